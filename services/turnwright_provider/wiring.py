@@ -86,6 +86,7 @@ def _scripted(settings: ProviderSettings) -> Vendor:
 
 
 def _compatible(service: Compatible, settings: ProviderSettings, closers: list[Close]) -> Vendor:
+    from turnwright_core.runs import Reasoning
     from turnwright_provider.domain.think_tags import ThinkTags
     from turnwright_provider.domain.wires.chat import ChatWire
     from turnwright_provider.ports import VendorState
@@ -104,7 +105,8 @@ def _compatible(service: Compatible, settings: ProviderSettings, closers: list[C
         settings.check_timeout_s,
         _attribution(settings) if service.name == "openrouter" else {},
     )
-    wire = ChatWire(ThinkTags(settings.think_tags), service.thinking if settings.think else {})
+    amount = Reasoning("medium") if settings.think else None
+    wire = ChatWire(ThinkTags(settings.think_tags), service.asking, amount, marks=service.marks)
     return HttpVendor(endpoint, wire, _transport(base_url, settings, closers), time.time)
 
 

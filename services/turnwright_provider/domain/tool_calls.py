@@ -2,7 +2,8 @@
 
 Calls accumulate by index, be it a number or the text of one; id and name replace when they say something; arguments
 append. The quirks: no index at all (Mistral), one index for every call (Gemini's compatible face), id and name on each
-fragment, whole calls sent again, `{}` as a placeholder first, objects instead of JSON text.
+fragment, whole calls sent again, `{}` as a placeholder first, objects instead of JSON text. Google's `extra_content`,
+which it wants back, is the call's signature: the object as JSON.
 Snapshots are made when the arguments have grown by an eighth, so that a long call costs linear time.
 Source: RD02; research/wire "where a correct client must differ" 1, 4, 5; cases refact/tool_call_delta.
 """
@@ -36,6 +37,7 @@ class _Call(Struct):
     name: str = ""
     parts: list[str] = field(default_factory=list)
     chars: int = 0
+    signature: str = ""
 
     def arguments(self) -> str:
         if len(self.parts) > 1:
@@ -72,11 +74,14 @@ class ToolCallFold:
         self.chars = 0
         """How much the server has said of calls: names, and all the arguments that were sent."""
 
-    def feed(self, fragments: Any) -> SetToolCalls | None:
-        """Add one delta's fragments; the calls so far when they have changed enough to be told."""
-        for fragment in fragments if isinstance(fragments, list) else ():
+    def feed(self, fragments: Any, *, are_whole: bool = False) -> SetToolCalls | None:
+        """Add one delta's fragments; the calls so far when they have changed enough to be told.
+
+        Calls that `are_whole` stand where they do in the list: some have neither index nor id.
+        """
+        for place, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
             if isinstance(fragment, dict):
-                self._add(fragment)
+                self._add(fragment, place if are_whole else None)
         return self._snapshot() if self._is_due() else None
 
     def end(self) -> SetToolCalls | None:
@@ -86,11 +91,12 @@ class ToolCallFold:
                 call.parts = ["{}"]
         return self._snapshot() if any(call.name for call in self._calls.values()) else None
 
-    def _add(self, fragment: Mapping[str, Any]) -> None:
+    def _add(self, fragment: Mapping[str, Any], place: int | None) -> None:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
         call_id, name = _text(fragment.get("id")), _text(function.get("name"))
-        slot = self._slot(ordinal(fragment.get("index")), call_id, name)
+        index = ordinal(fragment.get("index"))
+        slot = self._slot(place if index is None else index, call_id, name)
         if not 0 <= slot < CALLS_MAX:
             return
         call = self._calls.setdefault(slot, _Call())
@@ -99,6 +105,8 @@ class ToolCallFold:
         is_new = bool(name) and not call.name
         self._renamed |= is_new
         call.id, call.name = call_id or call.id, name or call.name
+        if isinstance(signed := fragment.get("extra_content"), dict):
+            call.signature = json.dumps(signed, separators=(",", ":"))
         if call_id and len(self._slot_of_id) < _IDS_MAX:
             self._slot_of_id.setdefault(call_id, slot)
         arguments = _arguments(function.get("arguments"))
@@ -132,7 +140,7 @@ class ToolCallFold:
         self._sent_chars += self._fresh_chars
         self._fresh_chars, self._renamed = 0, False
         calls = tuple(
-            ToolCall(whole(call.name), whole(call.arguments()), slot, whole(call.id))
+            ToolCall(whole(call.name), whole(call.arguments()), slot, whole(call.id), signature=call.signature)
             for slot, call in sorted(self._calls.items())
             if call.name
         )

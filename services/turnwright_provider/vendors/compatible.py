@@ -9,7 +9,7 @@ Source: RU306, RU303; architecture 8, 15.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import ModelCall, VendorEvent
+from turnwright_provider.domain.wires.asking import Asking, by_effort, by_low_or_high, by_openrouter
 from turnwright_provider.ports import VendorState
 
 
@@ -28,8 +29,10 @@ class Compatible(Struct, frozen=True):
     """Where a key without a base URL belongs to; empty where a base URL is always needed."""
     bare_path: str
     """The path of a base URL that has none; empty where such a URL is taken as it is."""
-    thinking: Mapping[str, object]
-    """The fields of a request that ask a model to reason."""
+    asking: Asking = by_effort
+    """In which fields of a request a model is asked to reason."""
+    marks: bool = False
+    """Whether it takes cache marks and passes them on."""
 
     @property
     def variables(self) -> tuple[str, str]:
@@ -50,15 +53,12 @@ class Compatible(Struct, frozen=True):
         return f"Set {url} (an OpenAI-compatible server, with {path}){either}."
 
 
-_EFFORT: Final = {"reasoning_effort": "medium"}
-
 COMPATIBLE: Final = (
-    Compatible("openai", "https://api.openai.com/v1", "", _EFFORT),
-    Compatible("openrouter", "https://openrouter.ai/api/v1", "/api/v1", {"reasoning": {"enabled": True}}),
+    Compatible("openai", "https://api.openai.com/v1", ""),
+    Compatible("openrouter", "https://openrouter.ai/api/v1", "/api/v1", by_openrouter, marks=True),
     # Ollama's own clients are given a URL without a path.
-    Compatible("ollama", "", "/v1", _EFFORT),
-    # Knows `low` and `high` only.
-    Compatible("xai", "https://api.x.ai/v1", "/v1", {"reasoning_effort": "high"}),
+    Compatible("ollama", "", "/v1"),
+    Compatible("xai", "https://api.x.ai/v1", "/v1", by_low_or_high),
 )
 """All of them."""
 

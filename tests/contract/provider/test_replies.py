@@ -128,7 +128,9 @@ async def test_deltas_that_arrive_close_together_are_joined_in_order(provider):
     assert heard.text == "".join(f"{n}," for n in range(200)) + "end"
     kinds = [part.delta.WhichOneof("change") for part in heard.parts if part.HasField("delta")]
     # The first at once, the rest in one batch at the end: the interval never passed.
-    assert kinds == ["append_content", "append_content", "append_reasoning", "append_content"]
+    *joined, last = kinds
+    assert joined == ["append_content", "append_content", "append_reasoning", "append_content"]
+    assert last == "set_thinking_blocks"
 
 
 @pytest.mark.asyncio

@@ -148,7 +148,7 @@ async def test_openrouter_is_told_of_the_application_and_nobody_else_is(provider
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("vendor", "field"),
-    [("openai", {"reasoning_effort": "medium"}), ("openrouter", {"reasoning": {"enabled": True}}),
+    [("openai", {"reasoning_effort": "medium"}), ("openrouter", {"reasoning": {"effort": "medium"}}),
      ("ollama", {"reasoning_effort": "medium"}), ("xai", {"reasoning_effort": "high"})],
 )  # fmt: skip
 async def test_a_model_is_asked_to_reason_where_that_is_set(provider, vendor, field):

@@ -8,12 +8,15 @@ from functools import cache
 from typing import Any
 
 from cases import FOLDER, load_cases
-from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
+from turnwright_core.chat import message as chat
+from turnwright_core.chat.deltas import SetToolCalls, SetUsage
+from turnwright_core.chat.reply import PartialReply
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_reply import ChatFold
+from turnwright_provider.domain.wires.wire import ReplyFold
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
 
@@ -28,25 +31,37 @@ class Message:
     usage: Usage | None = None
     finish: str | None = None
     model: str = ""
+    whole: PartialReply = field(default_factory=PartialReply, compare=False)
 
     def add(self, event: VendorEvent) -> None:
         match event:
-            case AppendContent(text):
-                self.text += text
-            case AppendReasoning(text):
-                self.reasoning += text
-            case SetToolCalls(calls):
-                self.tool_calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in calls]
-            case SetUsage(usage):
-                self.usage = usage
             case Finish(reason, usage, model):
                 self.finish, self.model = reason, model
                 assert usage == self.usage
+                return
+            case SetUsage(usage):
+                self.usage = usage
+            case SetToolCalls(calls):
+                self.tool_calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in calls]
+        self.whole.add(event)
+        self.text, self.reasoning = self.whole.text, self.whole.thoughts
+
+    @property
+    def message(self) -> chat.Message:
+        """As it is sent back, with the blocks that belong to its vendor."""
+        return self.whole.message("v/m")
 
 
-def folded(chunks: Iterable[bytes], *, think_tags: ThinkTags = ThinkTags.ANYWHERE) -> Message:
-    """The message of a body that arrives in these chunks. Raises VendorError."""
-    message, reader, fold = Message(), SseReader(EVENT_BYTES_MAX), ChatFold(think_tags)
+def chat_fold(think_tags: ThinkTags = ThinkTags.ANYWHERE) -> ReplyFold:
+    return ChatFold(think_tags)
+
+
+def folded(chunks: Iterable[bytes], fold: ReplyFold | None = None) -> Message:
+    """The message of a streamed body that arrives in these chunks; of a chat completion without a fold.
+
+    Raises VendorError.
+    """
+    message, reader, fold = Message(), SseReader(EVENT_BYTES_MAX), fold or chat_fold()
     deltas = [d for chunk in chunks for event in reader.feed(chunk) for d in fold.event(event)]
     deltas += [d for event in reader.end() for d in fold.event(event)]
     for delta in [*deltas, *fold.close()]:
@@ -54,12 +69,26 @@ def folded(chunks: Iterable[bytes], *, think_tags: ThinkTags = ThinkTags.ANYWHER
     return message
 
 
+def folded_whole(body: bytes, fold: ReplyFold) -> Message:
+    """The message of a body that came in one piece. Raises VendorError."""
+    message = Message()
+    for delta in [*fold.whole(json.loads(body)), *fold.close()]:
+        message.add(delta)
+    return message
+
+
 @cache
-def recorded(folder: str = "*") -> dict[str, dict[str, Any]]:
-    """Every recorded exchange of the chat completions interface, by id."""
+def recorded(folder: str = "*", api: str = "openai.chat") -> dict[str, dict[str, Any]]:
+    """Every recorded exchange of an interface, by id."""
     load_cases("wire/context_errors.jsonl")  # skips or fails where the cases are not there
     cases = (json.loads(path.read_text()) for path in sorted((FOLDER / "wire").glob(f"{folder}/*.json")))
-    return {case["id"]: case for case in cases if case["api"] == "openai.chat"}
+    return {case["id"]: case for case in cases if case["api"] == api}
+
+
+def request_of(case: dict[str, Any]) -> dict[str, Any] | None:
+    """The body of a recorded request, where it was kept whole and is an object."""
+    body = (case.get("request") or {}).get("body")
+    return body if isinstance(body, dict) and "_omitted" not in body else None
 
 
 def body_of(case: dict[str, Any]) -> bytes:

@@ -1,49 +1,68 @@
 """OpenAI's chat completions, which most servers speak, and how a request gives way where a server refuses a field.
 
     stream_options      unknown to older servers: left out, and there may be no usage
-    temperature         fixed by OpenAI's reasoning models: left out
     max_tokens          renamed by OpenAI's reasoning models: max_completion_tokens
-    reasoning           the fields that ask for reasoning, which models without any refuse: left out
+    all others          left out, and named in what was dropped
 
-Each field gives way once, and the caller remembers for which models it did.
+Each field gives way once, and the caller remembers for which models it did. Tools and images do not: a reply without
+them answers something else than was asked.
 Source: research/wire 2.1, 2.4.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.asking import Asking, by_effort
+from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.giving_way import named_in_refusal
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
-_NOTHING: Final[Mapping[str, object]] = {}
-
 _WAYS_OUT: Final[dict[str, tuple[str, ...]]] = {
     "stream_options": ("stream_options", "include_usage"),
     "temperature": ("temperature",),
     "max_tokens": ("max_completion_tokens",),
-    "reasoning": ("reasoning", "thinking"),
+    "stop": ("'stop'", "`stop`", '"stop"', ": stop", "stop sequence", "stop param"),
+    "response_format": ("response_format", "response format", "json_schema"),
+    "tool_choice": ("tool_choice", "tool choice", "parallel_tool_calls", "parallel tool"),
+    "metadata": ("metadata",),
+    "cache": ("cache_control",),
+    "reasoning": ("reasoning", "thinking", "prompt_mode", "chat_template_kwargs"),
 }
 """Field -> the words by one of which a refusal names it."""
 
 
 class ChatWire:
-    """The wire of chat completions. `thinking` are the fields of a request that ask a model to reason."""
+    """The wire of chat completions.
+
+    `asking` says in which fields a service is asked to reason, `amount` how much where a call does not say; `marks`
+    whether it takes cache marks. Others cache by themselves, if at all.
+    """
 
     name = "chat"
     framing = Framing.SSE
     models_path = "/models"
 
-    def __init__(self, think_tags: ThinkTags, thinking: Mapping[str, object] = _NOTHING) -> None:
+    def __init__(
+        self,
+        think_tags: ThinkTags,
+        asking: Asking = by_effort,
+        amount: Reasoning | None = None,
+        *,
+        marks: bool = False,
+    ) -> None:
         self._think_tags = think_tags
-        self._thinking = thinking
+        self._asking = asking
+        self._amount = amount
+        self._marks = marks
 
     def headers(self, api_key: str) -> Mapping[str, str]:
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -52,29 +71,68 @@ class ChatWire:
         return ChatFold(self._think_tags)
 
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        body: dict[str, Any] = {
-            "model": call.model,
-            "messages": [{"role": message.role.value, "content": message.text} for message in call.messages],
-            "stream": True,
-        }
-        dropped: list[Dropped] = []
-        if "stream_options" not in without:
-            body["stream_options"] = {"include_usage": True}
-        if call.temperature is not None and "temperature" not in without:
-            body["temperature"] = call.temperature
+        marks = self._marks and "cache" not in without
+        messages, dropped = chat_messages(call, marks=marks)
+        body: dict[str, Any] = {"model": call.model, "messages": messages, "stream": True}
+        if call.tools:
+            body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
-        if "reasoning" not in without:
-            body.update(self._thinking)
+        for name, fields in self._fields(call).items():
+            if name not in without:
+                body |= fields
+        dropped += self._left_out(call)
         encoded = json.dumps(with_extra(body, call.extra), ensure_ascii=False).encode("utf-8", "replace")
         return WireRequest("/chat/completions", encoded, dropped=tuple(dropped))
 
     def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
-        sent = {
-            "stream_options": True,
-            "temperature": call.temperature is not None,
-            "max_tokens": bool(call.output_tokens_max),
-            "reasoning": bool(self._thinking),
-        }
-        candidates = {field: words for field, words in _WAYS_OUT.items() if sent[field] and field not in without}
+        sent = {name for name, fields in self._fields(call).items() if fields}
+        sent |= {"max_tokens"} if call.output_tokens_max else set()
+        sent |= {"cache"} if self._marks and has_marks(call) else set()
+        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
         return named_in_refusal(status, answer, candidates)
+
+    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+        """What may be left out: its name -> the fields of the body."""
+        amount = call.reasoning or self._amount
+        return {
+            "stream_options": {"stream_options": {"include_usage": True}},
+            "temperature": {} if call.temperature is None else {"temperature": call.temperature},
+            "stop": {"stop": list(call.stop)} if call.stop else {},
+            "response_format": {} if call.response_format is None else {"response_format": _form(call.response_format)},
+            "tool_choice": _choice(call.tool_choice) if call.tools and call.tool_choice else {},
+            "metadata": {"metadata": dict(call.metadata)} if call.metadata else {},
+            "reasoning": {} if amount is None else self._asking(amount),
+        }
+
+    def _left_out(self, call: ModelCall) -> Iterator[Dropped]:
+        if has_marks(call) and not self._marks:
+            yield Dropped("cache", "The service takes no marks: it caches by itself, if at all.")
+        if call.reasoning and not self._asking(call.reasoning):
+            yield Dropped("reasoning", f"The service has no words for `{call.reasoning.word}`.")
+
+
+def has_marks(call: ModelCall) -> bool:
+    """Whether a call asks for anything to be cached."""
+    parts = (part for message in call.messages for part in message.parts)
+    return any(part.cache for part in parts) or any(tool.cache for tool in call.tools)
+
+
+def _tool(tool: ToolSpec, *, marks: bool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    if tool.strict:
+        function["strict"] = True
+    return {"type": "function", "function": function, **(CACHE_MARK if marks and tool.cache else {})}
+
+
+def _choice(choice: ToolChoice) -> dict[str, Any]:
+    named = {"type": "function", "function": {"name": choice.tool}}
+    single = {"parallel_tool_calls": False} if choice.single else {}
+    return {"tool_choice": named if choice.tool else choice.mode, **single}
+
+
+def _form(form: ResponseFormat) -> dict[str, Any]:
+    if form.schema is None:
+        return {"type": "json_object"}
+    schema = {"name": form.name, "schema": form.schema, **({"strict": True} if form.strict else {})}
+    return {"type": "json_schema", "json_schema": schema}

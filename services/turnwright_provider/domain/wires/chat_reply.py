@@ -9,7 +9,7 @@ Source: architecture 8; research/wire 2.1; rows RD01, RD02, RD05, RD09.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, groupby
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from turnwright_provider.domain.halves import whole
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, called_in
 from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.wires.chat_thinking import ThinkingFold
 from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
 
 _REASONING: Final = ("reasoning_content", "reasoning")
@@ -31,6 +32,8 @@ class ChatFold(JsonFold):
     def __init__(self, think_tags: ThinkTags) -> None:
         super().__init__()
         self._router = ThinkRouter(think_tags)
+        self._thinking = ThinkingFold()
+        self._links: list[str] = []
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
         self._answered_by(chunk.get("model"))
@@ -39,6 +42,7 @@ class ChatFold(JsonFold):
             # Only the first of several alternatives is the reply; nobody asks for more than one.
             if ordinal(choice.get("index")) in (0, None):
                 deltas += self._choice(choice)
+        deltas += self._sources(chunk)
         deltas += self._use(chunk.get("usage"))
         groq = chunk.get("x_groq")
         deltas += self._use(groq.get("usage") if isinstance(groq, dict) else None)
@@ -54,6 +58,14 @@ class ChatFold(JsonFold):
         self.is_done = True
         return deltas
 
+    def flush(self) -> list[Delta]:
+        deltas = super().flush()
+        if blocks := self._thinking.end():
+            deltas.append(blocks)
+        for link in self._links:
+            deltas += self._cite({"url": link})
+        return deltas
+
     def close(self) -> list[VendorEvent]:
         *deltas, finish = super().close()
         if isinstance(finish, Finish) and not finish.is_cut and (calls := called_in(self._router.unclosed)):
@@ -64,41 +76,56 @@ class ChatFold(JsonFold):
         return [*self._router.feed(text), *self._router.end()]
 
     def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
-        deltas = self._body(choice.get("delta"))
+        deltas = self._body(choice.get("delta"), is_whole=False)
         if not self.progress:
             # Perplexity repeats the whole so far in `message`; it counts only where no delta has said anything.
-            deltas += self._body(choice.get("message"))
+            deltas += self._body(choice.get("message"), is_whole=True)
         self._ends(choice.get("finish_reason"))
         if self._reason == "error":
             raise error_in_stream(choice)
         return deltas
 
-    def _body(self, body: Any) -> list[Delta]:
+    def _body(self, body: Any, *, is_whole: bool) -> list[Delta]:
         deltas: list[Delta] = []
         if not isinstance(body, dict):
             return deltas
-        deltas += self._think(_reasoning(body))
+        deltas += self._think(self._reasoning_of(body))
         for part in _content(body.get("content")):
             self._text_chars += len(part.text)
             if isinstance(part, AppendContent):
                 deltas += self._router.feed(self._content.feed(part.text))
             else:
+                self._thinking.say("thinking", part.text)
                 deltas.append(AppendReasoning(whole(part.text)))
         if refusal := whole(text_of(body.get("refusal"))):
             self._text_chars += len(refusal)
             deltas.append(AppendContent(refusal))
-        if tools := self._tools.feed(body.get("tool_calls")):
+        for source in objects(body.get("annotations")):
+            deltas += self._cite(source)
+        if tools := self._tools.feed(body.get("tool_calls"), are_whole=is_whole):
             deltas.append(tools)
         return deltas
 
+    def _reasoning_of(self, body: Mapping[str, Any]) -> str:
+        details = objects(body.get("reasoning_details"))
+        for detail in details:
+            self._thinking.add(detail)
+        if isinstance(signed := body.get("extra_content"), dict):
+            self._thinking.add({"type": "extra_content", "extra_content": signed})
+        # One of them: servers in transition send the same text under two names.
+        for name in _REASONING:
+            if text := text_of(body.get(name)):
+                self._thinking.say(name, text)
+                return text
+        return "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
 
-def _reasoning(body: Mapping[str, Any]) -> str:
-    # One of them: servers in transition send the same text under two names.
-    for name in _REASONING:
-        if text := text_of(body.get(name)):
-            return text
-    details = objects(body.get("reasoning_details"))
-    return "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
+    def _sources(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
+        """Perplexity's and xAI's, of the whole reply: objects, else addresses, on every chunk."""
+        for source in objects(chunk.get("search_results")):
+            yield from self._cite(source)
+        links = chunk.get("citations")
+        if isinstance(links, list) and not chunk.get("search_results"):
+            self._links = [whole(link) for link in links if isinstance(link, str)]
 
 
 def _content(content: Any) -> list[AppendContent | AppendReasoning]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetUsage
+from turnwright_core.chat.deltas import AddCitation, AppendContent, AppendReasoning, Delta, SetUsage
 from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
@@ -23,6 +24,9 @@ DONE: Final = "[DONE]"
 WORD_CHARS_MAX: Final = 4000
 """As much of a finish reason and of a model's name is looked at."""
 
+CITATIONS_CHARS_MAX: Final = 1024 * 1024
+"""As much is told of the sources of a reply, in code points."""
+
 _IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
 
 
@@ -38,6 +42,8 @@ class JsonFold(ABC):
         self._vendor_model = ""
         self._chunks = 0
         self._text_chars = 0
+        self._cited: set[str] = set()
+        self._cited_chars = 0
         self.is_done = False
 
     @abstractmethod
@@ -129,6 +135,14 @@ class JsonFold(ABC):
         self._text_chars += len(said)
         if text := self._reasoning.feed(said):
             yield AppendReasoning(text)
+
+    def _cite(self, source: Mapping[str, Any]) -> Iterator[Delta]:
+        """A source, told once however often the server names it."""
+        text = whole(json.dumps(source, ensure_ascii=False, separators=(",", ":")))
+        if text not in self._cited and self._cited_chars + len(text) <= CITATIONS_CHARS_MAX:
+            self._cited.add(text)
+            self._cited_chars += len(text)
+            yield AddCitation(text)
 
     def _answered_by(self, model: Any) -> None:
         self._vendor_model = self._vendor_model or whole(text_of(model))[:WORD_CHARS_MAX]

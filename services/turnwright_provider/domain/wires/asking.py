@@ -1,0 +1,46 @@
+"""How the services that speak chat completions are asked for an amount of reasoning: each in fields of its own.
+
+Source: research/wire 2.1; the services' own references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from turnwright_core.runs import Reasoning
+
+Asking = Callable[[Reasoning], Mapping[str, Any]]
+"""From an amount to the fields that ask for it; none where a service has no words for that amount."""
+
+
+def by_effort(amount: Reasoning) -> Mapping[str, Any]:
+    """OpenAI's words, which most services know."""
+    return {"reasoning_effort": "none" if amount.word == "off" else amount.word}
+
+
+def by_low_or_high(amount: Reasoning) -> Mapping[str, Any]:
+    """The two words of xAI."""
+    return {"reasoning_effort": "low" if amount.word in ("off", "low") else "high"}
+
+
+def by_openrouter(amount: Reasoning) -> Mapping[str, Any]:
+    """OpenRouter's object, which also takes a number; it says it to each model in that model's way."""
+    if amount.word == "off":
+        return {"reasoning": {"enabled": False}}
+    return {"reasoning": {"max_tokens": amount.tokens} if amount.effort is None else {"effort": amount.effort}}
+
+
+def by_switch(amount: Reasoning) -> Mapping[str, Any]:
+    """DeepSeek's, Z.ai's and Moonshot's: on or off."""
+    return {"thinking": {"type": "disabled" if amount.word == "off" else "enabled"}}
+
+
+def by_template(amount: Reasoning) -> Mapping[str, Any]:
+    """What the chat templates of vLLM's and llama.cpp's models look at: on or off."""
+    return {"chat_template_kwargs": {"enable_thinking": amount.word != "off"}}
+
+
+def by_prompt_mode(amount: Reasoning) -> Mapping[str, Any]:
+    """Mistral's, which can only be asked for more."""
+    return {} if amount.word == "off" else {"prompt_mode": "reasoning"}

@@ -1,0 +1,107 @@
+"""The messages of a call in the form of chat completions.
+
+One text is a string, which every server takes; several parts, marks and images make a list. A tool's answer holds text
+alone, so that its images follow in a message of the user.
+Source: research/wire 2.1.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from turnwright_core.chat.message import Image, Message, Part, Role, Text, ToolCall
+from turnwright_core.json_text import parse_json
+from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.wires.chat_thinking import is_known, thinking_fields, thinking_parts
+from turnwright_provider.domain.wires.history import history
+
+CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
+
+_NO_PLACE: Final = "Chat completions have no place for it."
+
+
+def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]], list[Dropped]]:
+    """The messages, with cache marks if there are to be `marks`; and what they leave out."""
+    messages, dropped = history(call)
+    dropped += _left_out(messages)
+    sent: list[dict[str, Any]] = []
+    for role, run in groupby(messages, lambda message: message.role):
+        same = list(run)
+        sent += [_message(message, marks=marks) for message in same]
+        if role is Role.TOOL and (images := [part for message in same for part in _images(message)]):
+            sent.append({"role": "user", "content": _content(images, marks=marks)})
+    return sent, dropped
+
+
+def _left_out(messages: Iterable[Message]) -> Iterator[Dropped]:
+    listed = tuple(messages)
+    if any(_images(message) for message in listed if message.role in (Role.SYSTEM, Role.ASSISTANT)):
+        yield Dropped("images", "Chat completions take images of users and of tools only.")
+    if any(not is_known(block) for message in listed for block in message.thinking):
+        yield Dropped("thinking", _NO_PLACE)
+    if any(message.server_blocks for message in listed):
+        yield Dropped("server_blocks", _NO_PLACE)
+
+
+def _message(message: Message, *, marks: bool) -> dict[str, Any]:
+    if message.role is Role.ASSISTANT:
+        return _reply(message, marks=marks)
+    parts = message.parts if message.role is Role.USER else _texts(message)
+    sent: dict[str, Any] = {"role": message.role.value, "content": _content(parts, marks=marks)}
+    return sent | {"tool_call_id": message.call_id} if message.role is Role.TOOL else sent
+
+
+def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
+    content = _content(_texts(message), marks=marks)
+    if thought := thinking_parts(message.thinking):
+        said = [{"type": "text", "text": content}] if isinstance(content, str) and content else content
+        content = [*thought, *said]
+    sent = {"role": "assistant", "content": content, **thinking_fields(message.thinking)}
+    if message.calls:
+        # An empty text beside calls is refused by some.
+        sent |= {"content": content or None, "tool_calls": [_call(call) for call in message.calls]}
+    return sent
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    return {"id": call.id, "type": "function", "function": function, **_signed(call.signature)}
+
+
+def _signed(signature: str) -> dict[str, Any]:
+    """Google's signature of a call; see tool_calls."""
+    try:
+        return {"extra_content": parse_json(signature)} if signature else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _images(message: Message) -> list[Image]:
+    return [part for part in message.parts if isinstance(part, Image)]
+
+
+def _texts(message: Message) -> list[Text]:
+    return [part for part in message.parts if isinstance(part, Text)]
+
+
+def _content(parts: Sequence[Part], *, marks: bool) -> str | list[dict[str, Any]]:
+    said = [part for part in parts if isinstance(part, Image) or part.text]
+    if not said:
+        return ""
+    if len(said) == 1 and isinstance(said[0], Text) and not (marks and said[0].cache):
+        return said[0].text
+    return [{**_part(part), **(CACHE_MARK if marks and part.cache else {})} for part in said]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": image_url(part)}}
+
+
+def image_url(image: Image) -> str:
+    """Its address; a data URL where it has none."""
+    return image.url or f"data:{image.mime};base64,{base64.b64encode(image.data).decode()}"

@@ -1,0 +1,141 @@
+"""Reasoning of chat completions as blocks: what a reply brought goes back under the name it came by.
+
+    reasoning_content, reasoning    a text beside the content: DeepSeek, Z.ai, xAI, llama.cpp; Groq, Ollama, vLLM
+    reasoning.*                     OpenRouter's `reasoning_details`, with signatures and encrypted data
+    thinking                        a part of the content: Mistral
+    extra_content                   Google's signature of a reply, an object
+
+A block's `data` is a JSON object of all that came with it beside type, id, text and signature.
+Source: RD03, RD08; research/wire 2.1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from turnwright_core.chat.deltas import SetThinkingBlocks
+from turnwright_core.chat.message import ThinkingBlock
+from turnwright_core.json_text import parse_json
+from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.tool_calls import ordinal
+
+THINKING_CHARS_MAX: Final = 3 * 1024 * 1024
+"""Longest reasoning that can go back, in code points: it is handed on in one piece. Longer ones are only told."""
+
+BLOCKS_MAX: Final = 1000
+
+_TEXTS: Final = ("reasoning_content", "reasoning")
+_DETAILS: Final = "reasoning."
+_SIGNED: Final = "extra_content"
+_PART: Final = "thinking"
+_OWN: Final = frozenset({"type", "id", "signature"})
+
+
+class _Held(Struct):
+    texts: list[str] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+
+
+class ThinkingFold:
+    """Takes what a reply says of its reasoning, gives the blocks at its end."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[Any, ...], _Held] = {}
+        self._chars = 0
+
+    def say(self, kind: str, text: str) -> None:
+        """A piece of a text under one of its names."""
+        self.add({"type": kind, "text": text})
+
+    def add(self, detail: Mapping[str, Any]) -> None:
+        """A piece of a block: texts go on, all else takes the place of what was there."""
+        kind, name = detail.get("type"), detail.get("id")
+        self._chars += sum(len(key) + _size(value) for key, value in detail.items())
+        if not isinstance(kind, str) or self._chars > THINKING_CHARS_MAX:
+            return
+        # One index can stand for several blocks of data, such as the signatures of parallel calls.
+        key = (kind, ordinal(detail.get("index")), name if "data" in detail and isinstance(name, str) else "")
+        if key not in self._held and len(self._held) >= BLOCKS_MAX:
+            return
+        held = self._held.setdefault(key, _Held())
+        for field_name, value in detail.items():
+            if field_name == _text_field(kind) and isinstance(value, str):
+                held.texts.append(value)
+            elif value is not None:
+                held.rest[field_name] = value
+
+    def end(self) -> SetThinkingBlocks | None:
+        """The blocks in the order they began; those of details alone where there are any."""
+        if not self._held or self._chars > THINKING_CHARS_MAX:
+            return None
+        has_details = any(kind.startswith(_DETAILS) for kind, *_ in self._held)
+        kept = [held for (kind, *_), held in self._held.items() if not (has_details and kind in _TEXTS)]
+        return SetThinkingBlocks(tuple(_block(place, held) for place, held in enumerate(kept)))
+
+
+def _block(place: int, held: _Held) -> ThinkingBlock:
+    rest = {name: value for name, value in held.rest.items() if name not in _OWN}
+    return ThinkingBlock(
+        whole(held.rest["type"]),
+        place,
+        _string(held.rest.get("id")),
+        whole("".join(held.texts)),
+        _string(held.rest.get("signature")),
+        json.dumps(rest) if rest else "",
+    )
+
+
+def thinking_fields(blocks: Iterable[ThinkingBlock]) -> dict[str, Any]:
+    """The fields of a message that take its blocks back, parts of the content excepted."""
+    fields: dict[str, Any] = {}
+    for block in blocks:
+        if block.type in _TEXTS:
+            fields[block.type] = block.text
+        elif block.type == _SIGNED:
+            fields |= _rest(block)
+        elif block.type.startswith(_DETAILS):
+            fields.setdefault("reasoning_details", []).append(_detail(block))
+    return fields
+
+
+def thinking_parts(blocks: Iterable[ThinkingBlock]) -> list[dict[str, Any]]:
+    """The parts of a content that take its blocks back."""
+    return [
+        {"type": _PART, _PART: [{"type": "text", "text": block.text}], **_rest(block)}
+        for block in blocks
+        if block.type == _PART
+    ]
+
+
+def is_known(block: ThinkingBlock) -> bool:
+    """Whether chat completions have a place for it."""
+    return block.type in (*_TEXTS, _SIGNED, _PART) or block.type.startswith(_DETAILS)
+
+
+def _detail(block: ThinkingBlock) -> dict[str, Any]:
+    told = {"id": block.id, _text_field(block.type): block.text, "signature": block.signature}
+    return {"type": block.type, **_rest(block), **{name: value for name, value in told.items() if value}}
+
+
+def _rest(block: ThinkingBlock) -> dict[str, Any]:
+    try:
+        rest = parse_json(block.data) if block.data else {}
+    except (ValueError, RecursionError):
+        return {}
+    return rest if isinstance(rest, dict) else {}
+
+
+def _text_field(kind: str) -> str:
+    return "summary" if kind == "reasoning.summary" else "text"
+
+
+def _string(value: Any) -> str:
+    return whole(value) if isinstance(value, str) else ""
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str) else len(json.dumps(value))
