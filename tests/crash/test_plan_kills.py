@@ -1,6 +1,6 @@
 """An executor is killed at each step of the commands of a plan, and another one ends the turn.
 
-Wherever the kill came, each command happened once: one version or addition, one event in the transaction of it, and a
+Wherever the kill came, each command happened once: one version or delta, one event in the transaction of it, and a
 record that says so. Rows RP01, RH04; ADR 29.
 """
 

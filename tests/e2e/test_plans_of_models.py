@@ -11,12 +11,12 @@ from e2e.cli_process import PORTS, Bench, json_lines, loop_status
 from sse_server import SseServer
 from turnwright_client import Client, read_record
 
-ADDED = "The greeting is fixed; testing is left."
+DELTA = "The greeting is fixed; testing is left."
 PLAN = "# Goal\n1. fix the greeting\n2. test it"
 WORK = (
     f"<set_plan>{PLAN}</set_plan>"
     '<set path="greet.py"><<SEARCH\nhelo\nSEARCH\n<<REPLACE\nhello\nREPLACE</set>'
-    f"<update_plan>{ADDED}</update_plan>"
+    f"<update_plan>{DELTA}</update_plan>"
     '<update status="102">Fixed.</update>'
 )
 DONE = '<update status="200">All is done.</update>'
@@ -62,8 +62,8 @@ def check_packet(packet) -> None:
     )
     log = section(packet, "log")
     update = '<plan-update plan_id="main" version="1" sequence="1">\n'
-    update += f"<<:::plan://main/v1/1\n{ADDED}\n:::plan://main/v1/1\n</plan-update>"
-    assert log.count(ADDED) == 1
+    update += f"<<:::plan://main/v1/1\n{DELTA}\n:::plan://main/v1/1\n</plan-update>"
+    assert log.count(DELTA) == 1
     assert log.index(":::log://turn_1/update/4\n</update>") < log.index(update)
 
 
@@ -72,11 +72,11 @@ def check_told(bench) -> None:
     assert git(bench, "status", "--short") == " M greet.py\n"
     assert bench.run("plan", "show", "r").stdout.splitlines()[1:] == [
         "main\t1\tact\tmarkdown\t\t\t# Goal\\n1. fix the greeting\\n2. test it\t",
-        f"main\t1\tact\taddition\t\t\t{ADDED}\t",
+        f"main\t1\tact\tdelta\t\t\t{DELTA}\t",
     ]
     shown = bench.run("runs", "show", "r").stdout
     assert shown.startswith("r: 200 done, 2 turns\n")
-    assert "\nplan main, version 1: 1 addition\n" in shown
+    assert "\nplan main, version 1: 1 delta\n" in shown
 
 
 def test_a_plan_of_a_model_reaches_its_next_packet_and_the_shell(bench) -> None:
