@@ -38,6 +38,7 @@ task_options = several(
     click.option("--run", metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
     click.option("--fork", is_flag=True, help="Give the task to a fork of the run that --run names."),
     click.option("--yolo", is_flag=True, help="Accept every proposal without asking."),
+    options.calls,
     click.option(
         "--without",
         metavar="WHAT",
@@ -97,6 +98,7 @@ def _task(mode: str, given: dict[str, Any]) -> NoReturn:
         budget_of(given["max_turns"], given["max_tokens"], given["max_cost"], given["max_seconds"]),
         reasoning_of(given["reasoning"]),
         answer_format_of(given["answer_schema"]),
+        options.call_style(given["calls"]),
     )
     finish(run_task(settings, task, as_json=given["as_json"]))
 

@@ -14,7 +14,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
-from turnwright.types.v1 import budget_pb2, entry_pb2, loop_pb2, model_pb2, proposal_pb2, run_pb2, turn_pb2
+from turnwright.types.v1 import (
+    budget_pb2,
+    entry_pb2,
+    loop_pb2,
+    model_pb2,
+    proposal_pb2,
+    run_pb2,
+    settings_pb2,
+    turn_pb2,
+)
 
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
@@ -224,8 +233,15 @@ def show_turns(out: Console, answer: query_pb2.GetRunResponse, entries: Iterable
                 put(out, record_line(entry, icons=icons))
 
 
+def call_words(calls: settings_pb2.CallStyle.ValueType) -> str:
+    """How a model calls tools, as --calls writes it."""
+    return settings_pb2.CallStyle.Name(calls).removeprefix("CALL_STYLE_").lower() if calls else "tags"
+
+
 def _title(turn: turn_pb2.Turn) -> str:
     parts = [safe_line(turn.request.model)]
+    if turn.request.calls == settings_pb2.CALL_STYLE_NATIVE:
+        parts.append("native calls")
     if turn.HasField("result"):
         reason = f" {safe_line(turn.result.reason)}" if turn.result.reason else ""
         parts += [*turn_words(turn), f"{turn.result.status}{reason}"]

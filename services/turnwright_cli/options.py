@@ -12,6 +12,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from turnwright.types.v1 import settings_pb2
+
     from turnwright_cli.config import CliSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,11 +58,24 @@ limits = several(
 )
 """What work may use up."""
 
+calls = click.option(
+    "--calls",
+    metavar="HOW",
+    type=click.Choice(["tags", "native", "auto"]),
+    help="How the model calls tools: tags, native or auto.",
+)
 run = click.argument("run", metavar="RUN", help="Alias of the run.")
 backup_file = click.argument("file", metavar="FILE", type=FILE, help="The backup.")
 database = click.option(
     "--db", metavar="DB", help="Database: a file, or postgresql://... [TURNWRIGHT_DB; that of the home]"
 )
+
+
+def call_style(word: str | None) -> settings_pb2.CallStyle.ValueType | None:
+    """The value of --calls; None where it was not given."""
+    from turnwright.types.v1 import settings_pb2
+
+    return settings_pb2.CallStyle.Value(f"CALL_STYLE_{word.upper()}") if word else None
 
 
 def settings_of(**options: object) -> CliSettings:

@@ -20,7 +20,7 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.inbox import pump
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.json_lines import to_line
-from turnwright_cli.lists import SUMMARY_CHARS, budget_words
+from turnwright_cli.lists import SUMMARY_CHARS, budget_words, call_words
 from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.render import turns_words
@@ -95,6 +95,7 @@ def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
         else "context limit  model's",
         f"budget         {budget_words(settings.budget)}",
         f"yolo           {'yes' if settings.yolo else 'no'}",
+        f"calls          {call_words(settings.calls)}",
     ]
 
 

@@ -63,6 +63,7 @@ def inject(run: str, message: str, project: str | None, as_json: bool, server: s
 @click.option("--context-limit", metavar="TOKENS", type=AT_LEAST_0, help="Context window; 0: the model's.")
 @options.limits
 @click.option("--yolo/--no-yolo", default=None, help="Accept every proposal of the run.")
+@options.calls
 @options.common
 def config(run: str, **given: Any) -> None:
     """Show or change what the loops of a run share. The limits replace all that the run had."""
@@ -78,6 +79,7 @@ def config(run: str, **given: Any) -> None:
         persona=None if given["persona_file"] is None else read_persona(given["persona_file"]),
         budget=budget_of(given["max_turns"], given["max_tokens"], given["max_cost"], given["max_seconds"]),
         yolo=given["yolo"],
+        calls=options.call_style(given["calls"]),
     )
     settings = settings_of(server=given["server"])
     root = root_of(settings, given["project"])

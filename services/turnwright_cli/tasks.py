@@ -57,6 +57,7 @@ class Task(Struct, frozen=True):
     budget: budget_pb2.Budget | None = None
     reasoning: settings_pb2.Reasoning | None = None
     response_format: settings_pb2.ResponseFormat | None = None
+    calls: settings_pb2.CallStyle.ValueType | None = None
 
 
 WITHOUT: Final = ("repo", "web", "interaction", "proposals")
@@ -148,7 +149,9 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 reasoning=task.reasoning,
                 response_format=task.response_format,
             ),
-            run_settings=settings_pb2.RunSettings(model=task.model),
+            run_settings=settings_pb2.RunSettings(
+                model=task.model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED
+            ),
             request_id=request_id,
             fork=task_pb2.TaskFork() if task.fork else None,
         )

@@ -23,6 +23,15 @@ class Mode(IntEnum):
     ACT = 2
 
 
+class CallStyle(IntEnum):
+    """How a model calls tools; the numbers of the contract. AUTO is never that of a turn."""
+
+    UNSPECIFIED = 0
+    TAGS = 1
+    NATIVE = 2
+    AUTO = 3
+
+
 QUEUED: Final = 100
 RUNNING: Final = 102
 COMPLETED: Final = 200
@@ -196,6 +205,7 @@ class RunSettings(Struct, frozen=True):
     context_limit: int | None = None
     budget: Budget | None = None
     yolo: bool = False
+    calls: CallStyle = CallStyle.UNSPECIFIED
 
 
 class Loop(Struct, frozen=True):
@@ -250,6 +260,8 @@ class TurnRequest(Struct, frozen=True):
     temperature: float
     tools: tuple[str, ...]
     reasoning: Reasoning | None = None
+    calls: CallStyle = CallStyle.UNSPECIFIED
+    """How the model called them: TAGS or NATIVE; a turn that does not say it: TAGS."""
 
 
 class TurnResult(Struct, frozen=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, ru
 from turnwright_core.runs import (
     AnswerFormat,
     Budget,
+    CallStyle,
     Effort,
     ForkOrigin,
     Loop,
@@ -65,7 +66,8 @@ loop_settings_to_pb, loop_settings_from_pb = codec(
     reasoning=_REASONING,
     response_format=codec(AnswerFormat, settings_pb2.ResponseFormat),
 )
-run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget)
+_calls = (int, lambda number: known(CallStyle, number, "calls"))
+run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls)
 loop_to_pb, loop_from_pb = codec(
     Loop, loop_pb2.Loop, settings=(loop_settings_to_pb, loop_settings_from_pb), usage=(usage_to_pb, usage_from_pb)
 )
@@ -77,7 +79,7 @@ run_to_pb, run_from_pb = codec(
     forked_from=codec(ForkOrigin, run_pb2.ForkOrigin),
 )
 turn_request_to_pb, turn_request_from_pb = codec(
-    TurnRequest, turn_pb2.TurnRequest, tools=(tuple, tuple), reasoning=_REASONING
+    TurnRequest, turn_pb2.TurnRequest, tools=(tuple, tuple), reasoning=_REASONING, calls=_calls
 )
 turn_result_to_pb, turn_result_from_pb = codec(
     TurnResult,

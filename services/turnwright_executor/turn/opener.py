@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
-from turnwright_core.runs import AnswerFormat, Loop, Model, Reasoning, Run, Turn, TurnRequest
+from turnwright_core.runs import AnswerFormat, CallStyle, Loop, Model, Reasoning, Run, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
@@ -122,10 +122,11 @@ def turn_request(
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
         reasoning=reasoning,
+        calls=CallStyle.TAGS,
     )
     if begun is None:
         return request
-    return replace(request, context_length=begun.context_length, temperature=begun.temperature)
+    return replace(request, context_length=begun.context_length, temperature=begun.temperature, calls=begun.calls)
 
 
 def _form_of_answer(form: AnswerFormat | None) -> str:

@@ -15,7 +15,7 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Budget, Run, RunSettings, Spending
+from turnwright_core.runs import Budget, CallStyle, Run, RunSettings, Spending
 from turnwright_store.app.ledger import bump_revision, forbidden
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, check_model_exists
@@ -60,6 +60,7 @@ class SettingsPatch(Struct, frozen=True):
     context_limit: int | None = None
     budget: Budget | None = None
     yolo: bool | None = None
+    calls: CallStyle | None = None
 
     def applied(self, settings: RunSettings) -> RunSettings:
         """The settings after the changes."""
@@ -70,6 +71,7 @@ class SettingsPatch(Struct, frozen=True):
             context_limit=settings.context_limit if self.context_limit is None else self.context_limit or None,
             budget=settings.budget if self.budget is None else (None if self.budget == Budget() else self.budget),
             yolo=settings.yolo if self.yolo is None else self.yolo,
+            calls=settings.calls if self.calls is None else self.calls,
         )
 
 

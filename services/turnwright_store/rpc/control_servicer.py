@@ -10,8 +10,9 @@ from turnwright.types.v1 import run_pb2, settings_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.runs import CallStyle
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.wire.entries import cursor_to_pb, known
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import control
 from turnwright_store.app.control import SettingsPatch
@@ -29,6 +30,7 @@ def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
         context_limit=message.context_limit if message.HasField("context_limit") else None,
         budget=wire.budget_from_pb(message.budget) if message.HasField("budget") else None,
         yolo=message.yolo if message.HasField("yolo") else None,
+        calls=known(CallStyle, message.calls, "calls") if message.HasField("calls") else None,
     )
 
 

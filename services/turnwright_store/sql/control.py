@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import asdict
 from sqlalchemy import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
 from turnwright_core.entries import State
@@ -15,8 +14,7 @@ from turnwright_core.runs import RunSettings
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.loops import budget_json
-from turnwright_store.sql.runs import RUN, RunRow, run_of
+from turnwright_store.sql.runs import RUN, RunRow, run_of, setting_values
 from turnwright_store.sql.tables import runs, scopes, turns, views
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(
@@ -51,6 +49,7 @@ _CONFIGURE: Final = (
         context_limit=bindparam("new_context_limit"),
         budget=bindparam("new_budget"),
         yolo=bindparam("new_yolo"),
+        calls=bindparam("new_calls"),
     )
 )
 _SPENT: Final = (
@@ -101,8 +100,8 @@ def rename(connection: Connection, run: RunRow, alias: str) -> None:
 
 
 def configure(connection: Connection, run_id: int, settings: RunSettings) -> None:
-    new = {f"new_{name}": value for name, value in asdict(settings).items()}
-    connection.execute(_CONFIGURE, {"run_is": run_id, **new, "new_budget": budget_json(settings.budget)})
+    new = {f"new_{name}": value for name, value in setting_values(settings).items()}
+    connection.execute(_CONFIGURE, {"run_is": run_id, **new})
 
 
 class SpentTurn(Struct, frozen=True):

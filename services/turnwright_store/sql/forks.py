@@ -82,6 +82,7 @@ _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "context_limit": runs.c.context_limit,
     "budget": runs.c.budget,
     "yolo": runs.c.yolo,
+    "calls": runs.c.calls,
     "turn": cast(bindparam("turn"), BigInteger),
     # What the child inherits is stamped with the parent's loops: its own ones go on from there.
     "loops": runs.c.loops,

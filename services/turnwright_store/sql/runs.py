@@ -11,7 +11,7 @@ from sqlalchemy import Select, and_, bindparam, case, insert, literal_column, se
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import ForkOrigin, Loop, Run, RunSettings
+from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
 from turnwright_store.ports import Connection
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import settle_next_loop
@@ -118,6 +118,7 @@ _COLUMNS: Final = (
     runs.c.context_limit,
     runs.c.budget,
     runs.c.yolo,
+    runs.c.calls,
     runs.c.status,
     runs.c.summary,
     runs.c.loops_queued,
@@ -193,12 +194,12 @@ def run_of(row: Sequence[Any]) -> RunRow:
     standing, more = row[:_STANDING], row[_STANDING:_LOOP_AT]
     project, alias, turn = standing[2], standing[3], standing[10]
     place: Sequence[Any]
-    *place, model, temperature, persona, limit, budget, yolo, status, summary, queued, rev, made, written, \
+    *place, model, temperature, persona, limit, budget, yolo, calls, status, summary, queued, rev, made, written, \
         parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
         alias,
-        RunSettings(model, temperature, persona, limit, budget_of(budget), bool(yolo)),
+        RunSettings(model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls)),
         status,
         turn,
         loop_of(row[_LOOP_AT:]),
@@ -259,6 +260,11 @@ def list_runs(connection: Connection, project_id: int, before: tuple[int, int], 
         yield from map(run_of, rows)
 
 
+def setting_values(settings: RunSettings) -> dict[str, Any]:
+    """Settings by their columns."""
+    return {**asdict(settings), "budget": budget_json(settings.budget), "calls": int(settings.calls)}
+
+
 def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:
     """The id of a new run."""
     values = {
@@ -266,8 +272,7 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> in
         "scope_id": scope,
         "alias": run.run,
         **{name: getattr(run, name) for name in ("status", "revision", "create_ms", "update_ms")},
-        **asdict(run.settings),
-        "budget": budget_json(run.settings.budget),
+        **setting_values(run.settings),
     }
     return int(connection.execute(_ADD, values).scalar_one())
 

@@ -140,6 +140,7 @@ runs = Table(
     # What it may spend: a JSON object of the limits of Budget, empty for none.
     text_column("budget"),
     Column("yolo", Boolean, nullable=False, server_default=text("false")),
+    number_column("calls"),
     # When it was removed; its alias is free then, and its rows follow in the background. 0: it is there.
     number_column("removed_ms"),
     UniqueConstraint("project_id", "alias"),
@@ -147,6 +148,7 @@ runs = Table(
     CheckConstraint("status IN (100, 102, 200, 202, 499, 500)", name="status"),
     CheckConstraint("temperature BETWEEN 0 AND 2", name="temperature"),
     CheckConstraint("context_limit >= 1024", name="context_limit"),
+    CheckConstraint("calls BETWEEN 0 AND 3", name="calls"),
     CheckConstraint("loops_queued >= 0", name="loops_queued"),
 )
 Index("ix_runs_latest", runs.c.project_id, runs.c.update_ms, runs.c.id)

@@ -73,7 +73,13 @@ async def test_settings_that_come_with_a_task_hold_for_its_run(services) -> None
 
 @pytest.mark.parametrize(
     "other",
-    [{"temperature": 0.2}, {"persona": "You are a clerk."}, {"context_limit": 30_000}, {"yolo": True}],
+    [
+        {"temperature": 0.2},
+        {"persona": "You are a clerk."},
+        {"context_limit": 30_000},
+        {"yolo": True},
+        {"calls": settings_pb2.CALL_STYLE_AUTO},
+    ],
     ids=lambda other: next(iter(other)),
 )
 async def test_other_settings_for_a_run_that_exists_are_refused_and_not_ignored(services, other) -> None:

@@ -86,12 +86,12 @@ async def test_a_fork_finds_the_turns_of_its_renamed_parent(client, project):
 
 async def test_settings_change_one_by_one(client, project):
     await new_run(client, project, "r")
-    await configure(client, project, "r", temperature=0.5, context_limit=2048, yolo=True)
+    await configure(client, project, "r", temperature=0.5, context_limit=2048, yolo=True, calls=2)
     run = await configure(client, project, "r", persona="Be brief.")
     assert run.settings == settings_pb2.RunSettings(
-        model="fast", temperature=0.5, persona="Be brief.", context_limit=2048, yolo=True
+        model="fast", temperature=0.5, persona="Be brief.", context_limit=2048, yolo=True, calls=2
     )
-    run = await configure(client, project, "r", persona="", context_limit=0, yolo=False)
+    run = await configure(client, project, "r", persona="", context_limit=0, yolo=False, calls=0)
     assert run.settings == settings_pb2.RunSettings(model="fast", temperature=0.5)
     assert (await client.call("GetRun", project=project, run="r")).run == run
 

@@ -82,7 +82,7 @@ async def test_a_fork_copies_views_and_no_content(run, db, tmp_path):
 
 
 async def test_a_fork_is_a_queued_run_with_its_parents_settings(client, project):
-    settings = settings_pb2.RunSettings(model="fast", temperature=0.5, persona="a cat", context_limit=4096)
+    settings = settings_pb2.RunSettings(model="fast", temperature=0.5, persona="a cat", context_limit=4096, calls=2)
     await client.call("CreateRun", project=project, run="r1", settings=settings)
     run = await work(Run(client, project, "r1"))
     await turn(run)

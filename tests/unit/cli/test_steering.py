@@ -69,6 +69,7 @@ def test_settings_that_were_not_given_are_named_as_defaults():
         "context limit  model's",
         "budget         no limit",
         "yolo           no",
+        "calls          tags",
     ]
 
 

@@ -74,6 +74,38 @@ REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 4
 """Much; 24576 tokens where a vendor counts."""
 Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
 
+class _CallStyle:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallStyleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallStyle.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALL_STYLE_UNSPECIFIED: _CallStyle.ValueType  # 0
+    """Not said: as TAGS."""
+    CALL_STYLE_TAGS: _CallStyle.ValueType  # 1
+    """By tags in its text, which every model can write."""
+    CALL_STYLE_NATIVE: _CallStyle.ValueType  # 2
+    """By the calls of its vendor: it is offered the tools with a schema of the arguments of each. A vendor that cannot take
+    tools refuses the call, VENDOR_REJECTED.
+    """
+    CALL_STYLE_AUTO: _CallStyle.ValueType  # 3
+    """NATIVE where the model is known to take tools, else TAGS."""
+
+class CallStyle(_CallStyle, metaclass=_CallStyleEnumTypeWrapper):
+    """How a model calls tools."""
+
+CALL_STYLE_UNSPECIFIED: CallStyle.ValueType  # 0
+"""Not said: as TAGS."""
+CALL_STYLE_TAGS: CallStyle.ValueType  # 1
+"""By tags in its text, which every model can write."""
+CALL_STYLE_NATIVE: CallStyle.ValueType  # 2
+"""By the calls of its vendor: it is offered the tools with a schema of the arguments of each. A vendor that cannot take
+tools refuses the call, VENDOR_REJECTED.
+"""
+CALL_STYLE_AUTO: CallStyle.ValueType  # 3
+"""NATIVE where the model is known to take tools, else TAGS."""
+Global___CallStyle: _TypeAlias = CallStyle  # noqa: Y015
+
 @_typing.final
 class ResponseFormat(_message.Message):
     """The form of a reply."""
@@ -222,6 +254,7 @@ class RunSettings(_message.Message):
     CONTEXT_LIMIT_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
     YOLO_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model that loops use when they name none."""
     temperature: _builtins.float
@@ -234,6 +267,8 @@ class RunSettings(_message.Message):
     """Upper limit for the context window in tokens, at least 1024. Absent: that of the model."""
     yolo: _builtins.bool
     """True accepts every proposal of every loop without asking."""
+    calls: Global___CallStyle.ValueType
+    """How models call tools, in loops whose first turn is yet to come."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
         """What the run may spend, all its loops together. Absent: no limit. A fork begins with the limits of its parent and
@@ -249,10 +284,11 @@ class RunSettings(_message.Message):
         context_limit: _builtins.int | None = ...,
         budget: _budget_pb2.Budget | None = ...,
         yolo: _builtins.bool = ...,
+        calls: Global___CallStyle.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
@@ -285,6 +321,7 @@ class RunSettingsPatch(_message.Message):
     CONTEXT_LIMIT_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
     YOLO_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model for loops from now on. NOT_FOUND, reason MODEL_NOT_FOUND, when there is none."""
     temperature: _builtins.float
@@ -297,6 +334,8 @@ class RunSettingsPatch(_message.Message):
     """Upper limit for the context window in tokens, at least 1024; 0: that of the model."""
     yolo: _builtins.bool
     """Whether every proposal of loops from now on is accepted without asking."""
+    calls: Global___CallStyle.ValueType
+    """How models call tools, in loops whose first turn is yet to come."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
         """What the run may spend; replaces all limits. What was spent already counts."""
@@ -310,13 +349,16 @@ class RunSettingsPatch(_message.Message):
         context_limit: _builtins.int | None = ...,
         budget: _budget_pb2.Budget | None = ...,
         yolo: _builtins.bool | None = ...,
+        calls: Global___CallStyle.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_yolo", b"_yolo", "budget", b"budget", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_yolo", b"_yolo", "budget", b"budget", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    _WhichOneofReturnType__calls: _TypeAlias = _typing.Literal["calls"]  # noqa: Y015
+    _WhichOneofArgType__calls: _TypeAlias = _typing.Literal["_calls", b"_calls"]  # noqa: Y015
     _WhichOneofReturnType__context_limit: _TypeAlias = _typing.Literal["context_limit"]  # noqa: Y015
     _WhichOneofArgType__context_limit: _TypeAlias = _typing.Literal["_context_limit", b"_context_limit"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
@@ -329,6 +371,8 @@ class RunSettingsPatch(_message.Message):
     _WhichOneofArgType__yolo: _TypeAlias = _typing.Literal["_yolo", b"_yolo"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__calls) -> _WhichOneofReturnType__calls | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_limit) -> _WhichOneofReturnType__context_limit | None: ...
     @_typing.overload

@@ -33,6 +33,7 @@ class TurnRequest(_message.Message):
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model."""
@@ -42,6 +43,8 @@ class TurnRequest(_message.Message):
     """Context window in tokens that the packet was made for."""
     temperature: _builtins.float
     """Sampling temperature, 0 to 2."""
+    calls: _settings_pb2.CallStyle.ValueType
+    """How the model called them: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases: TAGS."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the tools that were offered, in display order."""
@@ -58,11 +61,12 @@ class TurnRequest(_message.Message):
         context_length: _builtins.int = ...,
         temperature: _builtins.float = ...,
         tools: _abc.Iterable[_builtins.str] | None = ...,
+        calls: _settings_pb2.CallStyle.ValueType = ...,
         reasoning: _settings_pb2.Reasoning | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "reasoning", b"reasoning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "context_length", b"context_length", "model", b"model", "reasoning", b"reasoning", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "calls", b"calls", "context_length", b"context_length", "model", b"model", "reasoning", b"reasoning", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
     _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
