@@ -1,12 +1,14 @@
-"""Server-sent events from bytes, whatever the chunks: LF, CRLF, CR, comments, several data lines, a BOM.
+"""Events from bytes, whatever the chunks: server-sent events, or a JSON object on each line (Ollama).
 
-Two liberties beside the standard: a last event without its blank line counts (one recorded server forgets it),
-and a field `error` is an event of that name (older llama.cpp).
+Lines end in LF, CRLF or CR; a BOM is skipped. Server-sent events may have comments and several lines of data, and two
+liberties beside the standard: a last event without its blank line counts (one recorded server forgets it), and a field
+`error` is an event of that name (older llama.cpp).
 Source: research/wire 2.1; cases refact/sse_parse, wire/constructed.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 from msgspec import Struct
@@ -23,7 +25,7 @@ class SseEvent(Struct, frozen=True):
     data: str
 
 
-class SseReader:
+class EventReader(ABC):
     """Takes bytes, gives events. `event_bytes_max` bounds a line and an event."""
 
     def __init__(self, event_bytes_max: int) -> None:
@@ -32,9 +34,10 @@ class SseReader:
         self._rest_bytes = 0
         self._after_cr = False
         self._at_start = True
-        self._name = ""
-        self._data: list[str] = []
-        self._data_bytes = 0
+
+    @abstractmethod
+    def _line(self, line: bytes, events: list[SseEvent]) -> None:
+        """Take one line, and add the events that it completes."""
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that this chunk completes. Raises VendorError for one over the limit."""
@@ -55,7 +58,6 @@ class SseReader:
         events: list[SseEvent] = []
         if self._rest:
             self._line(self._whole(b""), events)
-        self._dispatch(events)
         return events
 
     def _keep(self, part: bytes) -> None:
@@ -71,6 +73,34 @@ class SseReader:
             self._at_start = False
             last = last.removeprefix(_BOM)
         return last
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._event_bytes_max:
+            raise failed(FailureClass.PROTOCOL, f"an event is longer than {self._event_bytes_max} bytes")
+
+
+class LineReader(EventReader):
+    """A line is an event."""
+
+    def _line(self, line: bytes, events: list[SseEvent]) -> None:
+        self._check(len(line))
+        if line.strip():
+            events.append(SseEvent("", line.decode("utf-8", "replace")))
+
+
+class SseReader(EventReader):
+    """Lines of fields make an event, which a blank one ends."""
+
+    def __init__(self, event_bytes_max: int) -> None:
+        super().__init__(event_bytes_max)
+        self._name = ""
+        self._data: list[str] = []
+        self._data_bytes = 0
+
+    def end(self) -> list[SseEvent]:
+        events = super().end()
+        self._dispatch(events)
+        return events
 
     def _line(self, line: bytes, events: list[SseEvent]) -> None:
         if not line:
@@ -92,7 +122,3 @@ class SseReader:
         if self._data:
             events.append(SseEvent(self._name, "\n".join(self._data)))
         self._name, self._data, self._data_bytes = "", [], 0
-
-    def _check(self, size_bytes: int) -> None:
-        if size_bytes > self._event_bytes_max:
-            raise failed(FailureClass.PROTOCOL, f"an event is longer than {self._event_bytes_max} bytes")

@@ -13,7 +13,7 @@ from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.body_shape import BodyShape, body_shape
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import VendorEvent
-from turnwright_provider.domain.sse import SseEvent, SseReader
+from turnwright_provider.domain.sse import EventReader, LineReader, SseEvent, SseReader
 from turnwright_provider.domain.wires.wire import Framing, ReplyFold
 from turnwright_provider.ports import HttpReply
 from turnwright_provider.vendors.patience import Patience
@@ -38,6 +38,8 @@ ASIDE_CHARS: Final = 4 * 1024
 
 PARSES_MAX: Final = 2
 """Long texts that are parsed at a time: one of brackets takes twenty times its length."""
+
+_READERS: Final[dict[Framing, type[EventReader]]] = {Framing.SSE: SseReader, Framing.LINES: LineReader}
 
 T = TypeVar("T")
 
@@ -69,9 +71,10 @@ class HttpReplyReader:
             yield event
 
     async def _deltas(self, reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[Delta, None]:
-        reader = SseReader(self._event_bytes_max)
+        reader = _READERS[self._framing](self._event_bytes_max)
         content_type = reply.headers.get("content-type", "")
-        shape: BodyShape | None = None
+        # A reply in one piece is as good a line as any.
+        shape = BodyShape.EVENTS if self._framing is Framing.LINES else None
         held = bytearray()
         count = progress = noise_bytes = 0
         async with aclosing(_chunks(reply, fold, patience)) as chunks:
@@ -128,7 +131,7 @@ async def _chunks(reply: HttpReply, fold: ReplyFold, patience: Patience) -> Asyn
             raise
 
 
-def _last_events(reader: SseReader, fold: ReplyFold) -> list[Delta]:
+def _last_events(reader: EventReader, fold: ReplyFold) -> list[Delta]:
     """What an event without its blank line says; half an event is a cut."""
     try:
         deltas = [delta for event in reader.end() for delta in fold.event(event)]

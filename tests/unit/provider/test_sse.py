@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cases import expect, load_cases, params
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.sse import SseEvent, SseReader
+from turnwright_provider.domain.sse import LineReader, SseEvent, SseReader
 
 MALFORMED = {
     "malformed_json_skipped": "a vendor's event that is not JSON is a fault, never skipped: text would be lost"
@@ -80,4 +80,31 @@ def test_what_never_ends_is_refused(chunk):
     reader = SseReader(100)
     with pytest.raises(VendorError) as refused:
         deque((reader.feed(chunk) for _ in range(1000)), maxlen=0)
+    assert refused.value.failure.kind is FailureClass.PROTOCOL
+
+
+def read_lines(*chunks: bytes, limit: int = 1 << 20) -> list[str]:
+    reader = LineReader(limit)
+    return [event.data for event in [*(e for chunk in chunks for e in reader.feed(chunk)), *reader.end()]]
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (b'{"a":1}\n{"b":2}\n', ['{"a":1}', '{"b":2}']),
+        (b'\xef\xbb\xbf{"a":1}\r\n\r\n \n{"b":2}', ['{"a":1}', '{"b":2}']),
+        ('"é\u2028\u0085x"\n'.encode(), ['"é\u2028\u0085x"']),
+        (b"\xff\n", ["\ufffd"]),
+        (b"", []),
+    ],
+)
+def test_a_line_is_an_event_where_the_wire_has_lines(body, lines):
+    assert read_lines(body) == lines
+    assert read_lines(*(body[i : i + 1] for i in range(len(body)))) == lines
+
+
+@pytest.mark.parametrize("chunks", [[b"x" * 11], [b"x" * 6] * 2, [b"x" * 11 + b"\n"]])
+def test_a_line_over_the_limit_is_refused(chunks):
+    with pytest.raises(VendorError) as refused:
+        read_lines(*chunks, limit=10)
     assert refused.value.failure.kind is FailureClass.PROTOCOL
