@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import PLAN_EVENTS_LEGACY, PlanEvents, WatchRunResponse
 from turnwright.executor.v1.task_pb2 import EventCursor
+from turnwright.types.v1 import plan_pb2
+from turnwright.types.v1.plan_pb2 import PlanItem
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES, PAGE_BYTES_MAX
@@ -177,14 +179,17 @@ class LegacyEnricher(PlanEnricher):
 
     def __init__(self, cache: PlanCache, address: RunAddress) -> None:
         super().__init__(cache, address)
-        self._told: event_pb2.LegacyPlan | None = None
+        self._told: list[PlanItem] | None = None
         """The list that the watcher has; None where that is not known."""
+        self._texts: dict[str, str] = {}
+        """The texts of Markdown plans that the watcher has."""
         self._list = event_pb2.LegacyPlan()
 
     async def _finished(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
-        async for beat in self._listed(message):
+        self._texts.clear()
+        async for beat in self._listed(message, self._heads.in_order()):
             yield beat
-        self._told = self._list
+        self._told = list(self._list.items)
         message.snapshot.legacy_plan.CopyFrom(self._list)
         yield message
 
@@ -192,10 +197,10 @@ class LegacyEnricher(PlanEnricher):
         if moves and not self._knows_all:
             async for beat in _patiently(self._learn, event):
                 yield beat
-        async for beat in self._listed(event):
+        async for beat in self._listed(event, {move.plan_id for move in moves}):
             yield beat
-        if self._list != self._told:
-            self._told = self._list
+        if self._list.texts or list(self._list.items) != self._told:
+            self._told = list(self._list.items)
             yield _before(event, legacy_plan=self._list)
 
     async def _learn(self) -> None:
@@ -203,9 +208,9 @@ class LegacyEnricher(PlanEnricher):
         self._heads.load(await self._cache.positions(self._address))
         self._knows_all = True
 
-    async def _listed(self, event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
-        """Make the list as it is now."""
-        made, size = event_pb2.LegacyPlan(), 0
+    async def _listed(self, event: WatchRunResponse, moved: Collection[str]) -> AsyncIterator[WatchRunResponse]:
+        """Make the list as it is now, with the texts of those that moved."""
+        made, size, texts_bytes = event_pb2.LegacyPlan(), 0, 0
         for plan_id in self._heads.in_order():
             async for beat in self._find(plan_id, event):
                 yield beat
@@ -213,7 +218,19 @@ class LegacyEnricher(PlanEnricher):
                 size += item.ByteSize()
                 if size <= LIST_BYTES_MAX:
                     made.items.append(item)
+            if self._read and (text := self._new_text(self._read.plan)) and plan_id in moved:
+                texts_bytes += len(text.encode())
+                if texts_bytes <= LIST_BYTES_MAX:
+                    made.texts.append(text)
         self._list = made
+
+    def _new_text(self, plan: plan_pb2.Plan) -> str:
+        """The text of a Markdown plan; empty where the watcher has it, and for plans of other kinds."""
+        before = self._texts.pop(plan.plan_id, "")
+        if plan.kind != plan_pb2.PLAN_KIND_MARKDOWN:
+            return ""
+        self._texts[plan.plan_id] = plan.body
+        return "" if plan.body == before else plan.body
 
 
 def plan_enricher(form: PlanEvents.ValueType, cache: PlanCache, address: RunAddress) -> PlanEnricher:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from itertools import pairwise
 
 import grpc
 import pytest
@@ -216,16 +217,50 @@ async def test_what_a_watcher_has_is_not_told_again(services) -> None:
     async with Watcher(services, form="legacy") as old, Watcher(services) as asked:
         await old.began()
         await asked.began()
-        for body in ("# A\nfirst", "# A\nsecond", "# A\nthird"):
-            await client.set_plan(*at, markdown("main", body))
+        for name in ("one", "two", "three"):
+            await client.set_plan(*at, checklist("main", (name, "pending")))
+            await client.set_plan(*at, checklist("main", ("A", "pending")))
         await client.update_plan(*at, "no task")
         await client.set_plan(*at, markdown("other", "# B"))
         await old.until(has_seen("plan://other"))
         await asked.until(has_seen("plan://other"))
-    assert old.told() == [["A"], ["A", "B"]]
+    lists = old.told()
+    assert all(one != other for one, other in pairwise(lists))
+    assert lists[-1] == ["A", "B"]
     contents = asked.told()
     assert len(contents) == len(set(contents))
-    assert contents[-2:] == [("main", 3, 1), ("other", 1, 0)]
+    assert contents[-2:] == [("main", 6, 1), ("other", 1, 0)]
+
+
+async def test_the_text_of_a_markdown_plan_is_told_once_to_those_who_know_a_list_only(services) -> None:
+    """AP31: a list cannot show it."""
+    await ended(services)
+    client, at = services.client, (services.project, "r")
+    await client.set_plan(*at, markdown("early", "# Early"))
+    async with Watcher(services, form="legacy") as old:
+        await old.began()
+        cursor = old.view.cursor
+        for body in ("## Steps\n- [x] Refactor", "## Steps\n- [x] Refactor", "# Design\n\nUse a queue."):
+            await client.set_plan(*at, markdown("main", body))
+            await old.until(lambda one, body=body: body in texts_of(one))
+        await client.set_plan(*at, checklist("main", ("A", "pending")))
+        await client.set_plan(*at, markdown("other", "# B"))
+        await old.until(has_seen("plan://other"))
+    async with Watcher(services, after=cursor, form="legacy") as back:
+        await back.until(has_seen("plan://other"))
+    assert texts_of(old) == ["# Early", "## Steps\n- [x] Refactor", "# Design\n\nUse a queue.", "# B"]
+    # Who comes back hears of what moved meanwhile, and nothing of the rest.
+    assert texts_of(back)[-1] == "# B"
+    assert "# Early" not in texts_of(back)
+
+
+def texts_of(watcher):
+    """The texts that a watcher was told to show."""
+    lists = [
+        *(event.snapshot.legacy_plan for event in watcher.events),
+        *(event.legacy_plan for event in watcher.events),
+    ]
+    return [text for one in lists for text in one.texts]
 
 
 async def test_a_watcher_that_comes_back_hears_what_it_missed_and_no_snapshot(services) -> None:
