@@ -218,7 +218,7 @@ class LegacyEnricher(PlanEnricher):
                 size += item.ByteSize()
                 if size <= LIST_BYTES_MAX:
                     made.items.append(item)
-            if self._read and (text := self._new_text(self._read.plan)) and plan_id in moved:
+            if self._read and plan_id in moved and (text := self._new_text(self._read.plan)):
                 texts_bytes += len(text.encode())
                 if texts_bytes <= LIST_BYTES_MAX:
                     made.texts.append(text)
