@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import PREFIX, Settings, load
 from turnwright_core.kit.settings_report import settings_in_force
+from turnwright_core.suggestions import did_you_mean
 from turnwright_provider.config import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
@@ -118,8 +118,7 @@ def _setting_names() -> frozenset[str]:
 
 
 def _meant(name: str) -> str:
-    close = difflib.get_close_matches(name, _setting_names(), 1, 0.8)
-    return f"; did you mean {close[0]}?" if close else ""
+    return did_you_mean(name, _setting_names(), 0.8)
 
 
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:
@@ -129,7 +128,11 @@ def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str])
         yield _line(service.name, words, good=service.serving)
     yield Text("vendors:")
     for vendor in status.vendors:
+        if vendor.unset:
+            continue
         yield _line(vendor.name, vendor.endpoint if vendor.configured else vendor.problem, good=vendor.configured)
+    if unset := ", ".join(safe_line(vendor.name) for vendor in status.vendors if vendor.unset):
+        yield Text(f"  not set up: {unset} (each needs <NAME>_API_KEY or <NAME>_BASE_URL where the provider runs)")
     yield Text("models:" if status.models else "models: none; add one with TURNWRIGHT_MODEL_<alias>=<vendor>/<model>")
     for model in status.models:
         words = f"usable, context {contexts.get(model.alias, 'unknown')}" if model.usable else model.problem

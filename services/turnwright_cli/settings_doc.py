@@ -11,6 +11,7 @@ from turnwright_cli.config import CliSettings
 from turnwright_cli.stack import settings_class
 from turnwright_core.kit.settings import PREFIX, Setting, Settings
 from turnwright_provider.config import PRICE_PREFIX
+from turnwright_provider.domain.presets import PRESETS, Preset
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 SERVICES: Final = ("executor", "store", "assembler", "provider")
@@ -67,8 +68,21 @@ _FAMILIES: Final = {
         "",
         "Price of a million tokens of `<alias>` in US dollars, `input/cached/output`, if the vendor reports no cost.",
     ): ["provider"],
+    **{
+        (f"`{PREFIX}<VENDOR>_{name}` or `<VENDOR>_{name}`", "", meaning): ["provider"]
+        for name, meaning in (
+            ("BASE_URL", "Base URL of a vendor of the table below. Empty with a key: that of the table."),
+            ("API_KEY", "API key of that vendor. Leave it empty if the server needs none."),
+            ("API_KEY_FILE", "File with that key, if the variable with the key is empty."),
+        )
+    },
 }
-"""Variables whose names hold an alias."""
+"""Variables whose names hold an alias or a vendor."""
+
+VENDOR_HEAD: Final = """
+| vendor | wire | base URL | key |
+|---|---|---|---|
+"""
 
 
 def page() -> str:
@@ -76,6 +90,8 @@ def page() -> str:
     rows: dict[tuple[str, str, str], list[str]] = dict(_FAMILIES)
     for reader, kind in settings_classes():
         for field in kind.fields.values():
+            if variable_of_preset(field):
+                continue
             variables = " or ".join(f"`{variable}`" for variable in field.variables)
             rows.setdefault((variables, _default(field), field.description), []).append(reader)
     for_users: list[tuple[int, str]] = []
@@ -101,8 +117,26 @@ def page() -> str:
             "\n## Vendors of models\n",
             TABLE,
             *for_vendors,
+            VENDOR_HEAD,
+            *map(_vendor_row, PRESETS),
         )
     )
+
+
+def variable_of_preset(field: Setting) -> bool:
+    """Whether a setting stands in the table of vendors; those that most people need stand among the others."""
+    name = field.variables[0].removeprefix(PREFIX)
+    return name not in USERS and name.removesuffix("_FILE") in _PRESET_VARIABLES
+
+
+_PRESET_VARIABLES: Final = frozenset(
+    variable for preset in PRESETS for variable in (preset.url_variable, preset.key_variable)
+)
+
+
+def _vendor_row(preset: Preset) -> str:
+    keys = " or ".join(f"`{variable}`" for variable in (preset.key_variable, *preset.more_keys))
+    return f"| {preset.name} | {preset.wire} | {preset.hosted_url or f'`{preset.url_variable}`'} | {keys} |\n"
 
 
 def _tables(groups: dict[str, list[str]]) -> Iterator[str]:

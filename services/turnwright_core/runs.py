@@ -96,22 +96,6 @@ class Model(Struct, frozen=True):
     context_length: int = 0
 
 
-VENDORS: Final = ("ollama", "openai", "openrouter", "scripted", "xai")
-"""The vendors that a model may be of: those that the provider of this version knows."""
-
-
-def check_vendor(vendor_model: str) -> str:
-    """The vendor of a `vendor/model`. Raises ValueError with a sentence where there is none of that name."""
-    vendor = vendor_model.partition("/")[0]
-    if vendor not in VENDORS:
-        known = ", ".join(VENDORS)
-        raise ValueError(
-            f"There is no vendor {vendor!r}; there are {known}. Any other OpenAI-compatible server is reached as "
-            f"`openai/{vendor_model.partition('/')[2] or '<model>'}` with OPENAI_BASE_URL."
-        )
-    return vendor
-
-
 class Usage(Struct, frozen=True, omit_defaults=True):
     """What model calls consumed, in tokens; cached and cache writes are part of prompt, reasoning of completion."""
 

@@ -41,6 +41,7 @@ from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_
 from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
 from turnwright_executor.edge.status import Status
 from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.edge.vendors import Vendors
 from turnwright_executor.edge.web import HttpWeb, WebLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
@@ -121,9 +122,8 @@ class _Wired:
         schemes = KnownSchemes()
         ledger = StoreLedger(store, owner, "", round(settings.lease_s * 1000), schemes)
         models = ProviderModels(provider, settings.generate_deadline_s)
-        tools = _tools(settings)
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
-        tools = with_offered(tools, offered)
+        tools = with_offered(_tools(settings), offered)
         await _register_schemes(store, offered)
         services = Services(
             ledger=ledger,
@@ -172,6 +172,7 @@ class _Wired:
             ClientRoots(settings.client_roots, settings.home, projects).admits,
             RunPayload(store, schemes).read,
             status.read,
+            Vendors(provider).check,
             catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),
             heartbeat_s=settings.event_heartbeat_s,
             opens_models=settings.client_models,

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
+from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Said, endpoints_of, read_tables
+from turnwright_provider.domain.presets import PRESETS, Preset
 from turnwright_provider.domain.prices import Price, read_prices
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
@@ -24,47 +26,67 @@ def _header(value: str) -> str:
     return value.strip()
 
 
-def _base_url(vendor: str, description: str) -> Any:
-    """A vendor's base URL, with or without our prefix."""
-    name = f"{vendor.upper()}_BASE_URL"
-    return setting(default="", variables=(f"{PREFIX}{name}", name), check=_stripped, description=description)
+def _either(name: str) -> tuple[str, str]:
+    """A variable with our prefix, and under its usual name."""
+    return f"{PREFIX}{name}", name
 
 
-def _api_key(vendor: str, description: str) -> Any:
-    """A vendor's key, never shown, with or without our prefix."""
-    name = f"{vendor.upper()}_API_KEY"
-    return setting(default="", variables=(f"{PREFIX}{name}", name), repr=False, description=description)
+def _preset_settings() -> dict[str, Any]:
+    """URL, key and file of the key of each preset."""
+    found: dict[str, Any] = {}
+    for preset in PRESETS:
+        url, key = preset.url_variable, preset.key_variable
+        hosted = f" Empty with a key: {preset.hosted_url}." if preset.hosted_url else ""
+        says = _OWN if preset.name == "openai" else f"Base URL of {preset.name}."
+        found[url.lower()] = setting(default="", variables=_either(url), check=_stripped, description=says + hosted)
+        found[key.lower()] = setting(
+            default="", variables=(*_either(key), *preset.more_keys), check=str.strip, repr=False, description=_KEY
+        )
+        found[f"{key.lower()}_file"] = setting(
+            default="", variables=_either(f"{key}_FILE"), description="File with that key, if the variable is empty."
+        )
+    return found
 
+
+_OWN: Final = "Base URL of an OpenAI-compatible server, including /v1."
+_KEY: Final = "API key. Leave it empty if the server needs none."
+
+
+def _read_key(path: Path, setting_name: str) -> str:
+    """The key in a file. Raises SettingsError."""
+    try:
+        return path.expanduser().read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{setting_name}: {path} cannot be read as a key: {error}") from None
+
+
+ENDPOINTS_FILE: Final = "endpoints.toml"
+"""The file of endpoints in the home."""
+
+ENDPOINTS_VARIABLE: Final = f"{PREFIX}ENDPOINTS_FILE"
 
 PRICE_PREFIX: Final = f"{PREFIX}PRICE_"
 """Variables with the price of a model begin so; its alias follows."""
 
 
-class ProviderSettings(Settings):
+class ProviderSettings(Settings, beside=_preset_settings()):
     """Settings of the provider. URLs and keys of vendors are read under their usual names too."""
 
-    openai_base_url: str = _base_url(
-        "openai", "Base URL of an OpenAI-compatible server, including /v1. Empty with a key: https://api.openai.com/v1."
+    endpoints_file: str = setting(
+        default="",
+        description="TOML file of endpoints (docs/vendors.md). Empty: `endpoints.toml` in the home, if there is one.",
     )
-    openai_api_key: str = _api_key(
-        "openai", "API key of the OpenAI-compatible server. Leave it empty if the server needs none."
+    vendors: str = setting(
+        default="",
+        description="Plugins that bring vendors: entry points of `turnwright.vendors`, or `module:function`, "
+        "separated by commas. Empty: all that are installed. `none`: none.",
     )
-    openrouter_base_url: str = _base_url(
-        "openrouter", "Base URL of OpenRouter. Empty with a key: https://openrouter.ai/api/v1."
-    )
-    openrouter_api_key: str = _api_key("openrouter", "API key of OpenRouter.")
     openrouter_referer: str = setting(
         default="", check=_header, description="Application URL sent to OpenRouter. Empty: none."
     )
     openrouter_title: str = setting(
         default="", check=_header, description="Application name sent to OpenRouter. Empty: none."
     )
-    ollama_base_url: str = _base_url(
-        "ollama", "Base URL of Ollama, such as http://127.0.0.1:11434. /v1 is added if the URL has no path."
-    )
-    ollama_api_key: str = _api_key("ollama", "API key of Ollama. Leave it empty if the server needs none.")
-    xai_base_url: str = _base_url("xai", "Base URL of xAI. Empty with a key: https://api.x.ai/v1.")
-    xai_api_key: str = _api_key("xai", "API key of xAI.")
     think: bool = setting(
         default=False,
         description="Ask models to reason before they answer. false: the vendor's default.",
@@ -124,21 +146,65 @@ class ProviderSettings(Settings):
     """Longest response of a vendor, unpacked, in bytes."""
 
     def loaded(self) -> None:
-        """Check the prices of the environment. Raises SettingsError."""
+        """Check the prices of the environment, and read the endpoints. Raises SettingsError."""
         said = {name: value for name, value in os.environ.items() if name.startswith(PRICE_PREFIX)}
         try:
             vars(self).update(_prices=read_prices(said, PRICE_PREFIX), _said=said)
         except ValueError as error:
             raise SettingsError(str(error)) from None
+        vars(self)["_endpoints"] = self._read_endpoints()
 
     @property
     def more(self) -> Mapping[str, str]:
-        """The variables of prices."""
+        """The variables of prices, and the endpoints of the file."""
         found: Mapping[str, str] = vars(self)["_said"]
-        return found
+        filed = (one for one in self.endpoints if one.is_filed)
+        return {**found, **{f"endpoint.{one.name}": f"{one.wire} {one.base_url}".rstrip() for one in filed}}
 
     @property
     def prices(self) -> Mapping[str, Price]:
         """What calls cost, by the alias of the model, as the environment said when the settings were read."""
         found: Mapping[str, Price] = vars(self)["_prices"]
         return found
+
+    @property
+    def endpoints(self) -> tuple[EndpointSpec, ...]:
+        """Every server that models are called at, as variables and the file said when the settings were read."""
+        found: tuple[EndpointSpec, ...] = vars(self)["_endpoints"]
+        return found
+
+    def _read_endpoints(self) -> tuple[EndpointSpec, ...]:
+        path = Path(self.endpoints_file).expanduser() if self.endpoints_file else self.home / ENDPOINTS_FILE
+        tables: Mapping[str, EndpointTable] = {}
+        if self.endpoints_file or path.exists():
+            try:
+                tables = read_tables(path.read_text("utf-8"))
+            except (OSError, ValueError) as error:
+                raise SettingsError(f"{ENDPOINTS_VARIABLE}: {path}: {error}") from None
+        keys = {name: said for name, table in tables.items() if (said := _key_of(name, table, path))}
+        variables = {preset.name: (self._url_of(preset), self._key_of(preset)) for preset in PRESETS}
+        return tuple(endpoints_of(tables, variables, keys))
+
+    def _url_of(self, preset: Preset) -> Said:
+        return Said(getattr(self, preset.url_variable.lower()), preset.url_variable)
+
+    def _key_of(self, preset: Preset) -> Said:
+        name = preset.key_variable
+        given, file = getattr(self, name.lower()), getattr(self, f"{name.lower()}_file")
+        if given or not file:
+            return Said(given, name)
+        return Said(_read_key(Path(file), f"{name}_FILE"), f"{name}_FILE")
+
+
+def _key_of(name: str, table: EndpointTable, path: Path) -> Said | None:
+    """The key that a table names, if it names one. Raises SettingsError."""
+    where = f"endpoint.{name}"
+    if table.key:
+        return Said(table.key.strip(), f"{where}.key")
+    if table.key_file:
+        return Said(
+            _read_key(path.parent / Path(table.key_file).expanduser(), f"{where}.key_file"), f"{where}.key_file"
+        )
+    if table.key_variable:
+        return Said(os.environ.get(table.key_variable, "").strip(), table.key_variable)
+    return None

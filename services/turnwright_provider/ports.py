@@ -15,15 +15,20 @@ from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 
 
 class VendorState(Struct, frozen=True):
-    """Whether a vendor can be called. `endpoint` holds no secret; `settings` are those that `problem` is about."""
+    """Whether a vendor can be called. `endpoint` holds no secret; `settings` are those that `problem` is about.
+
+    `is_unset` says that nobody has set it up; `key_setting` names where its key is set, for people.
+    """
 
     endpoint: str
     problem: str = ""
     settings: tuple[str, ...] = ()
+    is_unset: bool = False
+    key_setting: str = ""
 
 
 class Vendor(Protocol):
-    """One kind of model server. A file in `vendors/` each."""
+    """What answers calls of one name's models. A file in `vendors/` each, or a plugin's."""
 
     def describe(self) -> VendorState:
         """Whether it is configured, and where it is reached. No network."""

@@ -9,22 +9,25 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 
 from turnwright_core.kit.lazy_servicer import LazyServicer
+from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.plugins import VENDORS, chosen
 from turnwright_core.kit.server import Service
 from turnwright_provider.config import ProviderSettings
+from turnwright_provider.domain.endpoints import SCRIPTED
 
 if TYPE_CHECKING:
     from turnwright_provider.app.generate import Pace
+    from turnwright_provider.domain.endpoints import EndpointSpec
     from turnwright_provider.domain.retry import RetryPolicy
     from turnwright_provider.ports import Transport, Vendor
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
-    from turnwright_provider.vendors.compatible import Compatible
 
 Close = Callable[[], Awaitable[None]]
 
@@ -33,9 +36,19 @@ def build(settings: ProviderSettings, secret: str) -> Service:
     """The service; `secret` is not needed, because the provider calls no other service."""
     del secret
     closers: list[Close] = []
+    plugged: dict[str, Vendor] = {}
+
+    async def start() -> None:
+        # Most have no plugins, and what calls models is not loaded before one is called.
+        if chosen(VENDORS, settings.vendors):
+            from turnwright_provider.vendors.registry import load_vendors
+
+            taken = (SCRIPTED, *(spec.name for spec in settings.endpoints))
+            plugged.update(load_vendors(settings.vendors, taken))
+            get_logger("provider").info("plugins_loaded", vendors=sorted(plugged))
 
     def register(server: grpc.aio.Server) -> None:
-        on_demand: Any = LazyServicer(lambda: _servicer(settings, closers))
+        on_demand: Any = LazyServicer(lambda: _servicer(settings, closers, plugged))
         provider_service_pb2_grpc.add_ProviderServiceServicer_to_server(on_demand, server)
 
     async def close() -> None:
@@ -43,14 +56,14 @@ def build(settings: ProviderSettings, secret: str) -> Service:
             await closer()
 
     name = provider_service_pb2.DESCRIPTOR.services_by_name["ProviderService"].full_name
-    return Service("provider", name, register, close=close, settings=settings)
+    return Service("provider", name, register, start=start, close=close, settings=settings)
 
 
-def _servicer(settings: ProviderSettings, closers: list[Close]) -> ProviderServicer:
+def _servicer(settings: ProviderSettings, closers: list[Close], plugged: Mapping[str, Vendor]) -> ProviderServicer:
     from turnwright_provider.app.generate import Chance, ReplyStream
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
-    vendors = _vendors(settings, closers)
+    vendors = {**_vendors(settings, closers), **plugged}
     policy, pace = _policy(settings), _pace(settings)
     chance = Chance(time.monotonic, asyncio.sleep, random.SystemRandom().random)
     return ProviderServicer(
@@ -85,29 +98,30 @@ def _scripted(settings: ProviderSettings) -> Vendor:
     return ScriptedVendor(settings.scripted_dir, asyncio.sleep)
 
 
-def _compatible(service: Compatible, settings: ProviderSettings, closers: list[Close]) -> Vendor:
+def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]) -> Vendor:
     from turnwright_core.runs import Reasoning
     from turnwright_provider.domain.think_tags import ThinkTags
-    from turnwright_provider.domain.wires.chat import ChatWire
+    from turnwright_provider.domain.urls import public_url
+    from turnwright_provider.domain.wires.table import WIRES, Manner
     from turnwright_provider.ports import VendorState
-    from turnwright_provider.vendors.compatible import UnconfiguredVendor
-    from turnwright_provider.vendors.http import Endpoint, HttpVendor, public_url
+    from turnwright_provider.vendors.http import Endpoint, HttpVendor
+    from turnwright_provider.vendors.unconfigured import UnconfiguredVendor
 
-    given, key = getattr(settings, f"{service.name}_base_url"), getattr(settings, f"{service.name}_api_key").strip()
-    if problem := _problem(service, given, key):
-        return UnconfiguredVendor(VendorState(public_url(given), problem, service.variables))
-    base_url = service.base_url(given, key)
+    if spec.problem:
+        return UnconfiguredVendor(VendorState(public_url(spec.url), spec.problem, spec.settings, spec.is_unset))
     endpoint = Endpoint(
-        base_url,
-        key,
+        spec.base_url,
+        spec.api_key,
         settings.event_bytes_max,
         settings.vendor_silence_s,
         settings.check_timeout_s,
-        _attribution(settings) if service.name == "openrouter" else {},
+        {**(_attribution(settings) if spec.preset.name == "openrouter" else {}), **spec.headers},
+        spec.extra,
+        spec.key_setting,
     )
     amount = Reasoning("medium") if settings.think else None
-    wire = ChatWire(ThinkTags(settings.think_tags), service.asking, amount, marks=service.marks)
-    return HttpVendor(endpoint, wire, _transport(base_url, settings, closers), time.time)
+    wire = WIRES[spec.wire](Manner(ThinkTags(settings.think_tags), spec.preset.asking, amount, spec.preset.marks))
+    return HttpVendor(endpoint, wire, _transport(spec.base_url, settings, closers), time.time)
 
 
 def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) -> Transport:
@@ -126,24 +140,8 @@ def _attribution(settings: ProviderSettings) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def _problem(service: Compatible, given: str, key: str) -> str:
-    """What keeps a service from being called, naming the setting; empty when nothing does."""
-    from turnwright_provider.vendors.http import is_base_url
-
-    url_variable, key_variable = service.variables
-    if given and not is_base_url(given):
-        return f"{url_variable} must be a URL such as http://127.0.0.1:8080{service.bare_path or '/v1'}."
-    if not service.base_url(given, key):
-        return service.missing()
-    if not key.isascii() or not key.isprintable():
-        return f"{key_variable} holds characters that no key has; copy it again."
-    return ""
-
-
 def _vendors(settings: ProviderSettings, closers: list[Close]) -> dict[str, Vendor]:
     """First segment of `vendor/model` -> the vendor."""
-    from turnwright_provider.vendors.compatible import COMPATIBLE
-
-    found: dict[str, Vendor] = {service.name: _compatible(service, settings, closers) for service in COMPATIBLE}
-    found["scripted"] = _scripted(settings)
+    found: dict[str, Vendor] = {spec.name: _called(spec, settings, closers) for spec in settings.endpoints}
+    found[SCRIPTED] = _scripted(settings)
     return found

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from turnwright_core.errors import InvalidError
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
-from turnwright_core.runs import Model, check_vendor
+from turnwright_core.runs import Model
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import WriteLimits
 
@@ -174,7 +174,6 @@ def read_seeds(environment: Mapping[str, str]) -> ModelSeeds:
             if variable.startswith(MODEL_PREFIX):
                 alias = variable.removeprefix(MODEL_PREFIX)
                 check_model(Model(alias, environment[variable]))
-                check_vendor(environment[variable])
                 vendor_models[alias] = environment[variable]
             elif variable.startswith(CONTEXT_PREFIX):
                 alias = variable.removeprefix(CONTEXT_PREFIX)

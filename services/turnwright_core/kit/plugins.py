@@ -48,6 +48,8 @@ TOOLS: Final = PluginKind("turnwright.tools", "TURNWRIGHT_TOOLS")
 """Tools, in the executor."""
 SECTIONS: Final = PluginKind("turnwright.sections", "TURNWRIGHT_SECTIONS")
 """Sections, projections and filters of packets, in the assembler."""
+VENDORS: Final = PluginKind("turnwright.vendors", "TURNWRIGHT_VENDORS")
+"""Vendors of models, in the provider."""
 
 
 class Plugin(Struct, frozen=True):
@@ -95,6 +97,9 @@ class PluginRegistry(Generic[S]):
 
     def projection(self, *_: Any, **__: Any) -> None:
         """Say what is shown of the entries of a scheme."""
+
+    def vendor(self, *_: Any, **__: Any) -> None:
+        """Answer the calls of a vendor's models."""
 
 
 R = TypeVar("R", bound=PluginRegistry[Any])

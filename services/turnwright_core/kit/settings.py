@@ -37,6 +37,7 @@ from turnwright_core.kit.home import default_home, read_or_make_token
 PREFIX: Final = "TURNWRIGHT_"
 
 _UNSET: Final[Any] = object()
+_NO_SETTINGS: Final[Mapping[str, Any]] = {}
 
 
 class Setting(Struct, frozen=True):
@@ -152,8 +153,10 @@ class Settings:
         " that load balancers notice. Ctrl-C does not wait.",
     )
 
-    def __init_subclass__(cls) -> None:
-        cls.fields = {**cls.fields, **_declared(cls)}
+    def __init_subclass__(cls, beside: Mapping[str, Setting] = _NO_SETTINGS) -> None:
+        """`beside` are settings whose names stand in a table; each is text."""
+        tabled = {name: _whole(name, str, field) for name, field in beside.items()}
+        cls.fields = {**cls.fields, **tabled, **_declared(cls)}
         cls.fixed = cls.fixed | {name for name in cls.__annotations__ if name not in cls.fields}
 
     def __init__(self, **given: Any) -> None:

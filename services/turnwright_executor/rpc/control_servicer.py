@@ -11,14 +11,13 @@ from typing import Any
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.store.v1 import control_pb2, registry_pb2
 
-from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import check_deployment, current_caller
-from turnwright_core.runs import check_vendor
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copied
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar import Command
@@ -30,6 +29,7 @@ class ExecutorControlRpcs(Forwarding):
     _calls: ToolCalls
     _hubs: Hubs
     _opens_models: bool
+    _check_vendor: CheckVendor
 
     ForkRun = Forward(floor=Tier.CLIENT)
     RenameRun = Forward(floor=Tier.CLIENT)
@@ -62,7 +62,7 @@ class ExecutorControlRpcs(Forwarding):
     async def AddModel(self, request: pb.AddModelRequest, context: Any) -> pb.AddModelResponse:
         """Add or replace a model."""
         self._check_models("AddModel")
-        _check_vendor(request.model.vendor_model)
+        await self._check_vendor(request.model.vendor_model)
         wanted = registry_pb2.PutModelsRequest(models=[request.model])
         return pb.AddModelResponse(model=(await self.store.call(self.rows.PutModels, wanted)).models[0])
 
@@ -76,12 +76,3 @@ class ExecutorControlRpcs(Forwarding):
         check_floor(Tier.CLIENT, method)
         if not self._opens_models:
             check_deployment(method, "TURNWRIGHT_CLIENT_MODELS=true")
-
-
-def _check_vendor(vendor_model: str) -> None:
-    """Refuse a model of a vendor that there is not; how names are built, the store checks. Raises INVALID_FIELD."""
-    try:
-        if "/" in vendor_model:
-            check_vendor(vendor_model)
-    except ValueError as error:
-        raise invalid("model.vendor_model", str(error)) from None

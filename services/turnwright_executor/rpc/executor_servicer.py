@@ -10,6 +10,7 @@ from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright_core.kit.peer import Peer
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
@@ -51,6 +52,7 @@ class ExecutorServicer(
         admits: Admits,
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
+        check_vendor: CheckVendor,
         catalogue: watch_pb2.DiscoverResponse,
         *,
         heartbeat_s: float,
@@ -66,6 +68,7 @@ class ExecutorServicer(
         self._calls = calls
         self._locate, self._admits = locate, admits
         self._read_run, self._status = read_run, status
+        self._check_vendor = check_vendor
         self._catalogue = catalogue
         self._heartbeat_s = heartbeat_s
         self._opens_models = opens_models

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.suggestions import unknown_vendor
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
@@ -47,10 +48,7 @@ def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
     """The vendor, configured. Raises PreconditionError naming what is missing. Source: RU306, RU307."""
     vendor = vendors.get(name)
     if vendor is None:
-        known = ", ".join(sorted(vendors))
-        raise fault(
-            Reason.VENDOR_NOT_CONFIGURED, f"There is no vendor {name}; there are {known}.", vendor=name, setting=""
-        )
+        raise fault(Reason.VENDOR_NOT_CONFIGURED, unknown_vendor(name, vendors), vendor=name, setting="")
     state = vendor.describe()
     if state.problem:
         setting = ",".join(state.settings)
@@ -95,7 +93,8 @@ class ReplyStream:
                     failure = error.failure
                 wait_s = self._wait_s(attempt, failure)
                 if wait_s is None:
-                    raise to_fault(failure, self._name, call.model, started=self._started)
+                    key_setting = self._vendor.describe().key_setting
+                    raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
                 self._outbox.tell(Retry(attempt, wait_s, failure.retry_class, clean(failure.detail)))
                 await self._chance.sleep(wait_s)
         finally:

@@ -101,9 +101,9 @@ _SENTENCE: Final[dict[Reason, str]] = {
 }
 
 
-def to_fault(failure: Failure, vendor: str, model: str, *, started: bool) -> TurnwrightError:
+def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_setting: str = "") -> TurnwrightError:
     """What the caller is told. `started`: a delta was delivered, so what would be retried is an interruption."""
-    key_setting = f"{vendor.upper()}_API_KEY"
+    key_setting = key_setting or "a setting of that vendor"
     interrupted = started and failure.kind in RETRYABLE - {FailureClass.RATE_LIMIT}
     reason = Reason.STREAM_INTERRUPTED if interrupted else _REASON[failure.kind]
     detail = clean(failure.detail)

@@ -66,7 +66,13 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         for name, vendor in sorted(self._vendors.items()):
             state = vendor.describe()
             vendors.append(
-                pb.Vendor(name=name, configured=not state.problem, endpoint=state.endpoint, problem=state.problem)
+                pb.Vendor(
+                    name=name,
+                    configured=not state.problem,
+                    endpoint=state.endpoint,
+                    problem=state.problem,
+                    unset=state.is_unset,
+                )
             )
         return pb.ListVendorsResponse(vendors=vendors)
 

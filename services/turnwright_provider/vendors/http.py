@@ -8,12 +8,11 @@ Source: architecture 8, 15; research/wire 2.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,6 +23,8 @@ from turnwright_provider.domain.failures import Failure, FailureClass, VendorErr
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.redact import Secrets
+from turnwright_provider.domain.urls import SECRET_NAMES, below, public_url, secrets_of
+from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
 from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
 from turnwright_provider.vendors.patience import Patience
@@ -47,13 +48,12 @@ TEMPERATURE_SETTING: Final = "TURNWRIGHT_TEMPERATURE"
 
 _NOT_FOUND: Final = frozenset({404, 405})
 
-_SECRET_NAMES: Final = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
-
 
 class Endpoint(Struct, frozen=True):
     """Where and how a server is called. `check_timeout_s` bounds a look at its list of models.
 
-    `headers` is what is sent beside the wire's and our own.
+    `headers` is what is sent beside the wire's and our own, `extra` the fields of every request. `key_setting` says
+    where the key is set, for people.
     """
 
     base_url: str
@@ -62,6 +62,8 @@ class Endpoint(Struct, frozen=True):
     silence_timeout_s: float
     check_timeout_s: float
     headers: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    key_setting: str = ""
 
     def __repr__(self) -> str:
         """Without the key, and without headers, which may hold another."""
@@ -76,13 +78,14 @@ class HttpVendor:
         self._wire = wire
         self._transport = transport
         self._wall_clock = wall_clock
-        self._secrets = Secrets((endpoint.api_key, *secrets_of(endpoint.base_url)))
+        keys = (value for name, value in endpoint.headers.items() if SECRET_NAMES.search(name))
+        self._secrets = Secrets((endpoint.api_key, *secrets_of(endpoint.base_url), *keys))
         self._reader = HttpReplyReader(endpoint.event_bytes_max, wire.framing)
         self._refused: dict[str, frozenset[str]] = {}
 
     def describe(self) -> VendorState:
         """Configured; the endpoint is the base URL."""
-        return VendorState(public_url(self._access.base_url))
+        return VendorState(public_url(self._access.base_url), key_setting=self._access.key_setting)
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One try. A request that is refused over a field that may give way is repeated without it."""
@@ -94,6 +97,7 @@ class HttpVendor:
 
     async def _stream(self, call: ModelCall) -> AsyncGenerator[VendorEvent, None]:
         patience = Patience(self._access.silence_timeout_s)
+        call = replace(call, extra=with_extra(self._access.extra, call.extra))
         while True:
             without = self._refused.get(call.model, frozenset())
             request = self._wire.request(call, without)
@@ -192,10 +196,10 @@ class HttpVendor:
 
     def _post(self, request: WireRequest) -> HttpRequest:
         headers = self._headers() | {"content-type": "application/json"} | dict(request.headers)
-        return HttpRequest("POST", _below(self._access.base_url, request.path), headers, request.body)
+        return HttpRequest("POST", below(self._access.base_url, request.path), headers, request.body)
 
     def _get(self, path: str) -> HttpRequest:
-        return HttpRequest("GET", _below(self._access.base_url, path), self._headers())
+        return HttpRequest("GET", below(self._access.base_url, path), self._headers())
 
     def _headers(self) -> dict[str, str]:
         ours = {
@@ -220,34 +224,3 @@ def check_required(call: ModelCall, dropped: Iterable[Dropped]) -> None:
     for one in dropped:
         if one.field in call.required:
             raise failed(FailureClass.INVALID, f"{one.field} cannot be sent, and this call requires it: {one.reason}")
-
-
-def is_base_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def public_url(url: str) -> str:
-    """A URL without user, password, query and fragment; empty for what is not a URL."""
-    if not is_base_url(url):
-        return ""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def secrets_of(url: str) -> tuple[str, ...]:
-    """What a URL says that nobody else is to know: its password, and keys in its query."""
-    parts = urlsplit(url)
-    values = (value for name, value in parse_qsl(parts.query) if _SECRET_NAMES.search(name))
-    return (*filter(None, (parts.password, unquote(parts.password or ""))), *values)
-
-
-def _below(base_url: str, path: str) -> str:
-    """The URL of a path below the base; a query of the base, such as Azure's api-version, stays."""
-    parts = urlsplit(base_url)
-    path, _, query = path.partition("?")
-    queries = "&".join(filter(None, (parts.query, query)))
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, queries, ""))

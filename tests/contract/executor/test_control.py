@@ -342,10 +342,13 @@ async def test_models_come_and_go(services) -> None:
         await services.client.remove_model("n")
 
 
-@pytest.mark.parametrize("vendor_model", ["nobody/x", "Openai/x", "anthropic/claude-sonnet-4"])
-async def test_a_model_of_a_vendor_that_there_is_not_is_refused_when_it_is_named(services, vendor_model) -> None:
+@pytest.mark.parametrize(
+    ("vendor_model", "words"),
+    [("nobody/x", "no vendor nobody; there are"), ("Openai/x", r"did you mean openai\?.* there are")],
+)
+async def test_a_model_of_a_vendor_that_there_is_not_is_refused_when_it_is_named(services, vendor_model, words) -> None:
     before = await services.client.list_models()
-    with pytest.raises(InvalidError, match="there are ollama, openai, openrouter, scripted, xai") as refused:
+    with pytest.raises(InvalidError, match=words) as refused:
         await services.client.add_model("n", vendor_model)
     assert refused.value.metadata["field"] == "model.vendor_model"
     assert await services.client.list_models() == before

@@ -23,7 +23,10 @@ from turnwright_provider.wiring import build
 SECRET = "contract-secret"
 NO_PROXY = (("grpc.enable_http_proxy", 0),)  # tests set proxies for the vendors; gRPC would use them for loopback
 VENDOR_VARIABLES = [
-    f"{vendor}_{what}" for vendor in ("OPENAI", "OPENROUTER", "OLLAMA", "XAI") for what in ("BASE_URL", "API_KEY")
+    variable
+    for name, setting in ProviderSettings.fields.items()
+    if name.endswith(("_base_url", "_api_key", "_api_key_file"))
+    for variable in setting.variables
 ]
 QUICK = {"vendor_backoff_s_min": 0.001, "vendor_backoff_s_max": 0.002, "flush_ms": 0}
 

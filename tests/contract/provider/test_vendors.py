@@ -15,10 +15,10 @@ from turnwright.types.v1.message_pb2 import Message, Part
 from contract.provider.conftest import SECRET, VENDOR_VARIABLES, Client
 from sse_server import SseServer, chat, error, json_answer, never
 from turnwright_core.kit.errors import code_of
-from turnwright_core.runs import VENDORS
 from turnwright_provider.config import PACKAGED_SCRIPTS
+from turnwright_provider.domain.presets import PRESETS
 
-SERVICES = ("ollama", "openai", "openrouter", "xai")
+SERVICES = tuple(preset.name for preset in PRESETS if preset.wire == "chat")
 """The vendors that speak OpenAI's chat completions."""
 
 
@@ -29,13 +29,8 @@ async def test_without_settings_only_the_scripts_are_configured(provider):
     vendors = await client.vendors()
     heard = await client.generate("openai/tiny")
 
-    assert {name: vendor.configured for name, vendor in vendors.items()} == {
-        "ollama": False,
-        "openai": False,
-        "openrouter": False,
-        "scripted": True,
-        "xai": False,
-    }
+    assert [name for name, vendor in vendors.items() if vendor.configured] == ["scripted"]
+    assert {name for name, vendor in vendors.items() if vendor.unset} == {preset.name for preset in PRESETS}
     assert (vendors["scripted"].problem, vendors["scripted"].endpoint) == ("", str(PACKAGED_SCRIPTS))
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         assert name in vendors["openai"].problem
@@ -77,6 +72,7 @@ async def test_a_vendor_without_settings_is_inert_and_names_them(provider, vendo
         ({"ollama_base_url": "http://127.0.0.1:11434/"}, "http://127.0.0.1:11434/v1", ""),
         ({"ollama_base_url": "http://127.0.0.1:11434/v1"}, "http://127.0.0.1:11434/v1", ""),
         ({"ollama_api_key": "k" * 20}, "", "OLLAMA_BASE_URL"),
+        ({"deepseek_api_key": "k" * 20}, "https://api.deepseek.com/v1", ""),
         ({"ollama_base_url": "127.0.0.1:11434"}, "", "OLLAMA_BASE_URL"),
         ({"openai_base_url": "http://user:pass@127.0.0.1:9/v1/?key=1"}, "http://127.0.0.1:9/v1/", ""),
         ({"openai_base_url": "localhost:9/v1"}, "", "OPENAI_BASE_URL"),
@@ -109,7 +105,7 @@ async def test_an_unknown_vendor_is_refused_with_those_there_are(provider):
 
     assert heard.reason == "VENDOR_NOT_CONFIGURED"
     assert code_of(heard.error) is grpc.StatusCode.FAILED_PRECONDITION
-    assert "ollama, openai, openrouter, scripted, xai" in heard.error.message
+    assert "ollama, openai, openrouter, perplexity, scripted" in heard.error.message
     assert heard.error.metadata["vendor"] == "nobody"
 
 
@@ -289,7 +285,7 @@ async def test_the_process_reads_the_usual_variables_and_stops_on_sigterm(tmp_pa
         address = f"unix:{tmp_path}/provider.sock"
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")},
-            **dict.fromkeys(VENDOR_VARIABLES, ""),
+            **{name: "" for name in VENDOR_VARIABLES if not name.startswith("TURNWRIGHT_")},
             "TURNWRIGHT_HOME": str(tmp_path),
             "TURNWRIGHT_TOKEN": SECRET,
             "TURNWRIGHT_LISTEN": address,
@@ -313,8 +309,3 @@ async def test_the_process_reads_the_usual_variables_and_stops_on_sigterm(tmp_pa
     assert keys == ["Bearer key-of-the-environment", "Bearer other-key-of-the-environment"]
     assert process.returncode == 0
     assert b"key-of-the-environment" not in log
-
-
-@pytest.mark.asyncio
-async def test_the_vendors_that_models_may_be_of_are_those_of_the_provider(provider):
-    assert tuple(sorted(await (await provider()).vendors())) == VENDORS

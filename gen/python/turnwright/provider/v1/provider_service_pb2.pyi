@@ -449,6 +449,7 @@ class Vendor(_message.Message):
     CONFIGURED_FIELD_NUMBER: _builtins.int
     ENDPOINT_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    UNSET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """First segment of `vendor/model`."""
     configured: _builtins.bool
@@ -457,6 +458,8 @@ class Vendor(_message.Message):
     """Where it is reached, without secrets: a base URL or a folder."""
     problem: _builtins.str
     """What is missing, naming the setting; empty when configured."""
+    unset: _builtins.bool
+    """True where none of its settings is set: nobody has meant to use it. Default: false."""
     def __init__(
         self,
         *,
@@ -464,10 +467,11 @@ class Vendor(_message.Message):
         configured: _builtins.bool = ...,
         endpoint: _builtins.str = ...,
         problem: _builtins.str = ...,
+        unset: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configured", b"configured", "endpoint", b"endpoint", "name", b"name", "problem", b"problem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configured", b"configured", "endpoint", b"endpoint", "name", b"name", "problem", b"problem", "unset", b"unset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

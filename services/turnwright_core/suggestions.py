@@ -1,0 +1,23 @@
+"""What somebody may have meant who mistyped a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """` (did you mean x?)` where a known name is near, else nothing."""
+    # Loaded by the first mistake: it takes longer to load than to ask.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    close = get_close_matches(name, tuple(known), 1, likeness)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def unknown_vendor(name: str, known: Iterable[str]) -> str:
+    """The sentence about a vendor that nobody has."""
+    listed = sorted(known)
+    return (
+        f"There is no vendor {name}{did_you_mean(name, listed)}; there are {', '.join(listed)}. Any other server "
+        "becomes one in endpoints.toml, where the provider runs."
+    )

@@ -1,0 +1,177 @@
+"""Endpoints: the servers that models are called at, each a name with a wire, a URL and a key.
+
+Presets are endpoints by themselves. The file of endpoints adds others and says more about those, a table each:
+
+    [endpoint.work]
+    url = "https://models.example.com/v1"
+    key_variable = "WORK_KEY"
+
+Source: RU306, RU307; docs/vendors.md.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct, field
+
+from turnwright_core.suggestions import did_you_mean
+from turnwright_provider.domain.presets import BY_NAME, NAMELESS, Preset
+from turnwright_provider.domain.urls import is_base_url
+from turnwright_provider.domain.wires.table import WIRES
+
+SCRIPTED: Final = "scripted"
+"""The name of the vendor that replays written replies."""
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+"""Names of vendors: the first segment of `vendor/model`."""
+
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file says of one endpoint; docs/vendors.md says what each field means."""
+
+    preset: str = ""
+    wire: str = ""
+    url: str = ""
+    key: str = ""
+    key_file: str = ""
+    key_variable: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class EndpointSpec(Struct, frozen=True):
+    """One server, all said. `url_setting` and `key_setting` are where its URL and its key are set, for people.
+
+    `is_filed` says that the file of endpoints names it.
+    """
+
+    name: str
+    preset: Preset
+    wire: str
+    url: str
+    api_key: str
+    url_setting: str
+    key_setting: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    is_filed: bool = False
+
+    def __repr__(self) -> str:
+        """Without URL, key, headers and fields, which may hold secrets."""
+        return f"EndpointSpec({self.name!r}, {self.wire!r})"
+
+    @property
+    def base_url(self) -> str:
+        """What is called; empty where nothing says so."""
+        return self.preset.base_url(self.url, has_key=bool(self.api_key))
+
+    @property
+    def is_unset(self) -> bool:
+        """Whether nothing is said of it."""
+        return not (self.url or self.api_key or self.is_filed)
+
+    @property
+    def settings(self) -> tuple[str, str]:
+        return self.url_setting, self.key_setting
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from being called, naming the setting; empty when nothing does."""
+        path = self.preset.bare_path or "/v1"
+        if self.url and not is_base_url(self.url):
+            return f"{self.url_setting} must be a URL such as http://127.0.0.1:8080{path}."
+        if not self.base_url:
+            hosted = urlsplit(self.preset.hosted_url).hostname
+            either = f" or {self.key_setting} (for {hosted})" if hosted else ""
+            return f"Set {self.url_setting} (an OpenAI-compatible server, with {path}){either}."
+        if not self.api_key.isascii() or not self.api_key.isprintable():
+            return f"{self.key_setting} holds characters that no key has; copy it again."
+        return ""
+
+
+def read_tables(text: str) -> dict[str, EndpointTable]:
+    """The endpoints of a file. Raises ValueError with a line for each mistake."""
+    try:
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ValueError(f"this is not TOML: {error}") from None
+    wrong = [f"unknown table or field {name!r}: write [endpoint.NAME]" for name in found if name != "endpoint"]
+    listed = found.get("endpoint", {})
+    if not isinstance(listed, dict):
+        wrong, listed = ["write [endpoint.NAME]"], {}
+    tables: dict[str, EndpointTable] = {}
+    for name, fields in listed.items():
+        try:
+            tables[name] = _table(name, fields)
+        except (ValueError, msgspec.ValidationError) as error:
+            wrong.append(f"[endpoint.{name}]: {error}")
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return tables
+
+
+def _table(name: str, fields: object) -> EndpointTable:
+    if not NAME.fullmatch(name) or name == SCRIPTED:
+        raise ValueError("a name is of a-z, 0-9, `.`, `_` and `-`, and `scripted` is taken")
+    known = EndpointTable.__struct_fields__
+    for unknown in fields.keys() - set(known) if isinstance(fields, dict) else ():
+        raise ValueError(f"there is no field {unknown}{did_you_mean(unknown, known)}; there are {', '.join(known)}")
+    table = msgspec.convert(fields, EndpointTable)
+    if table.wire and table.wire not in WIRES:
+        raise ValueError(f"there is no wire {table.wire!r}{did_you_mean(table.wire, WIRES)}; there are {_list(WIRES)}")
+    if table.preset and table.preset not in BY_NAME:
+        near = did_you_mean(table.preset, BY_NAME)
+        raise ValueError(f"there is no preset {table.preset!r}{near}; there are {_list(BY_NAME)}")
+    if sum(map(bool, (table.key, table.key_file, table.key_variable))) > 1:
+        raise ValueError("give one of key, key_file and key_variable")
+    for header, value in table.headers.items():
+        if not _HEADER.fullmatch(header) or not value.isascii() or not value.isprintable():
+            raise ValueError(f"the header {header!r} must be printable ASCII")
+    return table
+
+
+def _list(names: Mapping[str, object]) -> str:
+    return ", ".join(sorted(names))
+
+
+class Said(Struct, frozen=True):
+    """A value, and where it was said."""
+
+    value: str
+    setting: str
+
+
+def endpoints_of(
+    tables: Mapping[str, EndpointTable], variables: Mapping[str, tuple[Said, Said]], keys: Mapping[str, Said]
+) -> Iterator[EndpointSpec]:
+    """Every endpoint: those of the file, then the presets that it does not name.
+
+    `variables` are URL and key of each preset by its variables, `keys` those that tables name.
+    """
+    for name in (*tables, *(name for name in BY_NAME if name not in tables)):
+        table = tables.get(name, EndpointTable())
+        preset = BY_NAME.get(table.preset or name, NAMELESS)
+        url, key = variables.get(name, (Said("", f"endpoint.{name}.url"), Said("", f"endpoint.{name}.key")))
+        if table.url:
+            url = Said(table.url.strip().rstrip("/"), f"endpoint.{name}.url")
+        key = keys.get(name, key)
+        yield EndpointSpec(
+            name,
+            preset,
+            table.wire or preset.wire,
+            url.value,
+            key.value,
+            url.setting,
+            key.setting,
+            {header.lower(): value for header, value in table.headers.items()},
+            table.extra,
+            name in tables,
+        )

@@ -1,0 +1,86 @@
+"""Vendors that are known by name: a key, or for a server of one's own its URL, is enough to call them.
+
+    openai/gpt-5-mini    openrouter/anthropic/claude-sonnet-4.5    ollama/qwen3:8b    deepseek/deepseek-chat
+
+The first segment picks the vendor, the rest is its own name for the model. Each reads `{NAME}_BASE_URL`,
+`{NAME}_API_KEY` and `{NAME}_API_KEY_FILE`, with our prefix or without.
+Source: RU306, RU303; architecture 8, 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from turnwright_provider.domain.wires.asking import (
+    Asking,
+    by_effort,
+    by_low_or_high,
+    by_openrouter,
+    by_prompt_mode,
+    by_switch,
+    by_template,
+)
+
+
+class Preset(Struct, frozen=True):
+    """What is known of one vendor."""
+
+    name: str
+    hosted_url: str = ""
+    """Where a key without a base URL belongs to; empty where a base URL is always needed."""
+    wire: str = "chat"
+    bare_path: str = ""
+    """The path of a base URL that has none; empty where such a URL is taken as it is."""
+    asking: Asking = by_effort
+    """In which fields chat completions ask a model to reason."""
+    marks: bool = False
+    """Whether it takes cache marks in chat completions and passes them on."""
+    more_keys: tuple[str, ...] = ()
+    """Other variables that hold a key of this vendor."""
+
+    @property
+    def url_variable(self) -> str:
+        return f"{self.name.upper()}_BASE_URL"
+
+    @property
+    def key_variable(self) -> str:
+        return f"{self.name.upper()}_API_KEY"
+
+    def base_url(self, given: str, *, has_key: bool) -> str:
+        """The URL that is called; empty when neither a URL nor a key says which."""
+        if not given:
+            return self.hosted_url if has_key else ""
+        parts = urlsplit(given)
+        return given if parts.path else urlunsplit(parts._replace(path=self.bare_path))
+
+
+PRESETS: Final = (
+    Preset("openai", "https://api.openai.com/v1"),
+    Preset("openrouter", "https://openrouter.ai/api/v1", bare_path="/api/v1", asking=by_openrouter, marks=True),
+    # Ollama's own clients are given a URL without a path.
+    Preset("ollama", bare_path="/v1"),
+    Preset("xai", "https://api.x.ai/v1", bare_path="/v1", asking=by_low_or_high),
+    Preset("deepseek", "https://api.deepseek.com/v1", bare_path="/v1", asking=by_switch),
+    Preset("groq", "https://api.groq.com/openai/v1", bare_path="/openai/v1"),
+    Preset("mistral", "https://api.mistral.ai/v1", bare_path="/v1", asking=by_prompt_mode),
+    Preset("zai", "https://api.z.ai/api/paas/v4", asking=by_switch, more_keys=("ZHIPUAI_API_KEY",)),
+    Preset("together", "https://api.together.xyz/v1", bare_path="/v1"),
+    Preset("cerebras", "https://api.cerebras.ai/v1", bare_path="/v1"),
+    Preset("perplexity", "https://api.perplexity.ai"),
+    Preset("fireworks", "https://api.fireworks.ai/inference/v1", bare_path="/inference/v1"),
+    Preset("moonshot", "https://api.moonshot.ai/v1", bare_path="/v1", asking=by_switch),
+    Preset("huggingface", "https://router.huggingface.co/v1", bare_path="/v1", more_keys=("HF_TOKEN",)),
+    Preset("vllm", bare_path="/v1", asking=by_template),
+    Preset("llamacpp", bare_path="/v1", asking=by_template),
+    Preset("lmstudio", bare_path="/v1"),
+)
+"""All of them; a wire's names stand in `wires/table.py`."""
+
+NAMELESS: Final = Preset("")
+"""What is known of an endpoint that is of no preset."""
+
+BY_NAME: Final[Mapping[str, Preset]] = {preset.name: preset for preset in PRESETS}

@@ -1,0 +1,41 @@
+"""Base URLs: whether a text is one, what of it may be shown, and what stands below it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+
+SECRET_NAMES: Final = re.compile(r"key|token|secret|password|sig|code|auth", re.IGNORECASE)
+"""How parameters and headers are called that hold a secret."""
+
+
+def is_base_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def public_url(url: str) -> str:
+    """A URL without user, password, query and fragment; empty for what is not a URL."""
+    if not is_base_url(url):
+        return ""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def secrets_of(url: str) -> tuple[str, ...]:
+    """What a URL says that nobody else is to know: its password, and keys in its query."""
+    parts = urlsplit(url)
+    values = (value for name, value in parse_qsl(parts.query) if SECRET_NAMES.search(name))
+    return (*filter(None, (parts.password, unquote(parts.password or ""))), *values)
+
+
+def below(base_url: str, path: str) -> str:
+    """The URL of a path below the base; a query of the base, such as Azure's api-version, stays."""
+    parts = urlsplit(base_url)
+    path, _, query = path.partition("?")
+    queries = "&".join(filter(None, (parts.query, query)))
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, queries, ""))

@@ -1,0 +1,38 @@
+"""The wires by the names that endpoints give them. Each is loaded when the first endpoint speaks it."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from turnwright_core.runs import Reasoning
+    from turnwright_provider.domain.think_tags import ThinkTags
+    from turnwright_provider.domain.wires.asking import Asking
+    from turnwright_provider.domain.wires.wire import Wire
+
+
+class Manner(Struct, frozen=True):
+    """How an endpoint's wire is to behave.
+
+    `asking` says in which fields chat completions ask for reasoning, `amount` how much where a call does not say,
+    `marks` whether the service takes cache marks.
+    """
+
+    think_tags: ThinkTags
+    asking: Asking
+    amount: Reasoning | None = None
+    marks: bool = False
+
+
+def _chat(manner: Manner) -> Wire:
+    from turnwright_provider.domain.wires.chat import ChatWire
+
+    return ChatWire(manner.think_tags, manner.asking, manner.amount, marks=manner.marks)
+
+
+WIRES: Final[Mapping[str, Callable[[Manner], Wire]]] = {"chat": _chat}
+"""Name -> what makes it."""

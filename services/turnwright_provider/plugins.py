@@ -1,0 +1,39 @@
+"""What plugins of the provider import; docs/plugins.md tells how. The names here stay as they are."""
+
+from turnwright_core.chat.deltas import (
+    AppendContent,
+    AppendReasoning,
+    Delta,
+    SetThinkingBlocks,
+    SetToolCalls,
+    SetUsage,
+)
+from turnwright_core.chat.message import Message, ThinkingBlock, ToolCall
+from turnwright_core.runs import Usage
+from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
+from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
+from turnwright_provider.ports import Vendor, VendorState
+from turnwright_provider.vendors.registry import VendorRegistry as Registry
+
+__all__ = [
+    "AppendContent",
+    "AppendReasoning",
+    "Delta",
+    "Dropped",
+    "Failure",
+    "FailureClass",
+    "Finish",
+    "Message",
+    "ModelCall",
+    "Registry",
+    "SetThinkingBlocks",
+    "SetToolCalls",
+    "SetUsage",
+    "ThinkingBlock",
+    "ToolCall",
+    "Usage",
+    "Vendor",
+    "VendorError",
+    "VendorEvent",
+    "VendorState",
+]
