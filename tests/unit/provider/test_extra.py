@@ -1,6 +1,8 @@
 """Fields of a vendor's own request."""
 
-from turnwright_provider.domain.wires.extra import with_extra
+import json
+
+from turnwright_provider.domain.wires.extra import encoded, with_extra
 
 
 def test_objects_are_merged_lists_go_on_and_all_else_takes_the_place_of_ours() -> None:
@@ -17,3 +19,7 @@ def test_objects_are_merged_lists_go_on_and_all_else_takes_the_place_of_ours() -
         "new": 1,
     }
     assert ours["a"] == {"x": 1, "y": [1]}
+
+
+def test_half_a_character_is_sent_as_a_question_mark() -> None:
+    assert json.loads(encoded({"text": "a \ud800 b"}, {"more": "ü"})) == {"text": "a ? b", "more": "ü"}

@@ -11,7 +11,6 @@ Source: research/wire 2.1, 2.4.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
@@ -22,7 +21,7 @@ from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.asking import Asking, by_effort
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.domain.wires.extra import with_extra
+from turnwright_provider.domain.wires.extra import encoded
 from turnwright_provider.domain.wires.giving_way import named_in_refusal
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
@@ -82,8 +81,7 @@ class ChatWire:
             if name not in without:
                 body |= fields
         dropped += self._left_out(call)
-        encoded = json.dumps(with_extra(body, call.extra), ensure_ascii=False).encode("utf-8", "replace")
-        return WireRequest("/chat/completions", encoded, dropped=tuple(dropped))
+        return WireRequest("/chat/completions", encoded(body, call.extra), dropped=tuple(dropped))
 
     def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
         sent = {name for name, fields in self._fields(call).items() if fields}

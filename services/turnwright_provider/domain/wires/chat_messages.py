@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ToolCall
@@ -20,6 +19,8 @@ from turnwright_provider.domain.wires.history import history
 
 CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
+_WITHOUT_IMAGES: Final = (Role.SYSTEM, Role.ASSISTANT)
+
 _NO_PLACE: Final = "Chat completions have no place for it."
 
 
@@ -28,17 +29,24 @@ def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]]
     messages, dropped = history(call)
     dropped += _left_out(messages)
     sent: list[dict[str, Any]] = []
-    for role, run in groupby(messages, lambda message: message.role):
-        same = list(run)
-        sent += [_message(message, marks=marks) for message in same]
-        if role is Role.TOOL and (images := [part for message in same for part in _images(message)]):
-            sent.append({"role": "user", "content": _content(images, marks=marks)})
-    return sent, dropped
+    images: list[Image] = []
+    for message in messages:
+        if images and message.role is not Role.TOOL:
+            sent.append(_shown(images, marks=marks))
+            images = []
+        sent.append(_message(message, marks=marks))
+        if message.role is Role.TOOL:
+            images += _images(message)
+    return [*sent, _shown(images, marks=marks)] if images else sent, dropped
+
+
+def _shown(images: Sequence[Image], *, marks: bool) -> dict[str, Any]:
+    return {"role": "user", "content": _content(images, marks=marks)}
 
 
 def _left_out(messages: Iterable[Message]) -> Iterator[Dropped]:
-    listed = tuple(messages)
-    if any(_images(message) for message in listed if message.role in (Role.SYSTEM, Role.ASSISTANT)):
+    listed = [message for message in messages if message.role in _WITHOUT_IMAGES]
+    if any(_images(message) for message in listed):
         yield Dropped("images", "Chat completions take images of users and of tools only.")
     if any(not is_known(block) for message in listed for block in message.thinking):
         yield Dropped("thinking", _NO_PLACE)
@@ -49,9 +57,12 @@ def _left_out(messages: Iterable[Message]) -> Iterator[Dropped]:
 def _message(message: Message, *, marks: bool) -> dict[str, Any]:
     if message.role is Role.ASSISTANT:
         return _reply(message, marks=marks)
-    parts = message.parts if message.role is Role.USER else _texts(message)
-    sent: dict[str, Any] = {"role": message.role.value, "content": _content(parts, marks=marks)}
-    return sent | {"tool_call_id": message.call_id} if message.role is Role.TOOL else sent
+    if message.role is Role.USER:
+        return {"role": "user", "content": _content(message.parts, marks=marks)}
+    content = _content(_texts(message), marks=marks)
+    if message.role is Role.TOOL:
+        return {"role": "tool", "content": content, "tool_call_id": message.call_id}
+    return {"role": "system", "content": content}
 
 
 def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
@@ -62,7 +73,8 @@ def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
     sent = {"role": "assistant", "content": content, **thinking_fields(message.thinking)}
     if message.calls:
         # An empty text beside calls is refused by some.
-        sent |= {"content": content or None, "tool_calls": [_call(call) for call in message.calls]}
+        sent["content"] = content or None
+        sent["tool_calls"] = [_call(call) for call in message.calls]
     return sent
 
 
@@ -88,10 +100,10 @@ def _texts(message: Message) -> list[Text]:
 
 
 def _content(parts: Sequence[Part], *, marks: bool) -> str | list[dict[str, Any]]:
-    said = [part for part in parts if isinstance(part, Image) or part.text]
+    said = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
     if not said:
         return ""
-    if len(said) == 1 and isinstance(said[0], Text) and not (marks and said[0].cache):
+    if len(said) == 1 and isinstance(said[0], Text) and not (marks and said[0].cache and said[0].text):
         return said[0].text
     return [{**_part(part), **(CACHE_MARK if marks and part.cache else {})} for part in said]
 

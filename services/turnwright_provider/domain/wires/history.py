@@ -23,7 +23,8 @@ def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
     left_out: set[str] = set()
     messages: list[Message] = []
     for message in _with_ids_sent(call.messages):
-        if message.vendor_model and message.vendor_model == call.vendor_model:
+        is_own = bool(message.vendor_model) and message.vendor_model == call.vendor_model
+        if is_own or message.role is not Role.ASSISTANT:
             messages.append(message)
             continue
         left_out |= {name for name, value in _opaque(message).items() if value}
@@ -46,12 +47,21 @@ def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
     sent: dict[str, str] = {}
     for place, message in enumerate(listed):
         if message.role is Role.TOOL:
-            yield replace(message, call_id=sent.get(message.call_id, message.call_id))
+            answered = sent.get(message.call_id, message.call_id)
+            yield message if answered == message.call_id else replace(message, call_id=answered)
             continue
-        calls = tuple(replace(one, id=_sent_id(one, uses, place)) for one in message.calls)
+        if not message.calls:
+            yield message
+            continue
+        calls = tuple(_with_id(one, _sent_id(one, uses, place)) for one in message.calls)
         for old, new in zip(message.calls, calls, strict=True):
-            sent |= {known: new.id for known in (old.id, old.call_id) if known}
-        yield replace(message, calls=calls)
+            sent[old.id] = sent[old.call_id] = new.id
+        sent.pop("", None)
+        yield message if calls == message.calls else replace(message, calls=calls)
+
+
+def _with_id(call: ToolCall, sent_id: str) -> ToolCall:
+    return call if call.id == sent_id else replace(call, id=sent_id)
 
 
 def _sent_id(call: ToolCall, uses: Counter[str], place: int) -> str:
