@@ -198,7 +198,7 @@ async def test_a_list_is_told_without_what_its_readers_do_not_know(services) -> 
     for number, body in enumerate(nowhere):
         await client.set_plan(*at, plan_pb2.Plan(plan_id=f"e{number}", kind=plan_pb2.PLAN_KIND_FILE, body=body))
     async with Watcher(services, form="legacy") as old:
-        await old.began()
+        await old.until(lambda one: len(one.view.held.legacy or ()) == 5 + len(nowhere))
     names = plan_pb2.PlanStatus.Name
     assert [(item.content, names(item.status)) for item in old.view.held.legacy] == [
         ("one", "PLAN_STATUS_COMPLETED"),
@@ -238,7 +238,7 @@ async def test_the_text_of_a_markdown_plan_is_told_once_to_those_who_know_a_list
     client, at = services.client, (services.project, "r")
     await client.set_plan(*at, markdown("early", "# Early"))
     async with Watcher(services, form="legacy") as old:
-        await old.began()
+        await old.until(lambda one: texts_of(one) == ["# Early"])
         cursor = old.view.cursor
         for body in ("## Steps\n- [x] Refactor", "## Steps\n- [x] Refactor", "# Design\n\nUse a queue."):
             await client.set_plan(*at, markdown("main", body))
@@ -294,8 +294,11 @@ async def test_plans_of_any_length_come_in_messages_that_every_client_takes(serv
         await client.set_plan(*at, markdown(f"p{number}", body))
     for _ in range(16):
         await client.update_plan(*at, "x" * PLAN_DELTA_BYTES_MAX, plan_id="p3")
+    async with Watcher(services) as first:
+        # The executor knows all of it from here on.
+        await first.until(lambda one: len(one.bodies) == 6 and len(one.view.held.plans["p3"].deltas) == 16)
     async with Watcher(services) as asked:
-        await asked.began()
+        await asked.until(lambda one: one.events and one.events[-1].snapshot.last)
         parts = [event.snapshot for event in asked.events]
         # Where the hub began again meanwhile, a further snapshot has replaced the first one.
         parts = parts[max(place for place, part in enumerate(parts) if part.part == 0) :]
