@@ -1,4 +1,4 @@
-"""When a stream that is silent gives a heartbeat: many streams of a process at the same moments.
+"""When a stream that is silent gives a heartbeat, and who looks again and again looks: many of a process together.
 
 A process that sleeps pays for each time it wakes, far more than for one message more.
 """
@@ -15,3 +15,8 @@ def heartbeat_due_s(now_s: float, silence_s_max: float) -> float:
     """The last moment for it within so many seconds from now; both by one clock of the process."""
     step_s = silence_s_max / MOMENTS
     return (now_s + silence_s_max) // step_s * step_s
+
+
+def beat_in_s(now_s: float, every_s: float) -> float:
+    """Seconds to the next of the moments that all share who look every so many seconds, by one clock of the process."""
+    return every_s - now_s % every_s if every_s else 0.0

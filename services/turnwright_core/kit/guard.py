@@ -11,7 +11,7 @@ Source: architecture 10, 14.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -137,10 +137,30 @@ def _guarded(handler: Handler, gate: Authenticator, calls: CallsUnderWay, method
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, calls, method), **codecs)
     if handler.unary_stream:
+        if handler.response_serializer:
+            codecs["response_serializer"] = _Serializer(handler.response_serializer)
         return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, gate, calls, method), **codecs)
     if handler.stream_stream:
         return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, calls, method), **codecs)
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
+
+
+class _Serializer:
+    """Makes bytes of a stream's messages: once of one that goes to many callers, one after the other.
+
+    No handler changes a message that it has sent.
+    """
+
+    def __init__(self, serialize: Callable[[Any], bytes]) -> None:
+        self._serialize = serialize
+        self._latest: tuple[Any, bytes] = (None, b"")
+
+    def __call__(self, message: Any) -> bytes:
+        latest, data = self._latest
+        if message is not latest:
+            data = self._serialize(message)
+            self._latest = (message, data)
+        return data
 
 
 def _refusal(error: TurnwrightError, method: str) -> Handler:

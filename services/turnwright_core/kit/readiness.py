@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.heartbeats import beat_in_s
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 
@@ -79,7 +80,7 @@ class Readiness:
                 before = is_ready
                 self._health.set(ready=is_ready)
             self._has_looked.set()
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(beat_in_s(asyncio.get_running_loop().time(), self._every_s))
 
     async def _problem(self, ready: Callable[[], Awaitable[None]]) -> str:
         """Why the service is not ready; empty where it is."""

@@ -243,8 +243,8 @@ class Router:
         coming: asyncio.Future[WatchRunResponse] = asyncio.get_running_loop().create_future()
         try:
             while True:
-                if not at and self._owners.is_here(address):
-                    # While we work on it ourselves nothing can move; each event is worth a task otherwise.
+                if not at and (look.is_resting or self._owners.is_here(address)):
+                    # While nobody works on it, or we do, nothing can move; each event is worth a task otherwise.
                     event = await anext(events)
                 else:
                     coming = asyncio.ensure_future(anext(events))

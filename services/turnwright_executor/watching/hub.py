@@ -44,7 +44,7 @@ FEED_BACKOFF: Final = Backoff(0.1, 5.0)
 """Before the change feed is opened again."""
 
 GATHER_S: Final = 0.01
-"""Seconds after a message in which events wait for each other, for a watcher that takes several in one."""
+"""Seconds after an event in which further ones wait for each other, for watchers that take several in a message."""
 
 CAUGHT_UP_TIMEOUT_S: Final = 1.0
 """Seconds that a turn waits at most for its facts to be told."""
@@ -86,6 +86,11 @@ class RunHub:
         self._known = RunFold()
         self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
         self._changed = asyncio.Event()
+        self._gathered: asyncio.Event | None = None
+        """As `_changed`, for those who take several events in one message: a message costs many times what they do."""
+        self._gathering: asyncio.TimerHandle | None = None
+        self._has_more = False
+        """Whether events wait for the end of the gathering."""
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
         self._closed = False
@@ -206,6 +211,22 @@ class RunHub:
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        if self._gathering is None or self._closed:
+            self._wake_gathered()
+        else:
+            self._has_more = True
+
+    def _wake_gathered(self) -> None:
+        """Wake who takes events together, all at the same time: what follows at once waits for the next time."""
+        changed, self._gathered, self._has_more = self._gathered, None, False
+        if changed:
+            changed.set()
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self._end_gathering)
+
+    def _end_gathering(self) -> None:
+        self._gathering = None
+        if self._has_more:
+            self._wake_gathered()
 
     async def _follow(self, *, is_stale: bool) -> None:
         """Tell what the store tells; where what is known is stale, all who watch get a snapshot before."""
@@ -321,19 +342,15 @@ class RunHub:
         position = after.seq if after and self._retains(after) else -1
         while not self._closed:
             changed = self._changed
+            if batched:
+                changed = self._gathered = self._gathered or asyncio.Event()
             if position < self._tail.base:
                 snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
                 for part in snapshot:
                     yield part
-            begin = position
             for message in self._tail.after(position, batched=batched):
                 yield message
                 position = message.cursor.seq
-            if position > begin and batched:
-                # What follows at once goes together: a message costs many times what an event does.
-                await asyncio.sleep(GATHER_S)
-            if position < self._tail.seq:
-                continue
             try:
                 now_s = asyncio.get_running_loop().time()
                 async with asyncio.timeout_at(heartbeat_due_s(now_s, self._settings.event_heartbeat_s)):

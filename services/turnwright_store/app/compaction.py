@@ -47,7 +47,7 @@ class CompactedBody(Struct, frozen=True):
 
 
 def compaction(database: Database, every_s: float) -> Chore:
-    return Chore("compaction", every_s, partial(compact_some, database))
+    return Chore("compaction", every_s, partial(compact_some, database), follows=database)
 
 
 async def compact_some(database: Database, pieces_max: int = PIECES_MAX) -> bool:

@@ -13,7 +13,9 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
+from turnwright_core.heartbeats import beat_in_s
 from turnwright_core.kit.logs import get_logger
+from turnwright_store.ports import ANY_SCOPE, Database
 
 LOOKS: Final = 4
 """How often in its time a row is looked at that may wait for so long."""
@@ -32,6 +34,8 @@ class Chore(Struct, frozen=True):
     """Seconds between two looks when there was nothing to do."""
     piece: Callable[[], Awaitable[bool]]
     """Does a piece of the work; True when there is more of it now."""
+    follows: Database | None = None
+    """All of the work comes from commits to this database: after a look that found none it waits for a commit."""
 
 
 def look_every_s(time_ms: int) -> float:
@@ -72,13 +76,24 @@ class Maintenance:
 
 
 async def _repeat(chore: Chore) -> None:
-    while True:
-        more = await _piece(chore)
-        await asyncio.sleep(0 if more else chore.every_s)
+    clock_s = asyncio.get_running_loop().time
+    commits = chore.follows.subscribe((ANY_SCOPE,)) if chore.follows else None
+    try:
+        while True:
+            if commits:
+                commits.woken.clear()
+                commits.take()
+            more = await _piece(chore)
+            if commits and more is False:
+                await commits.woken.wait()
+            await asyncio.sleep(0 if more else beat_in_s(clock_s(), chore.every_s))
+    finally:
+        if commits:
+            commits.close()
 
 
-async def _piece(chore: Chore) -> bool:
-    """A piece of a chore. What it raises ends this look only: the work is still there at the next one."""
+async def _piece(chore: Chore) -> bool | None:
+    """A piece of a chore. What it raises ends this look only: the work is still there at the next one (None)."""
     piece = asyncio.ensure_future(chore.piece())
     try:
         await asyncio.wait([piece])
@@ -93,4 +108,4 @@ async def _piece(chore: Chore) -> bool:
         _log.warning("chore_postponed", chore=chore.name, reason=error.reason.name, detail=error.message)
     else:
         _log.error("chore_failed", chore=chore.name, exc_info=error)
-    return False
+    return None

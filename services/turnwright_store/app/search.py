@@ -108,7 +108,7 @@ class Indexer:
 
 def indexing(database: Database, every_s: float) -> Chore:
     """Follows the writes of all projects."""
-    return Chore("indexing", every_s, Indexer(database).piece)
+    return Chore("indexing", every_s, Indexer(database).piece, follows=database)
 
 
 class SearchResult(Struct, frozen=True):

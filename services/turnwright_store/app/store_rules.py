@@ -86,7 +86,7 @@ def schemes_refresh(database: Database, knowing: SchemeCache, every_s: float) ->
             knowing.learn(found)
         return False
 
-    return Chore("schemes", every_s, look)
+    return Chore("schemes", every_s, look, follows=database)
 
 
 def check_scheme(scheme: Scheme) -> None:
