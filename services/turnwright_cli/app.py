@@ -34,7 +34,7 @@ def app() -> None:
 task_options = several(
     click.argument("prompt", metavar="PROMPT", help="What to do; - reads standard input."),
     options.project,
-    click.option("--model", metavar="ALIAS", help="Model; an existing run keeps its own."),
+    click.option("--model", metavar="MODEL", help="Alias of a model, or vendor/model; an existing run keeps its own."),
     click.option("--run", metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
     click.option("--fork", is_flag=True, help="Give the task to a fork of the run that --run names."),
     click.option("--yolo", is_flag=True, help="Accept every proposal without asking."),
@@ -224,32 +224,6 @@ def runs_abort(before: dict[str, Any], /, run: str, **after: Any) -> None:
     finish(abort_run(settings, root, run, as_json=json))
 
 
-@app.group(cls=Group, invoke_without_command=True)
-@options.as_json
-@options.server
-@click.pass_context
-def models(context: click.Context, /, as_json: bool, server: str | None) -> None:
-    """The models that runs may name, and whether each could be called now."""
-    context.obj = {"as_json": as_json, "server": server}
-    if context.invoked_subcommand is None:
-        from turnwright_cli.lists import list_models
-
-        finish(list_models(settings_of(server=server), as_json=as_json))
-
-
-@models.command("remove")
-@click.argument("alias", metavar="ALIAS", help="Alias of the model.")
-@options.as_json
-@options.server
-@click.pass_obj
-def models_remove(before: dict[str, Any], /, alias: str, as_json: bool, server: str | None) -> None:
-    """Take a model away, so that no run can name it any more."""
-    from turnwright_cli.lists import remove_model
-
-    settings = settings_of(server=server or before["server"])
-    finish(remove_model(settings, alias, as_json=as_json or before["as_json"]))
-
-
 @app.command()
 @options.as_json
 @options.server
@@ -360,5 +334,6 @@ def demo(source: Path | None) -> None:
     finish(show(source))
 
 
-from turnwright_cli import plan_commands as _plans  # noqa: E402, F401 - they join the app when they are imported
+from turnwright_cli import model_commands as _models  # noqa: E402, F401 - they join the app when they are imported
+from turnwright_cli import plan_commands as _plans  # noqa: E402, F401
 from turnwright_cli import steering_commands as _more  # noqa: E402, F401

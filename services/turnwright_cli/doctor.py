@@ -16,7 +16,7 @@ from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
 from turnwright_cli.joining import differing_variables
 from turnwright_cli.json_lines import to_line
-from turnwright_cli.lists import context_words
+from turnwright_cli.models import context_words
 from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, open_session
@@ -32,6 +32,8 @@ CONFINEMENT: Final = {
     "limits": "commands are limited in time, output, memory and processes, but not sandboxed",
     "bubblewrap": "commands run in bubblewrap, with limits: they can write to the project only, <env> to nothing",
 }
+
+_NO_MODELS: Final = "models: none; add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model"
 
 
 async def doctor(settings: CliSettings, *, as_json: bool) -> int:
@@ -133,7 +135,7 @@ def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str])
         yield _line(vendor.name, vendor.endpoint if vendor.configured else vendor.problem, good=vendor.configured)
     if unset := ", ".join(safe_line(vendor.name) for vendor in status.vendors if vendor.unset):
         yield Text(f"  not set up: {unset} (each needs <NAME>_API_KEY or <NAME>_BASE_URL where the provider runs)")
-    yield Text("models:" if status.models else "models: none; add one with TURNWRIGHT_MODEL_<alias>=<vendor>/<model>")
+    yield Text("models:" if status.models else _NO_MODELS)
     for model in status.models:
         words = f"usable, context {contexts.get(model.alias, 'unknown')}" if model.usable else model.problem
         yield _line(model.alias, words, good=model.usable)

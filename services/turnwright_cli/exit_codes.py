@@ -90,7 +90,8 @@ def _say(hint: str) -> Advice:
 
 
 _MODELS: Final = (
-    "Name one with --model. To add one, set TURNWRIGHT_MODEL_<alias>=<vendor>/<model> where the executor's store runs."
+    "Name one with --model: an alias, or <vendor>/<model>. "
+    "To add an alias: turnwright models add <alias> <vendor>/<model>."
 )
 
 

@@ -1,10 +1,9 @@
-"""`runs`, `runs show`, `runs abort` and `models`: what there is, as tables or as JSON lines."""
+"""`runs`, `runs show` and `runs abort`: what there is, as tables or as JSON lines."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
@@ -18,27 +17,26 @@ from turnwright.types.v1 import (
     budget_pb2,
     entry_pb2,
     loop_pb2,
-    model_pb2,
     proposal_pb2,
     run_pb2,
     settings_pb2,
     turn_pb2,
 )
 
-from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
+from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.json_lines import to_line
-from turnwright_cli.output import complain, console, put, write_line
+from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import plan_title
 from turnwright_cli.records import record_line
 from turnwright_cli.render import turn_words, turns_words, usage_words
 from turnwright_cli.session import open_session
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, said_of
-from turnwright_cli.tables import Cell, Column, show_table
+from turnwright_cli.tables import Column, show_table
 from turnwright_client import pending_proposals
 from turnwright_core import runs
-from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, PAGE_SIZE_MAX
+from turnwright_core.limits import PAGE_SIZE_MAX
 
 SUMMARY_CHARS = 60
 _INTERRUPTED = (
@@ -54,7 +52,7 @@ async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> in
         name = (await session.client.init_project(project)).name
         found = [run async for run in session.client.list_runs(name)]
     if as_json:
-        return _json_lines(found)
+        return json_lines(found)
     show_table(
         (*map(Column, ("run", "status", "turns", "model", "changed")), Column("summary", SUMMARY_CHARS)),
         (
@@ -88,7 +86,7 @@ async def show_run(
         paths = [one.path for one in await pending_proposals(session.client, name, alias)] if waits else ()
         pending = [(await session.client.get_proposal(name, alias, path)).proposal for path in paths]
     if as_json:
-        return _json_lines([answer])
+        return json_lines([answer])
     out = console()
     put(out, Text(f"{safe_line(answer.run.run)}: {run_words(answer.run)}, {turns_words(answer.run.turn)}"))
     if answer.run.status == runs.RUNNING and not answer.run.held:
@@ -138,43 +136,10 @@ async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json:
                     await session.client.wait_loop(name, alias, run.loop.sequence, answer.cursor)
             run = (await session.client.get_run(name, alias)).run
     if as_json:
-        return _json_lines([run])
+        return json_lines([run])
     goes_on = run.loop.sequence == answer.run.loop.sequence and run.loop.status in _UNDER_WAY
     told = "; it was asked to stop and has not stopped yet" if goes_on else ""
     put(console(), Text(f"{safe_line(run.run)}: {run_words(run)}{told}"))
-    return 0
-
-
-async def list_models(settings: CliSettings, *, as_json: bool) -> int:
-    async with open_session(settings) as session:
-        models = await session.client.list_models()
-        status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
-    if as_json:
-        return _json_lines(models)
-    problems = {check.alias: "" if check.usable else check.problem or "not usable" for check in status.models}
-    rows = []
-    for model in models:
-        problem = problems.get(model.alias, "not checked")
-        usable = Cell(problem or "yes", "red" if problem else "green")
-        rows.append((model.alias, model.vendor_model, context_words(model), usable))
-    show_table(
-        tuple(map(Column, ("alias", "vendor/model", "context", "usable"))),
-        rows,
-        empty="No models yet. Add one: TURNWRIGHT_MODEL_<alias>=<vendor>/<model>.",
-    )
-    return 0
-
-
-async def remove_model(settings: CliSettings, alias: str, *, as_json: bool) -> int:
-    """Take a model away; runs that use it need another one from their next loop on."""
-    async with open_session(settings) as session:
-        await session.client.remove_model(alias)
-        left = await session.client.list_models()
-    if as_json:
-        return _json_lines(left)
-    put(console(), Text(f"{safe_line(alias)}: removed"))
-    if (variable := f"TURNWRIGHT_MODEL_{alias}") in os.environ:
-        complain(f"{variable} is set here: the next command that starts its own services adds the model again.")
     return 0
 
 
@@ -196,14 +161,7 @@ def spending_words(spent: budget_pb2.Spending) -> str:
     return f"{turns_words(spent.turns)}, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
 
 
-def context_words(model: model_pb2.Model) -> str:
-    """The context window of a model in tokens, and whether that is known or assumed."""
-    if model.context_length:
-        return f"{model.context_length:,}"
-    return f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
-
-
-def _json_lines(messages: Sequence[Message]) -> int:
+def json_lines(messages: Sequence[Message]) -> int:
     for message in messages:
         write_line(to_line(message))
     return 0

@@ -55,7 +55,7 @@ def inject(run: str, message: str, project: str | None, as_json: bool, server: s
 
 @app.command()
 @options.run
-@click.option("--model", metavar="ALIAS", help="Model for later loops.")
+@click.option("--model", metavar="MODEL", help="Alias of the model for later loops, or vendor/model.")
 @click.option("--temperature", metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature.")
 @click.option(
     "--persona-file", metavar="FILE", type=click.Path(path_type=Path), help="Persona; before the first turn only."

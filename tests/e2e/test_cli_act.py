@@ -114,7 +114,7 @@ def test_a_missing_or_unknown_model_lists_what_there_is(alone, arguments, named)
     assert (done.returncode, done.stdout) == (2, "")
     assert named in done.stderr
     assert "Available: m" in done.stderr
-    assert "TURNWRIGHT_MODEL_<alias>=" in done.stderr
+    assert "turnwright models add <alias> <vendor>/<model>" in done.stderr
 
 
 def test_a_run_that_exists_keeps_its_model(bench) -> None:

@@ -97,6 +97,31 @@ def test_a_model_is_removed_and_cannot_be_named_any_more(bench) -> None:
     assert (gone.returncode, "There is no model 'nobody'" in gone.stderr) == (2, True)
 
 
+def test_a_model_is_added_and_corrected(bench) -> None:
+    added = bench.run("models", "add", "mine", "scripted/m", "--context", "8192")
+    corrected = bench.run("models", "set", "mine", "--model", "scripted/odd")
+    listed = {row[0]: row[1:3] for row in rows(bench.run("models").stdout)}
+    unknown = bench.run("models", "add", "other", "scriptd/m")
+    missing = bench.run("models", "set", "min", "--context", "1")
+
+    assert (added.stdout, corrected.stdout) == (
+        "mine: scripted/m, context 8,192\n",
+        "mine: scripted/odd, context 8,192\n",
+    )
+    assert listed["mine"] == ["scripted/odd", "8,192"]
+    assert (unknown.returncode, "did you mean scripted?" in unknown.stderr) == (2, True)
+    assert (missing.returncode, "did you mean mine?" in missing.stderr) == (2, True)
+
+
+def test_a_model_needs_no_alias(bench) -> None:
+    done = bench.run("act", "Say it.", "--model", "scripted/odd", "--run", "direct")
+    unknown = bench.run("act", "Say it.", "--model", "scriptd/odd", "--run", "other")
+
+    assert done.returncode == 0
+    assert (unknown.returncode, "did you mean scripted?" in unknown.stderr) == (2, True)
+    assert "other" not in bench.run("runs").stdout
+
+
 # `resolve` that asks
 
 

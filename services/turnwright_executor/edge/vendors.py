@@ -20,12 +20,15 @@ class Vendors:
         self._stub = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
         self._known: frozenset[str] = frozenset()
 
-    async def check(self, vendor_model: str) -> None:
-        """Refuse a model of a vendor that there is not; how names are built, the store checks. Raises INVALID_FIELD."""
+    async def check(self, vendor_model: str, field: str) -> None:
+        """Refuse a model of a vendor that there is not; aliases, and how names are built, the store checks.
+
+        Raises INVALID_FIELD.
+        """
         vendor, slash, _ = vendor_model.partition("/")
         if not slash or vendor in self._known:
             return
         answer = await self._provider.call(self._stub.ListVendors, provider_service_pb2.ListVendorsRequest())
         self._known = frozenset(one.name for one in answer.vendors)
         if vendor not in self._known:
-            raise invalid("model.vendor_model", unknown_vendor(vendor, self._known))
+            raise invalid(field, unknown_vendor(vendor, self._known))

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-CheckVendor = Callable[[str], Awaitable[None]]
-"""Refuses a `vendor/model` of a vendor that there is not. Raises INVALID_FIELD."""
+CheckVendor = Callable[[str, str], Awaitable[None]]
+"""Refuses a `vendor/model` of a vendor that there is not, naming the field that holds it. Raises INVALID_FIELD."""

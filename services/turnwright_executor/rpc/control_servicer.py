@@ -17,7 +17,6 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copied
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar import Command
@@ -29,12 +28,11 @@ class ExecutorControlRpcs(Forwarding):
     _calls: ToolCalls
     _hubs: Hubs
     _opens_models: bool
-    _check_vendor: CheckVendor
 
     ForkRun = Forward(floor=Tier.CLIENT)
     RenameRun = Forward(floor=Tier.CLIENT)
     RemoveRun = Forward(floor=Tier.CLIENT)
-    ConfigureRun = Forward(floor=Tier.CLIENT)
+    ConfigureRun = Forward(floor=Tier.CLIENT, model=lambda request: request.patch.model)
     SetFileConstraints = Forward(floor=Tier.CLIENT)
 
     async def InjectMessage(self, request: pb.InjectMessageRequest, context: Any) -> pb.InjectMessageResponse:
@@ -62,7 +60,7 @@ class ExecutorControlRpcs(Forwarding):
     async def AddModel(self, request: pb.AddModelRequest, context: Any) -> pb.AddModelResponse:
         """Add or replace a model."""
         self._check_models("AddModel")
-        await self._check_vendor(request.model.vendor_model)
+        await self.check_vendor(request.model.vendor_model, "model.vendor_model")
         wanted = registry_pb2.PutModelsRequest(models=[request.model])
         return pb.AddModelResponse(model=(await self.store.call(self.rows.PutModels, wanted)).models[0])
 

@@ -68,7 +68,7 @@ class ExecutorServicer(
         self._calls = calls
         self._locate, self._admits = locate, admits
         self._read_run, self._status = read_run, status
-        self._check_vendor = check_vendor
+        self.check_vendor = check_vendor
         self._catalogue = catalogue
         self._heartbeat_s = heartbeat_s
         self._opens_models = opens_models

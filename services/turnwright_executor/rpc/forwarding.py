@@ -23,6 +23,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.kit.peer import Peer
+from turnwright_executor.ports.vendors import CheckVendor
 
 M = TypeVar("M", bound=Message)
 
@@ -51,13 +52,18 @@ class Forward:
         speaker: Speaker = Speaker.CLIENT,
         floor: Tier = Tier.MODEL,
         renamed: Mapping[str, str] | None = None,
+        model: Callable[[Any], str] | None = None,
         **given: Any,
     ) -> None:
-        """`floor` is the tier that a caller needs here; the store checks its own beside it."""
+        """`floor` is the tier that a caller needs here; the store checks its own beside it.
+
+        `model` finds the model in a request that names one.
+        """
         self._method = method
         self._speaker = speaker
         self._floor = floor
         self._renamed = renamed or {}
+        self._model = model
         self._given = given
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -76,6 +82,8 @@ class Forward:
 
     async def _handle(self, servicer: Forwarding, request: Message, _context: Any) -> Message:
         caller = check_floor(self._floor, self._name)
+        if self._model:
+            await servicer.check_vendor(self._model(request), "settings.model")
         given = dict(self._given)
         given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
         name: Caller | None = caller
@@ -90,10 +98,11 @@ class Forward:
 
 
 class Forwarding:
-    """Base of the servicers: what they speak to the store by."""
+    """Base of the servicers: what they speak to the store by, and what knows the vendors of models."""
 
     store: Peer
     rows: store_service_pb2_grpc.StoreServiceAsyncStub
+    check_vendor: CheckVendor
 
 
 def check_floor(floor: Tier, method: str) -> Caller:

@@ -17,6 +17,7 @@ from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
+from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
@@ -37,7 +38,7 @@ class TaskRpcs(Forwarding):
     _locate: Locate
     _admits: Admits
 
-    StartRun = Forward("CreateRun")
+    StartRun = Forward("CreateRun", model=lambda request: request.settings.model)
 
     async def InitProject(self, request: pb.InitProjectRequest, context: Any) -> pb.InitProjectResponse:
         """Make a directory known. Raises WORKSPACE_UNAVAILABLE when it is none.
@@ -85,6 +86,8 @@ class TaskRpcs(Forwarding):
     async def _enqueued(self, task: task_pb2.Task, mode: settings_pb2.Mode.ValueType) -> task_pb2.QueuedTask:
         # What is refused leaves no fork behind.
         _check_prompt(task.prompt)
+        for model in {task.settings.model, task.run_settings.model}:
+            await self.check_vendor(model, "settings.model")
         alias = await self._fork(task) if task.HasField("fork") else task.run
         wanted = copied(task, queue_pb2.EnqueueLoopRequest)
         wanted.run, wanted.settings.mode = alias, mode
@@ -124,7 +127,7 @@ class TaskRpcs(Forwarding):
 
         Raises TurnwrightError; a model that there is not leaves no fork behind.
         """
-        if task.settings.model:
+        if task.settings.model and "/" not in task.settings.model:
             await self._check_model(task.settings.model)
         wanted = registry_pb2.ForkRunRequest(
             project=task.project, run=task.run, new_run=task.fork.run, turn=task.fork.turn, request_id=task.request_id
@@ -138,7 +141,7 @@ class TaskRpcs(Forwarding):
         names = [model.alias async for page in pages for model in page.models]
         if alias not in names:
             available = ", ".join(names[:NAMED_MAX]) or "none"
-            message = f"There is no model {alias!r}. Available: {available}."
+            message = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
             raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
 
     async def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:

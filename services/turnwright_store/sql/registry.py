@@ -14,6 +14,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Model, Project
 from turnwright_core.schemes import Scheme
+from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import models, projects, schemes
 
@@ -97,6 +98,10 @@ def move_project(connection: Connection, project_id: int, project: Project) -> N
 
 
 def find_model(connection: Connection, alias: str) -> Model | None:
+    """The model of an alias; `vendor/model` is one without: no alias has a slash."""
+    vendor, slash, name = alias.partition("/")
+    if slash:
+        return Model(alias, alias) if vendor and name else None
     row = connection.execute(_MODEL_BY_ALIAS, {"wanted": alias}).one_or_none()
     return Model(*row) if row else None
 
@@ -121,7 +126,8 @@ def delete_model(connection: Connection, alias: str) -> bool:
 
 def model_not_found(connection: Connection, alias: str) -> Exception:
     """What a caller is told who names a model that is not registered."""
-    return _missing_model(connection, Reason.MODEL_NOT_FOUND, f"There is no model {alias!r}.", model=alias)
+    near = did_you_mean(alias, connection.execute(_ALIASES).scalars())
+    return _missing_model(connection, Reason.MODEL_NOT_FOUND, f"There is no model {alias!r}{near}.", model=alias)
 
 
 def model_required(connection: Connection) -> Exception:

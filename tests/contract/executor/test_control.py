@@ -354,6 +354,43 @@ async def test_a_model_of_a_vendor_that_there_is_not_is_refused_when_it_is_named
     assert await services.client.list_models() == before
 
 
+async def test_a_model_is_named_without_an_alias_wherever_one_is_named(services) -> None:
+    services.script(DONE, DONE)
+    loop = await services.until(await services.act(model="scripted/m"))
+    run = await services.client.start_run(services.project, "s", settings_pb2.RunSettings(model="scripted/m"))
+    patched = await services.client.configure_run(
+        services.project, "s", settings_pb2.RunSettingsPatch(model="scripted/other")
+    )
+    assert (loop.settings.model, run.settings.model, patched.settings.model, loop.status) == (
+        "scripted/m",
+        "scripted/m",
+        "scripted/other",
+        200,
+    )
+
+
+async def test_an_unknown_vendor_is_refused_wherever_a_model_is_named(services) -> None:
+    client, project = services.client, services.project
+    unknown = "scriptd/m"
+    await client.start_run(project, "s", settings_pb2.RunSettings(model="m"))
+    for refused in (
+        services.act(run="t", model=unknown),
+        services.ask(run="t", model=unknown),
+        client.start_run(project, "t", settings_pb2.RunSettings(model=unknown)),
+        client.configure_run(project, "s", settings_pb2.RunSettingsPatch(model=unknown)),
+    ):
+        with pytest.raises(InvalidError, match=r"did you mean scripted\?") as error:
+            await refused
+        assert error.value.metadata["field"] == "settings.model"
+    assert [run.run async for run in client.list_runs(project)] == ["s"]
+
+
+async def test_a_mistyped_alias_is_told_with_the_one_that_is_near(services) -> None:
+    await services.client.add_model("coder", "scripted/m")
+    with pytest.raises(MissingError, match=r"'codr' \(did you mean coder\?\)"):
+        await services.act(model="codr")
+
+
 async def test_constraints_on_files_are_set_and_taken_away(services) -> None:
     client, project = services.client, services.project
     await client.set_file_constraints(project, {"a.txt": "readonly", "*.log": "ignore"}, request_id="1")

@@ -45,7 +45,7 @@ def test_a_missing_model_tells_how_to_add_one() -> None:
     failure = failure_of(fault(Reason.MODEL_NOT_FOUND, "There is no model 'x'. Available: a, b.", available="a,b"))
 
     assert "Available: a, b." in failure.message
-    assert "TURNWRIGHT_MODEL_<alias>=" in failure.message
+    assert "turnwright models add" in failure.message
 
 
 def test_a_loop_that_failed_tells_what_to_do() -> None:

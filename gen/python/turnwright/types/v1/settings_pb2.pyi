@@ -183,7 +183,7 @@ class LoopSettings(_message.Message):
     mode: Global___Mode.ValueType
     """Whether it may change anything."""
     model: _builtins.str
-    """Alias of the model. Required when the run has none yet; else empty means the run's model."""
+    """Alias of the model, or `vendor/model`. Required when the run has none yet; else empty means the run's model."""
     no_repo: _builtins.bool
     """True leaves the project's files out: no scan, no manifest."""
     no_interaction: _builtins.bool
@@ -256,7 +256,7 @@ class RunSettings(_message.Message):
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Alias of the model that loops use when they name none."""
+    """Alias of the model that loops use when they name none, or `vendor/model`."""
     temperature: _builtins.float
     """Sampling temperature, 0 to 2. Absent: the executor's TURNWRIGHT_TEMPERATURE, by default 0.1."""
     persona: _builtins.str
@@ -323,7 +323,7 @@ class RunSettingsPatch(_message.Message):
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Alias of the model for loops from now on. NOT_FOUND, reason MODEL_NOT_FOUND, when there is none."""
+    """Alias of the model for loops from now on, or `vendor/model`. NOT_FOUND, reason MODEL_NOT_FOUND, when there is none."""
     temperature: _builtins.float
     """Sampling temperature, 0 to 2."""
     persona: _builtins.str
