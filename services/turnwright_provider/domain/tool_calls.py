@@ -37,6 +37,7 @@ class _Call(Struct):
     name: str = ""
     parts: list[str] = field(default_factory=list)
     chars: int = 0
+    block: int | None = None
     signature: str = ""
 
     def arguments(self) -> str:
@@ -83,6 +84,12 @@ class ToolCallFold:
             if isinstance(fragment, dict):
                 self._add(fragment, place if are_whole else None)
         return self._snapshot() if self._is_due() else None
+
+    def mark(self, index: int, block: int | None, signature: str = "") -> None:
+        """Say where a call stands among all blocks, and what its vendor wants back with it; `feed` says the rest."""
+        if 0 <= index < CALLS_MAX:
+            call = self._calls.setdefault(index, _Call())
+            call.block, call.signature = block, signature
 
     def end(self) -> SetToolCalls | None:
         """The calls as they stayed, where there are any; a call that never got arguments has `{}`."""
@@ -140,7 +147,14 @@ class ToolCallFold:
         self._sent_chars += self._fresh_chars
         self._fresh_chars, self._renamed = 0, False
         calls = tuple(
-            ToolCall(whole(call.name), whole(call.arguments()), slot, whole(call.id), signature=call.signature)
+            ToolCall(
+                whole(call.name),
+                whole(call.arguments()),
+                slot,
+                whole(call.id),
+                signature=whole(call.signature),
+                block=call.block,
+            )
             for slot, call in sorted(self._calls.items())
             if call.name
         )

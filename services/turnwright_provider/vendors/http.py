@@ -210,7 +210,7 @@ class HttpVendor:
         return {**ours, **self._wire.headers(self._access.api_key), **self._access.headers}
 
 
-_INNER: Final = frozenset({"stream_options", "max_tokens"})
+_INNER: Final = frozenset({"stream_options", "max_tokens", "include", "summary"})
 """Fields that give way without anything of the call being lost."""
 
 

@@ -91,6 +91,48 @@ def request_of(case: dict[str, Any]) -> dict[str, Any] | None:
     return body if isinstance(body, dict) and "_omitted" not in body else None
 
 
+def expected(case: dict[str, Any]) -> Message:
+    """What the case says, in our shape.
+
+    The usage of the cases is the vendor's raw mapping; ours is normalised (research/wire 2.3), so that theirs is
+    normalised here by the same sentence: reasoning that the total counts beside the output is added to it.
+    """
+    return Message(
+        text=case["expected_text"],
+        reasoning=case["expected_reasoning"] or "",
+        tool_calls=[{key: call[key] for key in ("id", "name", "arguments")} for call in case["expected_tool_calls"]],
+        usage=_usage(case["expected_usage"]),
+        finish=case["expected_finish_reason"] or "",
+        model=case["expected_model"],
+    )
+
+
+def _usage(raw: dict[str, Any] | None) -> Usage | None:
+    if raw is None:
+        return None
+    figures = {name: raw[name] or 0 for name in ("input_tokens", "output_tokens", "total_tokens", "reasoning_tokens")}
+    prompt, completion, reasoning = figures["input_tokens"], figures["output_tokens"], figures["reasoning_tokens"]
+    if reasoning and figures["total_tokens"] == prompt + completion + reasoning:
+        completion += reasoning
+    ticks = raw["cost_in_usd_ticks"]
+    said = raw["cost"]["total_cost"] if isinstance(raw["cost"], dict) else raw["cost"]
+    cost = said if said is not None else ticks and ticks * 1e-10
+    return Usage(
+        prompt,
+        raw["cached_input_tokens"] or 0,
+        completion,
+        reasoning,
+        prompt + completion,
+        cost,
+        raw["cache_write_tokens"] or 0,
+    )
+
+
+def tags_of(case: dict[str, Any]) -> ThinkTags:
+    """RD09: an expected text that has think tags is what stands there before they are routed."""
+    return ThinkTags.CONTENT if "<think>" in case["expected_text"] else ThinkTags.ANYWHERE
+
+
 def body_of(case: dict[str, Any]) -> bytes:
     """The bytes of a response."""
     response = case["response"]

@@ -11,8 +11,7 @@ from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
 from turnwright_provider.domain.wires.chat_thinking import BLOCKS_MAX, THINKING_CHARS_MAX
 from unit.provider.recorded import Message as Folded
-from unit.provider.recorded import body_of, chat_fold, folded, folded_whole, recorded
-from unit.provider.test_recorded_streams import expected, tags_of
+from unit.provider.recorded import body_of, chat_fold, expected, folded, folded_whole, recorded, tags_of
 
 BODIES = {
     case_id: case

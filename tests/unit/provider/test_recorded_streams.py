@@ -1,8 +1,4 @@
-"""Every recorded chat completions stream, folded: the message is what the vendor meant, however the bytes are cut.
-
-The expected usage of the cases is the vendor's raw mapping; ours is normalised (research/wire 2.3), so the
-expectation is normalised here by the same sentence: reasoning that the total counts beside the output is added to it.
-"""
+"""Every recorded chat completions stream, folded: the message is what the vendor meant, however the bytes are cut."""
 
 import asyncio
 from typing import Any
@@ -13,7 +9,6 @@ from hypothesis import strategies as st
 
 from sse_server import Answer, SseServer
 from turnwright_core.chat.message import Role, text_message
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import ModelCall
@@ -21,7 +16,17 @@ from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
 from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 from turnwright_provider.vendors.http import Endpoint, HttpVendor
-from unit.provider.recorded import EVENT_BYTES_MAX, Message, body_of, chat_fold, chunks_of, folded, recorded
+from unit.provider.recorded import (
+    EVENT_BYTES_MAX,
+    Message,
+    body_of,
+    chat_fold,
+    chunks_of,
+    expected,
+    folded,
+    recorded,
+    tags_of,
+)
 
 STREAMS = {i: c for i, c in recorded().items() if "stream" in c["tags"]}
 BROKEN = {
@@ -34,44 +39,6 @@ BROKEN = {
 
 WHOLE = {i: c for i, c in STREAMS.items() if i not in BROKEN}
 CALL = ModelCall("tiny", (text_message(Role.USER, "hi"),))
-
-
-def expected(case: dict[str, Any]) -> Message:
-    """What the case says, in our shape."""
-    return Message(
-        text=case["expected_text"],
-        reasoning=case["expected_reasoning"] or "",
-        tool_calls=[{key: call[key] for key in ("id", "name", "arguments")} for call in case["expected_tool_calls"]],
-        usage=_usage(case["expected_usage"]),
-        finish=case["expected_finish_reason"] or "",
-        model=case["expected_model"],
-    )
-
-
-def _usage(raw: dict[str, Any] | None) -> Usage | None:
-    if raw is None:
-        return None
-    figures = {name: raw[name] or 0 for name in ("input_tokens", "output_tokens", "total_tokens", "reasoning_tokens")}
-    prompt, completion, reasoning = figures["input_tokens"], figures["output_tokens"], figures["reasoning_tokens"]
-    if reasoning and figures["total_tokens"] == prompt + completion + reasoning:
-        completion += reasoning
-    ticks = raw["cost_in_usd_ticks"]
-    said = raw["cost"]["total_cost"] if isinstance(raw["cost"], dict) else raw["cost"]
-    cost = said if said is not None else ticks and ticks * 1e-10
-    return Usage(
-        prompt,
-        raw["cached_input_tokens"] or 0,
-        completion,
-        reasoning,
-        prompt + completion,
-        cost,
-        raw["cache_write_tokens"] or 0,
-    )
-
-
-def tags_of(case: dict[str, Any]) -> ThinkTags:
-    """RD09: an expected text that has think tags is what stands there before they are routed."""
-    return ThinkTags.CONTENT if "<think>" in case["expected_text"] else ThinkTags.ANYWHERE
 
 
 @pytest.mark.parametrize("case_id", WHOLE)

@@ -92,13 +92,14 @@ class ChatWire:
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         """What may be left out: its name -> the fields of the body."""
+        has_tools = call.tools or "tools" in call.extra
         amount = call.reasoning or self._amount
         return {
             "stream_options": {"stream_options": {"include_usage": True}},
             "temperature": {} if call.temperature is None else {"temperature": call.temperature},
             "stop": {"stop": list(call.stop)} if call.stop else {},
             "response_format": {} if call.response_format is None else {"response_format": _form(call.response_format)},
-            "tool_choice": _choice(call.tool_choice) if call.tools and call.tool_choice else {},
+            "tool_choice": _choice(call.tool_choice) if call.tool_choice and has_tools else {},
             "metadata": {"metadata": dict(call.metadata)} if call.metadata else {},
             "reasoning": {} if amount is None else self._asking(amount),
         }

@@ -1,0 +1,60 @@
+"""Texts that come in pieces under keys, several open at once, each sent again whole when it is complete.
+
+What was told cannot be taken back: a whole text adds what its pieces have not said, if it begins with them, and closes
+its key. Of what was said only the length and a checksum are kept.
+Source: cases refact/keyed_reasoning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+from zlib import crc32
+
+from msgspec import Struct
+
+KEYS_MAX: Final = 10_000
+"""Most texts of one reply; what more would say is ignored."""
+
+
+class _Said(Struct):
+    chars: int = 0
+    checksum: int = 0
+    is_whole: bool = False
+
+
+class KeyedTexts:
+    """Gives what is new of each piece; `between` stands between the texts of two keys."""
+
+    def __init__(self, between: str = "") -> None:
+        self._between = between
+        self._said: dict[Hashable, _Said] = {}
+        self._last: Hashable = None
+
+    def add(self, key: Hashable, text: str) -> str:
+        """A piece of the text of a key."""
+        said = self._said.get(key)
+        if said is None:
+            if not text or len(self._said) >= KEYS_MAX:
+                return ""
+            said = self._said[key] = _Said()
+        if said.is_whole or not text:
+            return ""
+        begins = self._between if self._last not in (None, key) else ""
+        self._last = key
+        said.chars += len(text)
+        said.checksum = _checksum(text, said.checksum)
+        return begins + text
+
+    def whole(self, key: Hashable, text: str) -> str:
+        """The text of a key as it stays."""
+        said = self._said.get(key, _Said())
+        rest = text[said.chars :] if _checksum(text[: said.chars]) == said.checksum else ""
+        told = self.add(key, rest)
+        if key in self._said:
+            self._said[key].is_whole = True
+        return told
+
+
+def _checksum(text: str, before: int = 0) -> int:
+    return crc32(text.encode("utf-8", "surrogatepass"), before)

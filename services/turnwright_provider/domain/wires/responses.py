@@ -1,0 +1,118 @@
+"""OpenAI's Responses: a call as a list of items, nothing of which the vendor keeps.
+
+    include         encrypted reasoning, which models without any refuse: left out
+    summary         of the reasoning, which OpenAI gives to verified organizations only: left out
+    all others      left out, and named in what was dropped
+
+Each field gives way once, and the caller remembers for which models it did.
+Source: research/wire 2.1, 2.4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_provider.domain.wires.chat import has_marks
+from turnwright_provider.domain.wires.extra import with_extra
+from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.responses_items import input_items
+from turnwright_provider.domain.wires.responses_reply import ResponsesFold
+from turnwright_provider.domain.wires.wire import Framing, WireRequest
+
+_WAYS_OUT: Final[dict[str, tuple[str, ...]]] = {
+    "include": ("encrypted content", "encrypted_content", "include"),
+    "summary": ("reasoning.summary", "reasoning summar"),
+    "temperature": ("temperature",),
+    "response_format": ("text.format", "json_schema", "response format"),
+    "tool_choice": ("tool_choice", "tool choice", "parallel_tool_calls", "parallel tool"),
+    "metadata": ("metadata",),
+    "reasoning": ("reasoning",),
+}
+"""Field -> the words by one of which a refusal names it."""
+
+
+class ResponsesWire:
+    """The wire of OpenAI's Responses. `amount` says how much a model reasons where a call does not say."""
+
+    name = "responses"
+    framing = Framing.SSE
+    models_path = "/models"
+
+    def __init__(self, amount: Reasoning | None = None) -> None:
+        self._amount = amount
+
+    def headers(self, api_key: str) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def fold(self) -> ResponsesFold:
+        return ResponsesFold()
+
+    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
+        instructions, items, dropped = input_items(call)
+        body: dict[str, Any] = {"model": call.model, "input": items, "stream": True, "store": False}
+        if instructions:
+            body["instructions"] = instructions
+        if call.tools:
+            body["tools"] = [_tool(tool) for tool in call.tools]
+        if call.output_tokens_max is not None:
+            body["max_output_tokens"] = call.output_tokens_max
+        for name, fields in self._fields(call).items():
+            if name not in without:
+                body |= fields
+        if "summary" in without and "reasoning" in body:
+            body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
+        dropped += _left_out(call)
+        encoded = json.dumps(with_extra(body, call.extra), ensure_ascii=False).encode("utf-8", "replace")
+        return WireRequest("/responses", encoded, dropped=tuple(dropped))
+
+    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
+        sent = {name for name, fields in self._fields(call).items() if fields}
+        sent |= {"summary"} if "reasoning" in sent - without else set()
+        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
+        return named_in_refusal(status, answer, candidates)
+
+    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+        """What may be left out: its name -> the fields of the body."""
+        has_tools = call.tools or "tools" in call.extra
+        amount, form = call.reasoning or self._amount, call.response_format
+        return {
+            "include": {"include": ["reasoning.encrypted_content"]},
+            "temperature": {} if call.temperature is None else {"temperature": call.temperature},
+            "response_format": {} if form is None else {"text": {"format": _form(form)}},
+            "tool_choice": _choice(call.tool_choice) if call.tool_choice and has_tools else {},
+            "metadata": {"metadata": dict(call.metadata)} if call.metadata else {},
+            "reasoning": {} if amount is None else {"reasoning": _effort(amount)},
+        }
+
+
+def _left_out(call: ModelCall) -> Iterator[Dropped]:
+    if call.stop:
+        yield Dropped("stop", "Responses have no texts at which they end.")
+    if has_marks(call):
+        yield Dropped("cache", "The service takes no marks: it caches by itself.")
+
+
+def _effort(amount: Reasoning) -> dict[str, str]:
+    return {"effort": "none"} if amount.word == "off" else {"effort": amount.word, "summary": "auto"}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    # What is not said to be strict would be.
+    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
+    return {"type": "function", **told}
+
+
+def _choice(choice: ToolChoice) -> dict[str, Any]:
+    single = {"parallel_tool_calls": False} if choice.single else {}
+    return {"tool_choice": {"type": "function", "name": choice.tool} if choice.tool else choice.mode, **single}
+
+
+def _form(form: ResponseFormat) -> dict[str, Any]:
+    if form.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": form.strict}

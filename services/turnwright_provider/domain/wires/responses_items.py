@@ -1,0 +1,93 @@
+"""The messages of a call as input items of OpenAI's Responses.
+
+The instructions are what the system says before anybody else. A reply is a list of items again, in the order in which
+they were written; reasoning and what the vendor's tools wrote go back as they came.
+Source: research/wire 2.1; RD08.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.wires.blocks import Block, in_order, object_in
+from turnwright_provider.domain.wires.chat_messages import image_url
+from turnwright_provider.domain.wires.history import history
+
+REASONING: Final = "reasoning"
+
+
+def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Dropped]]:
+    """The instructions, the items, and what they leave out."""
+    messages, dropped = history(call)
+    if any(_is_lost(part, message) for message in messages for part in message.parts):
+        dropped.append(Dropped("images", "Responses take images of users and of tools only."))
+    if any(block.type != REASONING for message in messages for block in message.thinking):
+        dropped.append(Dropped("thinking", "Responses take back their own reasoning only."))
+    leading = list(takewhile(lambda message: message.role is Role.SYSTEM, messages))
+    if len(leading) == len(messages):
+        leading = []
+    items = [item for message in messages[len(leading) :] for item in _items(message)]
+    return "\n\n".join(message.text for message in leading), items, dropped
+
+
+def _is_lost(part: Part, message: Message) -> bool:
+    return isinstance(part, Image) and message.role in (Role.SYSTEM, Role.ASSISTANT)
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    match message.role:
+        case Role.SYSTEM:
+            return [{"role": "developer", "content": message.text}]
+        case Role.USER:
+            return [{"role": "user", "content": _content(message.parts)}]
+        case Role.TOOL:
+            output = _content(message.parts)
+            return [{"type": "function_call_output", "call_id": message.call_id, "output": output}]
+        case _:
+            return [item for block in in_order(message) if (item := _item(block))]
+
+
+def _item(block: Block) -> dict[str, Any]:
+    match block:
+        case Text(text):
+            return {"role": "assistant", "content": text} if text else {}
+        case ThinkingBlock(type=kind, id=name, data=data):
+            named = {"id": name} if name else {}
+            return {"type": REASONING, "summary": [], **named, **object_in(data)} if kind == REASONING else {}
+        case ServerBlock(json=text):
+            return object_in(text)
+        case ToolCall():
+            return _call(block)
+        case _:
+            return {}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    rest = object_in(call.signature)
+    return {
+        "type": "function_call",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments or json.dumps({}),
+        **rest,
+    }
+
+
+def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+    said = [part for part in parts if isinstance(part, Image) or part.text]
+    if not said:
+        return ""
+    if len(said) == 1 and isinstance(said[0], Text):
+        return said[0].text
+    return [_part(part) for part in said]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text}
+    return {"type": "input_image", "image_url": image_url(part)}

@@ -1,0 +1,178 @@
+"""From the typed events of OpenAI's Responses to deltas.
+
+Events name their item by `output_index`, by `item_id`, or by neither: llama.cpp sends no index, and behind GitHub
+Copilot ids are other ones in each event, so that the index counts where there is one. What deltas said is said again
+whole in `done` events and in the items; each is told once.
+Source: research/wire 2.1, "where a correct client must differ" 7, 8; rows RD01-RD05.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Final
+
+from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
+from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.keyed_texts import KeyedTexts
+from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+
+ITEMS_MAX: Final = 1000
+"""Most items of one reply; others are ignored."""
+
+BLOCK_CHARS_MAX: Final = 3 * 1024 * 1024
+"""Longest block that can go back, in characters of JSON: it is handed on in one piece."""
+
+_TEXTS: Final = {"output_text": "text", "refusal": "refusal"}
+"""Part of a message -> the field with its text."""
+
+_WHOLE: Final = ("text", "refusal", "arguments")
+"""Where an event has a text that is complete."""
+
+_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.cancelled"})
+
+
+class ResponsesFold(JsonFold):
+    """Folds one reply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts = KeyedTexts()
+        self._thoughts = KeyedTexts("\n\n")
+        self._arguments = KeyedTexts()
+        self._places: dict[Hashable, int] = {}
+        self._slots: dict[int, int] = {}
+        self._named: set[int] = set()
+        self._whole: set[int] = set()
+
+    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        kind = text_of(chunk.get("type"))
+        response = chunk.get("response")
+        if isinstance(response, dict):
+            return list(self._response(kind, response))
+        place = self._place(chunk)
+        if place is None or not kind.startswith("response."):
+            return []
+        what, _, step = kind.removeprefix("response.").rpartition(".")
+        return list(self._event_of(place, what, step, chunk))
+
+    def whole(self, body: Any) -> list[Delta]:
+        if isinstance(body, dict) and tells_error(body):
+            raise error_in_stream(body)
+        if not isinstance(body, dict) or not isinstance(body.get("output"), list):
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is no response: {brief(body)[:200]}")
+        return self.take({"type": f"response.{text_of(body.get('status')) or 'completed'}", "response": body})
+
+    def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
+        self._answered_by(response.get("model"))
+        if kind == "response.failed":
+            raise error_in_stream(response if response.get("error") else {"error": brief(response)})
+        if kind not in _ENDS:
+            return
+        if not self._places:
+            # Nothing was streamed, or all came in one body.
+            for place, item in enumerate(objects(response.get("output"))[:ITEMS_MAX]):
+                yield from self._item(place, item)
+        yield from self._use(response.get("usage"))
+        details = response.get("incomplete_details")
+        self._ends(details.get("reason") if isinstance(details, dict) else None)
+        self._ends(self._reason or text_of(response.get("status")) or kind.removeprefix("response."))
+        self.is_done = True
+
+    def _place(self, event: Mapping[str, Any]) -> int | None:
+        """The place of an event's item among all items."""
+        index = ordinal(event.get("output_index"))
+        item = event.get("item")
+        name = event.get("item_id") or (item.get("id") if isinstance(item, dict) else None)
+        key: Hashable = index if index is not None else text_of(name)
+        if key not in self._places and len(self._places) < ITEMS_MAX:
+            self._places[key] = len(self._places) if index is None else index
+        place = self._places.get(key)
+        return place if place is not None and 0 <= place < ITEMS_MAX else None
+
+    def _event_of(self, place: int, what: str, step: str, event: Mapping[str, Any]) -> Iterator[Delta]:
+        key: Hashable
+        match what:
+            case "output_text" | "refusal":
+                key = place, ordinal(event.get("content_index")) or 0
+                yield from self._say(_told(self._texts, key, step, event))
+            case "reasoning_summary_text":
+                key = place, "summary", ordinal(event.get("summary_index")) or 0
+                yield from self._think(_told(self._thoughts, key, step, event))
+            case "reasoning_text":
+                key = place, "content", ordinal(event.get("content_index")) or 0
+                yield from self._think(_told(self._thoughts, key, step, event))
+            case "function_call_arguments":
+                yield from self._call(place, _told(self._arguments, place, step, event))
+            case "output_text.annotation" if isinstance(source := event.get("annotation"), dict):
+                yield from self._cite(source)
+            case "output_item" if isinstance(item := event.get("item"), dict):
+                yield from self._item(place, item) if step == "done" else self._begins(place, item)
+
+    def _begins(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
+        if item.get("type") == "function_call":
+            yield from self._call(place, "", item)
+
+    def _item(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
+        """An item as it stays."""
+        if place in self._whole:
+            return
+        self._whole.add(place)
+        match item.get("type"):
+            case "message":
+                yield from self._message(place, item)
+            case "reasoning":
+                yield from self._reasoned(place, item)
+            case "function_call":
+                yield from self._call(place, self._arguments.whole(place, text_of(item.get("arguments"))), item)
+            case str():
+                text = whole(json.dumps(item, ensure_ascii=False, separators=(",", ":")))
+                if len(text) <= BLOCK_CHARS_MAX:
+                    yield AddServerBlock(ServerBlock(place, text))
+
+    def _message(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
+        for index, part in enumerate(objects(item.get("content"))):
+            text = text_of(part.get(_TEXTS.get(text_of(part.get("type")), "")))
+            yield from self._say(self._texts.whole((place, index), text))
+            for source in objects(part.get("annotations")):
+                yield from self._cite(source)
+
+    def _reasoned(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
+        texts = [
+            ((place, kind, index), text_of(part.get("text")))
+            for kind in ("summary", "content")
+            for index, part in enumerate(objects(item.get(kind)))
+        ]
+        for key, text in texts:
+            yield from self._think(self._thoughts.whole(key, text))
+        rest = {name: value for name, value in item.items() if name not in ("type", "id", "status")}
+        data = whole(json.dumps(rest, ensure_ascii=False, separators=(",", ":")))
+        if len(data) <= BLOCK_CHARS_MAX:
+            text = whole("\n\n".join(text for _, text in texts))
+            yield SetThinkingBlocks(
+                (ThinkingBlock("reasoning", place, whole(text_of(item.get("id"))), text, data=data),)
+            )
+
+    def _call(self, place: int, arguments: str, item: Mapping[str, Any] | None = None) -> Iterator[Delta]:
+        slot = self._slots.setdefault(place, len(self._slots))
+        fragment: dict[str, Any] = {"index": slot, "function": {"arguments": arguments}}
+        if item and place not in self._named:
+            # Said twice, and with other ids behind some proxies.
+            self._named.add(place)
+            fragment["id"] = item.get("call_id") or item.get("id")
+            fragment["function"]["name"] = item.get("name")
+            spaced = {"namespace": item["namespace"]} if item.get("namespace") else {}
+            self._tools.mark(slot, place, json.dumps(spaced) if spaced else "")
+        if tools := self._tools.feed([fragment]):
+            yield tools
+
+
+def _told(texts: KeyedTexts, key: Hashable, step: str, event: Mapping[str, Any]) -> str:
+    """What is new in an event that holds a piece of a text, or all of it."""
+    if step != "done":
+        return texts.add(key, text_of(event.get("delta")))
+    return texts.whole(key, next((text for name in _WHOLE if (text := text_of(event.get(name)))), ""))

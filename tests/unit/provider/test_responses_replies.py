@@ -1,0 +1,285 @@
+"""Replies of OpenAI's Responses: every recorded one folds to its message, and what is hostile is classified or ignored."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cases import params
+from sse_server import Answer, SseServer
+from turnwright_core.chat.message import Role, text_message
+from turnwright_provider.domain.classify import classify
+from turnwright_provider.domain.failures import FailureClass, VendorError
+from turnwright_provider.domain.keyed_texts import KEYS_MAX, KeyedTexts
+from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.wires.responses import ResponsesWire
+from turnwright_provider.domain.wires.responses_reply import ITEMS_MAX, ResponsesFold
+from turnwright_provider.edge.http import HttpLimits, HttpxTransport
+from turnwright_provider.vendors.http import Endpoint, HttpVendor
+from unit.provider.recorded import (
+    EVENT_BYTES_MAX,
+    Message,
+    body_of,
+    chunks_of,
+    expected,
+    folded,
+    folded_whole,
+    recorded,
+)
+
+CASES = recorded(api="openai.responses")
+STREAMS = {i: c for i, c in CASES.items() if c["response"]["status"] == 200 and "stream" in c["tags"]}
+BODIES = {i: c for i, c in CASES.items() if c["response"]["status"] == 200 and "stream" not in c["tags"]}
+CALL = ModelCall("m", (text_message(Role.USER, "hi"),))
+
+
+def sent_back(message: Message) -> list[dict[str, Any]]:
+    call = ModelCall("m", (message.message,), vendor_model="v/m")
+    items: list[dict[str, Any]] = json.loads(ResponsesWire().request(call, frozenset()).body)["input"]
+    return items
+
+
+def meant(case: dict[str, Any], output: list[dict[str, Any]], details: dict[str, Any] | None) -> Message:
+    """What the case says; the reason of a reply that is incomplete stands in its details."""
+    message = expected(case)
+    if details:
+        message.finish = details["reason"]
+    # Parts of reasoning are told apart by a blank line, wherever they stand.
+    kinds = [
+        (item.get("summary") or []) + (item.get("content") or []) for item in output if item["type"] == "reasoning"
+    ]
+    if any(kinds):
+        message.reasoning = "\n\n".join(part["text"] for parts in kinds for part in parts if part["text"])
+    return message
+
+
+@pytest.mark.parametrize("case_id", BODIES)
+def test_a_recorded_body_folds_to_its_message(case_id):
+    case = BODIES[case_id]
+    body = json.loads(body_of(case))
+    got = folded_whole(body_of(case), ResponsesFold())
+    assert got == meant(case, body["output"], body.get("incomplete_details"))
+
+
+@pytest.mark.parametrize("case_id", STREAMS)
+def test_a_recorded_stream_folds_to_its_message_however_it_is_cut(case_id):
+    case = STREAMS[case_id]
+    body = body_of(case)
+    got = folded(chunks_of(case), ResponsesFold())
+    done = [event["item"] for event in events_of(body) if event["type"] == "response.output_item.done"]
+    last = next(
+        event["response"]
+        for event in events_of(body)
+        if event["type"].endswith(("completed", "incomplete")) and "response" in event
+    )
+    assert got == meant(case, done, last.get("incomplete_details"))
+    size = 1 if len(body) < 40_000 else 7
+    for pieces in ([body], [body[at : at + size] for at in range(0, len(body), size)]):
+        again = folded(pieces, ResponsesFold())
+        assert (again, again.message) == (got, got.message)
+
+
+def events_of(body: bytes) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data:").strip() for line in body.decode().splitlines() if line.startswith("data:")]
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+@pytest.mark.parametrize("case_id", STREAMS)
+def test_what_a_recorded_stream_holds_goes_back_item_by_item(case_id):
+    # RD08: reasoning and what the vendor's tools wrote, as they came, in their order
+    body = body_of(STREAMS[case_id])
+    opaque = [
+        {n: v for n, v in event["item"].items() if event["item"]["type"] != "reasoning" or n != "status"}
+        for event in events_of(body)
+        if event["type"] == "response.output_item.done" and event["item"]["type"] not in ("message", "function_call")
+    ]
+    sent = [
+        item for item in sent_back(folded([body], ResponsesFold())) if item.get("type") not in (None, "function_call")
+    ]
+    assert sent == opaque
+
+
+def test_every_kind_is_in_the_corpus():
+    assert len(STREAMS) >= 35
+    assert len(BODIES) >= 20
+    assert any(case["expected_reasoning"] for case in STREAMS.values())
+    assert any(case["expected_tool_calls"] for case in STREAMS.values())
+
+
+@pytest.mark.asyncio
+async def test_recorded_streams_arrive_whole_over_real_sockets():
+    answers = [
+        Answer(chunks=chunks_of(case), framing=("chunked", "close", "length")[n % 3])
+        for n, case in enumerate(STREAMS.values())
+    ]
+    async with SseServer(answers) as server:
+        transport = HttpxTransport(server.url, HttpLimits(30, 1 << 30), from_environment=False)
+        vendor = HttpVendor(Endpoint(server.url, "", EVENT_BYTES_MAX, 100, 5), ResponsesWire(), transport, lambda: 0)
+        received = {}
+        async with asyncio.timeout(100):
+            for case_id in STREAMS:
+                received[case_id] = Message()
+                async for event in vendor.stream(CALL, 1):
+                    received[case_id].add(event)
+        await transport.close()
+
+    assert received == {case_id: folded([body_of(case)], ResponsesFold()) for case_id, case in STREAMS.items()}
+    assert {request.path.rpartition("/")[2] for request in server.requests} == {"responses"}
+
+
+@pytest.mark.parametrize("case_id", [i for i, c in CASES.items() if c["response"]["status"] >= 400])
+def test_a_recorded_error_has_its_class(case_id):
+    case = CASES[case_id]
+    failure = classify(case["response"]["status"], case["response"]["headers"], body_of(case), 0.0)
+    words = {
+        "not_found": "invalid",
+        "invalid_request": "invalid",
+        "context_length": "context_exceeded",
+        "overloaded": "server",
+    }
+    kind = case["expected_error"]["class"]
+    assert failure.kind.value == words.get(kind, kind)
+
+
+# ---- What streams can be like
+
+
+def stream(*events: dict[str, Any]) -> bytes:
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+
+
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", **fields}
+
+
+COMPLETED = event(
+    "completed", response={"status": "completed", "model": "m", "usage": {"input_tokens": 2, "output_tokens": 3}}
+)
+
+
+def fold(*events: dict[str, Any]) -> Message:
+    return folded([stream(*events, COMPLETED)], ResponsesFold())
+
+
+def test_ids_that_change_in_every_event_do_not_matter_where_there_is_an_index():
+    call = {"type": "function_call", "call_id": "c", "name": "f"}
+    got = fold(
+        event("output_text.delta", output_index=0, item_id="a", delta="x"),
+        event("output_text.done", output_index=0, item_id="b", text="xy"),
+        event("output_item.done", output_index=0, item={"id": "c", "type": "message", "content": [{"type": "output_text", "text": "xy"}]}),
+        event("output_item.added", output_index=1, item={**call, "id": "d", "arguments": ""}),
+        event("function_call_arguments.delta", output_index=1, item_id="e", delta='{"a"'),
+        event("function_call_arguments.done", output_index=1, item_id="f", arguments='{"a":1}'),
+        event("output_item.done", output_index=1, item={**call, "id": "g", "arguments": '{"a":1}'}),
+    )  # fmt: skip
+    assert got.text == "xy"
+    assert got.tool_calls == [{"id": "c", "name": "f", "arguments": '{"a":1}'}]
+    assert got.message.calls[0].block == 1
+
+
+@pytest.mark.parametrize("case", params("refact/keyed_reasoning.jsonl"))
+def test_reasoning_is_keyed_by_item_and_part(case):
+    texts = KeyedTexts("\n\n")
+    told = "".join(
+        texts.add(*step["delta"]) if "delta" in step else texts.whole(*step["final"]) for step in case["input"]["steps"]
+    )
+    assert told == case["expected"]["joined"]
+
+
+def test_reasoning_of_several_items_and_parts_is_joined_by_blank_lines():
+    def part(item: int, index: int, delta: str) -> dict[str, Any]:
+        return event("reasoning_summary_text.delta", output_index=item, summary_index=index, delta=delta)
+
+    got = fold(part(0, 0, "a"), part(0, 0, "b"), part(0, 1, "c"), part(1, 0, "d"))
+    assert got.reasoning == "ab\n\nc\n\nd"
+
+
+def test_a_key_takes_no_more_once_it_is_whole_nor_another_text_than_it_began_with():
+    texts = KeyedTexts()
+    assert [texts.add(1, "ab"), texts.whole(1, "abc"), texts.add(1, "d"), texts.whole(1, "abcd")] == ["ab", "c", "", ""]
+    assert [texts.add(2, "ab"), texts.whole(2, "xyz")] == ["ab", ""]
+    for key in range(KEYS_MAX + 5):
+        texts.add(("many", key), "x")
+    assert texts.add("one more", "x") == ""
+
+
+@given(data=st.data())
+@settings(max_examples=50)
+def test_any_pieces_and_the_whole_give_the_text(data):
+    # RD07
+    text = data.draw(st.text(max_size=30))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    texts = KeyedTexts()
+    pieces = [text[a:b] for a, b in zip([0, *cuts], cuts, strict=False)]
+    assert "".join(texts.add(1, piece) for piece in pieces) + texts.whole(1, text) == text
+
+
+def test_a_reply_that_is_told_at_its_end_only_is_whole():
+    item = {"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}
+    only = event("completed", response={"status": "completed", "output": [item], "usage": {"input_tokens": 1}})
+    assert folded([stream(only)], ResponsesFold()).text == "no"
+
+
+def test_sources_are_told_once():
+    # RD04
+    source = {"type": "url_citation", "url": "https://a", "title": "A"}
+    item = {"type": "message", "content": [{"type": "output_text", "text": "x", "annotations": [source]}]}
+    got = fold(
+        event("output_text.annotation.added", output_index=0, annotation=source),
+        event("output_item.done", output_index=0, item=item),
+    )
+    assert [json.loads(one) for one in got.message.citations] == [source]
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"),
+    [
+        (event("failed", response={"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "Rate limit reached"}}), FailureClass.RATE_LIMIT),
+        (event("failed", response={"status": "failed", "error": {"code": "server_error", "message": "x"}}), FailureClass.SERVER),
+        (event("failed", response={"status": "failed"}), FailureClass.SERVER),
+        ({"type": "error", "code": "context_length_exceeded", "message": "Your input exceeds the context window of this model."}, FailureClass.CONTEXT_EXCEEDED),
+        (event("output_text.delta", delta="cut"), FailureClass.SERVER),
+    ],
+)  # fmt: skip
+def test_a_stream_that_fails_has_its_class(last, kind):
+    with pytest.raises(VendorError) as raised:
+        folded([stream(event("output_text.delta", delta="x"), last)], ResponsesFold())
+    assert raised.value.failure.kind is kind
+
+
+def test_an_incomplete_reply_says_why_and_is_cut():
+    last = event("incomplete", response={"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})
+    assert folded([stream(event("output_text.delta", delta="x"), last)], ResponsesFold()).finish == "max_output_tokens"
+
+
+JUNK = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "type", "content", "summary", "text", "arguments", "name", "call_id"]), inner, max_size=4), max_leaves=8)  # fmt: skip
+KINDS = ["created", "output_item.added", "output_item.done", "output_text.delta", "output_text.done", "refusal.done", "reasoning_text.delta", "reasoning_summary_text.done", "function_call_arguments.delta", "function_call_arguments.done", "output_text.annotation.added", "x", ""]  # fmt: skip
+FIELDS = ["item", "output_index", "item_id", "delta", "text", "annotation", "summary_index", "content_index"]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), JUNK)), max_size=8))
+def test_hostile_events_are_ignored(junk):
+    got = fold(*(event(kind, **fields) for kind, fields in junk))
+    assert got.finish == "completed"
+    sent_back(got)
+
+
+def test_items_beyond_the_limit_are_ignored():
+    item = {"type": "web_search_call"}
+    got = fold(*(event("output_item.done", item={**item, "id": f"i{n}"}) for n in range(ITEMS_MAX + 5)))
+    assert len(got.message.server_blocks) == ITEMS_MAX
+    huge = fold(
+        event("output_item.done", output_index=10**12, item=item), event("output_item.done", output_index=-1, item=item)
+    )
+    assert huge.message.server_blocks == ()
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"x"', b'{"object": "chat.completion"}', b'{"output": 5}'])
+def test_a_body_that_is_no_response_is_a_protocol_error(body):
+    with pytest.raises(VendorError) as raised:
+        folded_whole(body, ResponsesFold())
+    assert raised.value.failure.kind is FailureClass.PROTOCOL
