@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import Delta
-from turnwright_core.chat.message import Message
+from turnwright_core.chat.message import Image, Message
 from turnwright_core.runs import Reasoning, Usage
 
 
@@ -61,6 +61,24 @@ class ModelCall(Struct, frozen=True):
     required: frozenset[str] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
     vendor_model: str = ""
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Those of its fields that can be left out, by the names that `required` and Dropped have for them."""
+        parts = [part for message in self.messages for part in message.parts]
+        asked = {
+            "temperature": self.temperature is not None,
+            "output_tokens_max": self.output_tokens_max is not None,
+            "tools": bool(self.tools),
+            "tool_choice": self.tool_choice is not None,
+            "stop": bool(self.stop),
+            "response_format": self.response_format is not None,
+            "reasoning": self.reasoning is not None,
+            "metadata": bool(self.metadata),
+            "images": any(isinstance(part, Image) for part in parts),
+            "cache": any(part.cache for part in parts) or any(tool.cache for tool in self.tools),
+        }
+        return frozenset(name for name, is_asked in asked.items() if is_asked)
 
 
 WHOLE: Final = frozenset(

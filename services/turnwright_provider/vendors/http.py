@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -101,7 +100,7 @@ class HttpVendor:
         while True:
             without = self._refused.get(call.model, frozenset())
             request = self._wire.request(call, without)
-            dropped = (*request.dropped, *_gave_way(without))
+            dropped = (*request.dropped, *_gave_way(without & call.asked))
             check_required(call, dropped)
             async with self._open(self._post(request), patience) as reply:
                 if reply.status == 200:
@@ -210,12 +209,8 @@ class HttpVendor:
         return {**ours, **self._wire.headers(self._access.api_key), **self._access.headers}
 
 
-_INNER: Final = frozenset({"stream_options", "max_tokens", "include", "summary"})
-"""Fields that give way without anything of the call being lost."""
-
-
-def _gave_way(without: AbstractSet[str]) -> Iterator[Dropped]:
-    for name in sorted(without - _INNER):
+def _gave_way(refused: Iterable[str]) -> Iterator[Dropped]:
+    for name in sorted(refused):
         yield Dropped(name, "The vendor refused it for this model.")
 
 

@@ -86,7 +86,7 @@ class ChatWire:
     def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
         sent = {name for name, fields in self._fields(call).items() if fields}
         sent |= {"max_tokens"} if call.output_tokens_max else set()
-        sent |= {"cache"} if self._marks and has_marks(call) else set()
+        sent |= {"cache"} if self._marks and "cache" in call.asked else set()
         candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
         return named_in_refusal(status, answer, candidates)
 
@@ -105,16 +105,10 @@ class ChatWire:
         }
 
     def _left_out(self, call: ModelCall) -> Iterator[Dropped]:
-        if has_marks(call) and not self._marks:
+        if "cache" in call.asked and not self._marks:
             yield Dropped("cache", "The service takes no marks: it caches by itself, if at all.")
         if call.reasoning and not self._asking(call.reasoning):
             yield Dropped("reasoning", f"The service has no words for `{call.reasoning.word}`.")
-
-
-def has_marks(call: ModelCall) -> bool:
-    """Whether a call asks for anything to be cached."""
-    parts = (part for message in call.messages for part in message.parts)
-    return any(part.cache for part in parts) or any(tool.cache for tool in call.tools)
 
 
 def _tool(tool: ToolSpec, *, marks: bool) -> dict[str, Any]:

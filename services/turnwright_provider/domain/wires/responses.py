@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.chat import has_marks
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.giving_way import named_in_refusal
 from turnwright_provider.domain.wires.responses_items import input_items
@@ -93,7 +92,7 @@ class ResponsesWire:
 def _left_out(call: ModelCall) -> Iterator[Dropped]:
     if call.stop:
         yield Dropped("stop", "Responses have no texts at which they end.")
-    if has_marks(call):
+    if "cache" in call.asked:
         yield Dropped("cache", "The service takes no marks: it caches by itself.")
 
 

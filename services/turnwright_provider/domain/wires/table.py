@@ -34,5 +34,11 @@ def _chat(manner: Manner) -> Wire:
     return ChatWire(manner.think_tags, manner.asking, manner.amount, marks=manner.marks)
 
 
-WIRES: Final[Mapping[str, Callable[[Manner], Wire]]] = {"chat": _chat}
+def _responses(manner: Manner) -> Wire:
+    from turnwright_provider.domain.wires.responses import ResponsesWire
+
+    return ResponsesWire(manner.amount)
+
+
+WIRES: Final[Mapping[str, Callable[[Manner], Wire]]] = {"chat": _chat, "responses": _responses}
 """Name -> what makes it."""
