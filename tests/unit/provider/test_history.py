@@ -2,6 +2,7 @@
 
 import pytest
 
+from cases import params
 from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.wires.history import history
@@ -61,6 +62,27 @@ def test_an_id_that_a_vendor_gave_twice_gives_way_to_ours():
     messages, _ = sent(reply(first), answers[0], reply(second), answers[1])
     assert [message.calls[0].id for message in messages[::2]] == ["call_1_0", "call_2_0"]
     assert [message.call_id for message in messages[1::2]] == ["call_1_0", "call_2_0"]
+
+
+@pytest.mark.parametrize("case", params("refact/normalize_tool_call.jsonl"))
+def test_a_case_of_arguments_is_sent_as_an_object(case):
+    given, wanted = case["input"].get("function"), case["expected"]
+    if wanted is None:
+        return  # a call without a name, which no message holds
+    call = ToolCall(given["name"], given.get("arguments") or "", id=given.get("id", "x"))
+    assert sent(reply(call))[0][0].calls[0].arguments == wanted["function"]["arguments"]
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "null", '{"a":', '"x"', "{'a': 1}", '{"a": 1} more', "[" * 100_000, '{"\ud83d']
+)
+def test_arguments_that_are_no_object_are_sent_as_an_empty_one(arguments):
+    assert sent(reply(ToolCall("t", arguments, id="x")))[0][0].calls[0].arguments == "{}"
+
+
+def test_arguments_that_are_an_object_are_sent_as_they_were_written():
+    written = ' {"a" : 1.0, "b": "\u00e9", "a": [2]}\n'
+    assert sent(reply(ToolCall("t", written, id="x")))[0][0].calls[0].arguments == written
 
 
 def test_every_call_has_an_id():

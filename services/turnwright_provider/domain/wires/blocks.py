@@ -11,16 +11,16 @@ from typing import Any
 from turnwright_core.chat.message import Message, Part, ServerBlock, ThinkingBlock, ToolCall
 from turnwright_core.json_text import parse_json
 
-Block = Part | ThinkingBlock | ServerBlock | ToolCall
+ReplyBlock = Part | ThinkingBlock | ServerBlock | ToolCall
 
 
-def in_order(message: Message) -> list[Block]:
+def in_order(message: Message) -> list[ReplyBlock]:
     """What the message holds, in the order in which it was written, as far as that is known."""
-    placed: list[tuple[int, Block]] = [(one.index, one) for one in message.thinking if one.index is not None]
+    placed: list[tuple[int, ReplyBlock]] = [(one.index, one) for one in message.thinking if one.index is not None]
     placed += [(one.index, one) for one in message.server_blocks]
     placed += [(one.block, one) for one in message.calls if one.block is not None]
     parts = deque(message.parts)
-    ordered: list[Block] = [one for one in message.thinking if one.index is None]
+    ordered: list[ReplyBlock] = [one for one in message.thinking if one.index is None]
     following = 0
     for place, block in sorted(placed, key=lambda pair: pair[0]):
         while parts and following < place:

@@ -79,7 +79,7 @@ def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function, **_signed(call.signature)}
 
 

@@ -2,6 +2,8 @@
 
 Opaque blocks and signatures go back to the model that wrote them and to no other (RD08). Each call has one id in the
 request, its vendor's where that is told and stands for one call only, and every answer names the id that is sent.
+Arguments that are no JSON object, because a model wrote them so or was cut off, are sent as `{}`: many servers parse
+them and would refuse all that follows.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 _FOREIGN: Final = "Only the model that wrote it can be sent it."
 
@@ -53,15 +58,24 @@ def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
         if not message.calls:
             yield message
             continue
-        calls = tuple(_with_id(one, _sent_id(one, uses, place)) for one in message.calls)
+        calls = tuple(_as_sent(one, _sent_id(one, uses, place)) for one in message.calls)
         for old, new in zip(message.calls, calls, strict=True):
             sent[old.id] = sent[old.call_id] = new.id
         sent.pop("", None)
         yield message if calls == message.calls else replace(message, calls=calls)
 
 
-def _with_id(call: ToolCall, sent_id: str) -> ToolCall:
-    return call if call.id == sent_id else replace(call, id=sent_id)
+def _as_sent(call: ToolCall, sent_id: str) -> ToolCall:
+    arguments = call.arguments if _is_object(call.arguments) else "{}"
+    return call if (call.id, call.arguments) == (sent_id, arguments) else replace(call, id=sent_id, arguments=arguments)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        _OBJECT.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _sent_id(call: ToolCall, uses: Counter[str], place: int) -> str:

@@ -10,14 +10,13 @@ Source: research/wire 2.1, 2.4.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.extra import with_extra
+from turnwright_provider.domain.wires.extra import encoded
 from turnwright_provider.domain.wires.giving_way import named_in_refusal
 from turnwright_provider.domain.wires.responses_items import input_items
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
@@ -66,8 +65,7 @@ class ResponsesWire:
         if "summary" in without and "reasoning" in body:
             body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
         dropped += _left_out(call)
-        encoded = json.dumps(with_extra(body, call.extra), ensure_ascii=False).encode("utf-8", "replace")
-        return WireRequest("/responses", encoded, dropped=tuple(dropped))
+        return WireRequest("/responses", encoded(body, call.extra), dropped=tuple(dropped))
 
     def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
         sent = {name for name, fields in self._fields(call).items() if fields}

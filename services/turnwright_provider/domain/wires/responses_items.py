@@ -7,14 +7,13 @@ Source: research/wire 2.1; RD08.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
-from turnwright_provider.domain.wires.blocks import Block, in_order, object_in
+from turnwright_provider.domain.wires.blocks import ReplyBlock, in_order, object_in
 from turnwright_provider.domain.wires.chat_messages import image_url
 from turnwright_provider.domain.wires.history import history
 
@@ -52,7 +51,7 @@ def _items(message: Message) -> list[dict[str, Any]]:
             return [item for block in in_order(message) if (item := _item(block))]
 
 
-def _item(block: Block) -> dict[str, Any]:
+def _item(block: ReplyBlock) -> dict[str, Any]:
     match block:
         case Text(text):
             return {"role": "assistant", "content": text} if text else {}
@@ -73,7 +72,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
         "type": "function_call",
         "call_id": call.id,
         "name": call.name,
-        "arguments": call.arguments or json.dumps({}),
+        "arguments": call.arguments,
         **rest,
     }
 

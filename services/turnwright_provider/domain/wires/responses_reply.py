@@ -64,7 +64,7 @@ class ResponsesFold(JsonFold):
         if isinstance(body, dict) and tells_error(body):
             raise error_in_stream(body)
         if not isinstance(body, dict) or not isinstance(body.get("output"), list):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is no response: {brief(body)[:200]}")
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a response: {brief(body)[:200]}")
         return self.take({"type": f"response.{text_of(body.get('status')) or 'completed'}", "response": body})
 
     def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
