@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 GEN    := .gen-venv
+ORACLE := .oracle-venv
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs deploy image-test format bench fuzz soak postgres postgres-stop install clean
+.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs deploy image-test format bench fuzz soak oracle postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -77,6 +78,10 @@ fuzz: $(VENV)/.installed-dev
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m soak -s tests/unit tests/contract tests/crash
 
+# Beside the official SDKs, which have an environment of their own.
+oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
+	TURNWRIGHT_ORACLE_PYTHON=$(CURDIR)/$(ORACLE)/bin/python $(BIN)/python -m pytest -m oracle tests/oracle
+
 deploy: $(VENV)/.installed-dev
 	$(BIN)/hadolint deploy/Containerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose*.yaml
@@ -94,7 +99,7 @@ postgres-stop:
 	@.ci/postgres stop
 
 clean:
-	rm -rf $(VENV) $(GEN) node_modules build
+	rm -rf $(VENV) $(GEN) $(ORACLE) node_modules build
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
@@ -115,6 +120,12 @@ $(GEN)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(GEN)
 	$(GEN)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(GEN)/bin/python -m pip install --quiet --disable-pip-version-check --group gen
+	@touch $@
+
+$(ORACLE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(ORACLE)
+	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check --group oracle
 	@touch $@
 
 build/tools/.installed: tests/stubs/pom.xml tests/stubs/go.mod
