@@ -34,6 +34,7 @@ _BY_STATUS: Final[dict[int, FailureClass]] = {
 
 _SPENT: Final = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "enforced_spend_limit_reached", "insufficient_credits"}
+    | {"billing_error"}
 )
 """Codes of money that is gone: answered as 429, and no wait brings it back."""
 

@@ -91,7 +91,8 @@ class EndpointSpec(Struct, frozen=True):
         if not self.base_url:
             hosted = urlsplit(self.preset.hosted_url).hostname
             either = f" or {self.key_setting} (for {hosted})" if hosted else ""
-            return f"Set {self.url_setting} (an OpenAI-compatible server, with {path}){either}."
+            server = "an OpenAI-compatible server" if self.wire == "chat" else f"a server that speaks {self.wire}"
+            return f"Set {self.url_setting} ({server}, with {path}){either}."
         if not self.api_key.isascii() or not self.api_key.isprintable():
             return f"{self.key_setting} holds characters that no key has; copy it again."
         return ""

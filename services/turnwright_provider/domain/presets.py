@@ -59,6 +59,7 @@ class Preset(Struct, frozen=True):
 
 
 PRESETS: Final = (
+    Preset("anthropic", "https://api.anthropic.com/v1", "anthropic", bare_path="/v1"),
     Preset("openai", "https://api.openai.com/v1"),
     Preset("openrouter", "https://openrouter.ai/api/v1", bare_path="/api/v1", asking=by_openrouter, marks=True),
     # Ollama's own clients are given a URL without a path.

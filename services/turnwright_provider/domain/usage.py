@@ -1,6 +1,8 @@
 """What a call consumed, out of any vendor's usage object: one meaning for each figure.
 
 Reasoning is counted inside the output by nearly all; xAI's chat counts it beside, which its total gives away.
+Anthropic counts what its cache gave and took beside the input; its names for them in a chat completion's usage count
+parts of the prompt.
 Over a stream each figure is the largest that was seen, and the total is counted anew.
 Source: RD05; research/wire 2.3.
 """
@@ -25,11 +27,18 @@ _CACHED: Final = (
     "input_tokens_details.cached_tokens",
     "prompt_cache_hit_tokens",
     "cached_tokens",
+    "cache_read_input_tokens",
 )
-_CACHE_WRITE: Final = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
+_CACHE_WRITE: Final = (
+    "prompt_tokens_details.cache_write_tokens",
+    "input_tokens_details.cache_write_tokens",
+    "cache_creation_input_tokens",
+)
+_BESIDE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _REASONING: Final = (
     "completion_tokens_details.reasoning_tokens",
     "output_tokens_details.reasoning_tokens",
+    "output_tokens_details.thinking_tokens",
     "reasoning_tokens",
 )
 
@@ -37,6 +46,8 @@ _REASONING: Final = (
 def read_usage(raw: Mapping[str, Any]) -> Usage:
     """The usage of one report; figures that are missing or no numbers are 0."""
     prompt, completion = _figure(raw, _PROMPT), _figure(raw, _COMPLETION)
+    if "prompt_tokens" not in raw:
+        prompt += sum(_figure(raw, (name,)) for name in _BESIDE)
     reasoning = _figure(raw, _REASONING)
     if reasoning and _figure(raw, ("total_tokens",)) == prompt + completion + reasoning:
         completion += reasoning

@@ -42,7 +42,7 @@ async def test_without_settings_only_the_scripts_are_configured(provider):
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("vendor", "named"),
-    [("ollama", {"OLLAMA_BASE_URL"}), ("openrouter", {"OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"}),
+    [("anthropic", {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}), ("ollama", {"OLLAMA_BASE_URL"}), ("openrouter", {"OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"}),
      ("xai", {"XAI_BASE_URL", "XAI_API_KEY"})],
 )  # fmt: skip
 async def test_a_vendor_without_settings_is_inert_and_names_them(provider, vendor, named):
@@ -65,6 +65,8 @@ async def test_a_vendor_without_settings_is_inert_and_names_them(provider, vendo
     ("settings", "endpoint", "problem"),
     [
         ({"openai_api_key": "k" * 20}, "https://api.openai.com/v1", ""),
+        ({"anthropic_api_key": "k" * 20}, "https://api.anthropic.com/v1", ""),
+        ({"anthropic_base_url": "https://api.anthropic.com"}, "https://api.anthropic.com/v1", ""),
         ({"openrouter_api_key": "k" * 20}, "https://openrouter.ai/api/v1", ""),
         ({"openrouter_base_url": "https://proxy.example"}, "https://proxy.example/api/v1", ""),
         ({"xai_api_key": "k" * 20}, "https://api.x.ai/v1", ""),

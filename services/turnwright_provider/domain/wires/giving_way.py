@@ -8,7 +8,8 @@ from typing import Final
 from turnwright_provider.domain.error_body import read_error_bytes
 
 _REFUSALS: Final = ("unsupported", "not support", "unknown", "unrecognized", "unexpected", "extra", "not permitted",
-                    "not allowed", "unknown_parameter", "invalid", "only", "instead")  # fmt: skip
+                    "not allowed", "unknown_parameter", "invalid", "only", "instead", "deprecated",
+                    "must be explicitly")  # fmt: skip
 
 
 def named_in_refusal(status: int, answer: bytes, candidates: Mapping[str, tuple[str, ...]]) -> str | None:

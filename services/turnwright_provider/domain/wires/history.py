@@ -34,7 +34,7 @@ def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
             continue
         left_out |= {name for name, value in _opaque(message).items() if value}
         calls = tuple(replace(one, signature="") for one in message.calls)
-        messages.append(replace(message, thinking=(), server_blocks=(), calls=calls))
+        messages.append(replace(message, thinking=(), server_blocks=(), citations=(), calls=calls))
     return messages, [Dropped(name, _FOREIGN) for name in sorted(left_out)]
 
 

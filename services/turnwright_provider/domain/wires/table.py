@@ -40,5 +40,15 @@ def _responses(manner: Manner) -> Wire:
     return ResponsesWire(manner.amount)
 
 
-WIRES: Final[Mapping[str, Callable[[Manner], Wire]]] = {"chat": _chat, "responses": _responses}
+def _anthropic(manner: Manner) -> Wire:
+    from turnwright_provider.domain.wires.anthropic import AnthropicWire
+
+    return AnthropicWire(manner.amount)
+
+
+WIRES: Final[Mapping[str, Callable[[Manner], Wire]]] = {
+    "chat": _chat,
+    "responses": _responses,
+    "anthropic": _anthropic,
+}
 """Name -> what makes it."""

@@ -1,0 +1,222 @@
+"""Anthropic's Messages, and how a request gives way where a model refuses a field.
+
+    temperature       refused by the newest models: left out
+    budget_tokens     refused by models that say themselves how long they think: an effort takes its place
+    reasoning         models that cannot think, or cannot be kept from it: left out
+    response_format   models without structured outputs, schemas that these cannot hold: left out
+    strict            the same for the arguments of tools
+    max_tokens        ours is more than a model can write: the least that all of them can
+
+`max_tokens` is required, and thinking counts in it. While a model thinks, it takes neither a temperature nor a forced
+call, and the turn of a tool loop must have begun with thinking.
+Source: research/wire 2.1, 2.2; row RD08.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.error_body import read_error_bytes
+from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
+from turnwright_provider.domain.wires.anthropic_blocks import Wired, conversation
+from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
+from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
+from turnwright_provider.domain.wires.extra import encoded, with_extra
+from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.history import history
+from turnwright_provider.domain.wires.wire import Framing, WireRequest
+
+VERSION: Final = "2023-06-01"
+
+OUTPUT_TOKENS: Final = 8192
+"""What a call may write that does not say, thinking aside."""
+
+OUTPUT_TOKENS_LEAST: Final = 4096
+"""As much as every model can write."""
+
+BUDGET_TOKENS_MIN: Final = 1024
+"""The least to think that may be asked for."""
+
+TEMPERATURE_MAX: Final = 1.0
+
+_WAYS_OUT: Final[dict[str, tuple[str, ...]]] = {
+    "strict": ("strict", "tools."),
+    "temperature": ("temperature",),
+    "budget_tokens": ("thinking.type.enabled", "budget_tokens"),
+    "reasoning": ("thinking", "effort"),
+    "response_format": ("output_config", "output_format", "structured output", "json_schema", "additionalproperties"),
+}
+"""Field -> the words by one of which a refusal names it."""
+
+_TOO_MUCH: Final = "maximum allowed number of output tokens"
+
+_MODES: Final = {"auto": "auto", "none": "none", "required": "any"}
+
+
+class AnthropicWire:
+    """The wire of Anthropic's Messages. `amount` is how much is reasoned where a call does not say."""
+
+    name = "anthropic"
+    framing = Framing.SSE
+    models_path = "/models?limit=1000"
+
+    def __init__(self, amount: Reasoning | None = None) -> None:
+        self._amount = amount
+
+    def headers(self, api_key: str) -> Mapping[str, str]:
+        return {"anthropic-version": VERSION, **({"x-api-key": api_key} if api_key else {})}
+
+    def fold(self) -> AnthropicFold:
+        return AnthropicFold()
+
+    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
+        messages, left_out = history(call)
+        dropped = {one.field: one.reason for one in left_out}
+        system, turns = conversation(messages, dropped)
+        thinking = self._thinking(call, turns, without, dropped)
+        body: dict[str, Any] = {
+            "model": call.model,
+            "max_tokens": _max_tokens(call, thinking, without),
+            "messages": turns,
+            "stream": True,
+            **({"system": system} if system else {}),
+            **({"stop_sequences": stops} if (stops := _stops(call, dropped)) else {}),
+            **_tools(call, without),
+            **_temperature(call, thinking, without, dropped),
+            **_metadata(call, dropped),
+        }
+        body = with_extra(with_extra(body, thinking), _format(call, without, dropped))
+        return WireRequest(
+            "/messages", encoded(body, call.extra), dropped=tuple(Dropped(*one) for one in dropped.items())
+        )
+
+    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
+        said = read_error_bytes(answer).message
+        if said.startswith("messages."):
+            return None
+        if status == 400 and _TOO_MUCH in said and call.output_tokens_max is None and "max_tokens" not in without:
+            return "max_tokens"
+        thinks = call.reasoning is not None or self._amount is not None
+        sent = {
+            "strict": any(tool.strict for tool in call.tools),
+            "temperature": call.temperature is not None,
+            "budget_tokens": thinks,
+            "reasoning": thinks,
+            "response_format": call.response_format is not None,
+        }
+        candidates = {field: words for field, words in _WAYS_OUT.items() if sent[field] and field not in without}
+        return named_in_refusal(status, answer, candidates)
+
+    def _thinking(
+        self, call: ModelCall, turns: list[Wired], without: AbstractSet[str], dropped: dict[str, str]
+    ) -> dict[str, Any]:
+        reasoning = self._amount if call.reasoning is None else call.reasoning
+        if reasoning is None or "reasoning" in without:
+            return {}
+        if not reasoning.budget_tokens:
+            return {"thinking": {"type": "disabled"}}
+        budget = None if "budget_tokens" in without else _budget(call, reasoning)
+        why_not = _why_no_thinking(call, turns, budget)
+        if why_not:
+            dropped["reasoning"] = why_not
+            return {}
+        if budget is None:
+            effort = {"output_config": {"effort": reasoning.word}}
+            return {"thinking": {"type": "adaptive", "display": "summarized"}, **effort}
+        return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _budget(call: ModelCall, reasoning: Reasoning) -> int:
+    """Tokens to think; half of what may be written where it would leave nothing for the answer."""
+    budget = max(reasoning.budget_tokens, BUDGET_TOKENS_MIN)
+    limit = call.output_tokens_max
+    return budget if limit is None or budget < limit else max(BUDGET_TOKENS_MIN, limit // 2)
+
+
+def _why_no_thinking(call: ModelCall, turns: list[Wired], budget: int | None) -> str:
+    """What keeps the model from thinking in this call; empty where nothing does. Without a budget it sees itself."""
+    if call.tool_choice and (call.tool_choice.tool or call.tool_choice.mode == "required"):
+        return "Anthropic's models cannot be made to call a tool while they think."
+    if budget is None:
+        return ""
+    if call.output_tokens_max is not None and call.output_tokens_max <= budget:
+        return f"Anthropic's models think {BUDGET_TOKENS_MIN} tokens at least, and output_tokens_max is not above that."
+    if len(turns) > 1 and turns[-1]["content"][0]["type"] == "tool_result":
+        first = turns[-2]["content"][0]["type"]
+        if first not in ("thinking", "redacted_thinking"):
+            return "The reply whose calls are being answered began without thinking, and must end so."
+    return ""
+
+
+def _max_tokens(call: ModelCall, thinking: Mapping[str, Any], without: AbstractSet[str]) -> int:
+    if call.output_tokens_max is not None:
+        return call.output_tokens_max
+    budget: int = thinking.get("thinking", {}).get("budget_tokens", 0)
+    return budget + (OUTPUT_TOKENS_LEAST if "max_tokens" in without else OUTPUT_TOKENS)
+
+
+def _temperature(
+    call: ModelCall, thinking: Mapping[str, Any], without: AbstractSet[str], dropped: dict[str, str]
+) -> dict[str, float]:
+    value = call.temperature
+    if value is None or "temperature" in without:
+        return {}
+    if value > TEMPERATURE_MAX:
+        dropped["temperature"] = f"Anthropic's temperature ends at {TEMPERATURE_MAX:g}."
+        return {}
+    if value != TEMPERATURE_MAX and thinking.get("thinking", {}).get("type") in ("enabled", "adaptive"):
+        dropped["temperature"] = "Anthropic's models take none while they think."
+        return {}
+    return {"temperature": value}
+
+
+def _stops(call: ModelCall, dropped: dict[str, str]) -> list[str]:
+    stops = [text for text in call.stop if text.strip()]
+    if len(stops) < len(call.stop):
+        dropped["stop"] = "Anthropic takes no stop that is nothing but space."
+    return stops
+
+
+def _tools(call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
+    tools = {"tools": [_tool(tool, without) for tool in call.tools]} if call.tools else {}
+    is_open_to_choice = bool(tools) or "tools" in call.extra
+    if call.tool_choice is None or not is_open_to_choice:
+        return tools
+    return {**tools, "tool_choice": _choice(call.tool_choice)}
+
+
+def _tool(tool: ToolSpec, without: AbstractSet[str]) -> Wired:
+    return {
+        "name": tool.name,
+        **({"description": tool.description} if tool.description else {}),
+        "input_schema": {"type": "object", **tool.parameters},
+        **({"strict": True} if tool.strict and "strict" not in without else {}),
+        **(CACHE_MARK if tool.cache else {}),
+    }
+
+
+def _choice(choice: ToolChoice) -> dict[str, Any]:
+    if choice.tool:
+        wired: dict[str, Any] = {"type": "tool", "name": choice.tool}
+    else:
+        wired = {"type": _MODES[choice.mode]}
+    return {**wired, "disable_parallel_tool_use": True} if choice.single and wired["type"] != "none" else wired
+
+
+def _format(call: ModelCall, without: AbstractSet[str], dropped: dict[str, str]) -> dict[str, Any]:
+    form = call.response_format
+    if form is None or "response_format" in without:
+        return {}
+    if form.schema is None:
+        dropped["response_format"] = "Anthropic's models answer in JSON by a schema only."
+        return {}
+    return {"output_config": {"format": {"type": "json_schema", "schema": dict(form.schema)}}}
+
+
+def _metadata(call: ModelCall, dropped: dict[str, str]) -> dict[str, Any]:
+    if call.metadata.keys() - {"user_id"}:
+        dropped["metadata"] = "Anthropic takes user_id alone."
+    return {"metadata": {"user_id": call.metadata["user_id"]}} if "user_id" in call.metadata else {}

@@ -1,0 +1,130 @@
+"""A conversation as Anthropic's turns: two roles, lists of blocks, tools answered in the user's next turn."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_provider.domain.wires.blocks import in_order, object_in
+from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
+
+Wired = dict[str, Any]
+"""A block on the wire."""
+
+_ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
+_DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
+_ONLY_USERS_SHOW: Final = "Only users and tools can show Anthropic an image."
+
+
+def conversation(messages: Iterable[Message], dropped: dict[str, str]) -> tuple[list[Wired], list[Wired]]:
+    """The system prompt's blocks, and the turns. What cannot be said is added to `dropped`: field -> reason."""
+    system: list[Wired] = []
+    turns: list[Wired] = []
+    for message in messages:
+        if message.role is Role.SYSTEM:
+            system += _texts(message.parts, dropped)
+        elif message.role is Role.ASSISTANT:
+            _add(turns, "assistant", _reply(message, dropped))
+        else:
+            _add(turns, "user", [_result(message)] if message.role is Role.TOOL else _shown(message.parts))
+    for turn in turns:
+        if turn["role"] == "user":
+            # Whatever else the user says has to stand behind the results.
+            turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+    return system, turns
+
+
+def _add(turns: list[Wired], role: str, blocks: list[Wired]) -> None:
+    if turns and turns[-1]["role"] == role:
+        turns[-1]["content"] += blocks
+    elif blocks:
+        turns.append({"role": role, "content": blocks})
+
+
+def _texts(parts: Iterable[Part], dropped: dict[str, str]) -> list[Wired]:
+    texts = [part for part in parts if isinstance(part, Text)]
+    if len(texts) < len(tuple(parts)):
+        dropped.setdefault("images", _ONLY_USERS_SHOW)
+    return _shown(texts)
+
+
+def _shown(parts: Iterable[Part]) -> list[Wired]:
+    """A text without anything to read is refused, and left out."""
+    return [
+        _image(part) if isinstance(part, Image) else _text(part)
+        for part in parts
+        if isinstance(part, Image) or part.text.strip()
+    ]
+
+
+def _text(part: Text) -> Wired:
+    return {"type": "text", "text": part.text, **(CACHE_MARK if part.cache else {})}
+
+
+def _image(image: Image) -> Wired:
+    source: Wired = {"type": "url", "url": image.url}
+    if image.data:
+        data = base64.b64encode(image.data).decode()
+        source = {"type": "base64", "media_type": image.mime, "data": data}
+    elif inline := _DATA_URL.fullmatch(image.url):
+        source = {"type": "base64", "media_type": image.mime or inline[1], "data": inline[2]}
+    return {"type": "image", "source": source, **(CACHE_MARK if image.cache else {})}
+
+
+def _result(message: Message) -> Wired:
+    """What a call came to. A mark inside would be refused: it stands on the whole."""
+    content = [{key: value for key, value in block.items() if key not in CACHE_MARK} for block in _shown(message.parts)]
+    return {
+        "type": "tool_result",
+        "tool_use_id": _name(message.call_id),
+        **({"content": content} if content else {}),
+        **({"is_error": True} if message.failed else {}),
+        **(CACHE_MARK if any(part.cache for part in message.parts) else {}),
+    }
+
+
+def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
+    blocks: list[Wired] = []
+    citations = [cited for cited in map(_cited, message.citations) if cited]
+    for item in in_order(message):
+        match item:
+            case Text() if item.text.strip():
+                blocks.append(_text(item) | ({"citations": citations} if citations else {}))
+                citations = []
+            case Image():
+                dropped.setdefault("images", _ONLY_USERS_SHOW)
+            case ThinkingBlock(type="thinking"):
+                blocks.append({"type": "thinking", "thinking": item.text, "signature": item.signature})
+            case ThinkingBlock(type="redacted_thinking"):
+                blocks.append({"type": "redacted_thinking", "data": item.data})
+            case ThinkingBlock():
+                dropped.setdefault("thinking", f"Anthropic knows no blocks of the type {item.type}.")
+            case ServerBlock():
+                blocks += [block] if (block := object_in(item.json)) else []
+            case ToolCall():
+                blocks.append(_call(item))
+    return blocks
+
+
+def _cited(source: str) -> Wired:
+    """A source as it is taken back: the file that it names is told, never asked."""
+    return {key: value for key, value in object_in(source).items() if key != "file_id"}
+
+
+def _call(call: ToolCall) -> Wired:
+    caller = object_in(call.signature)
+    return {
+        "type": "tool_use",
+        "id": _name(call.id),
+        "name": _name(call.name),
+        "input": object_in(call.arguments),
+        **({"caller": caller} if caller else {}),
+    }
+
+
+def _name(text: str) -> str:
+    """Names and ids of other vendors, in the letters that Anthropic takes."""
+    return _ODD.sub("_", text)

@@ -1,0 +1,265 @@
+"""From the events of Anthropic's Messages to deltas.
+
+    message_start  (content_block_start  content_block_delta*  content_block_stop)*  message_delta  message_stop
+
+What a delta belongs to is told by its index alone: servers keep several blocks open at once, and sign one after they
+have closed it. A block is told of when it is complete, text, reasoning and arguments as they come. An index that
+begins anew after its block was closed is the next block: there are servers that count none. A stream that ends without
+message_stop was cut.
+Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetThinkingBlocks
+from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.wires.blocks import object_in
+from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+
+BLOCKS_MAX: Final = 1024
+"""Most blocks of one message; further ones are ignored."""
+
+KEPT_CHARS_MAX: Final = 3 * 1024 * 1024
+"""Longest reasoning and blocks of a message together, in code points: each of them is handed on in one piece."""
+
+_COUNTED: Final = (
+    *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+    "output_tokens_details",
+)
+_MORE: Final = ("stop_sequence", "stop_details", "container", "context_management")
+"""What is told of a message beside its reason to end."""
+
+_IMPLIED: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
+"""Kinds of delta that say of which type a block is that was never begun."""
+
+_TOLD: Final = frozenset({"text", "thinking", "tool_use"})
+"""Types of blocks that are told of as they come; all others are servers' and go on whole."""
+
+_DIRECT: Final[Mapping[str, str]] = {"type": "direct"}
+"""The caller of a call that is the model's own, as all are where none is told."""
+
+
+class _Block(Struct):
+    place: int
+    kind: str
+    content: dict[str, Any]
+    call: int = 0
+    signature: str = ""
+    parts: list[str] = field(default_factory=list)
+    is_open: bool = True
+    has_input: bool = False
+
+
+class AnthropicFold(JsonFold):
+    """Folds one reply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._id = ""
+        self._blocks: dict[int, _Block] = {}
+        self._by_index: dict[int, _Block] = {}
+        self._last: _Block | None = None
+        self._calls = 0
+        self._counted: dict[str, Any] = {}
+        self._kept_chars = 0
+
+    @property
+    def is_ended(self) -> bool:
+        return self.is_done
+
+    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        return list(self._deltas(chunk, ordinal(chunk.get("index"))))
+
+    def _deltas(self, event: Mapping[str, Any], index: int | None) -> Iterator[Delta]:
+        match event.get("type"):
+            case "message_start":
+                yield from self._begin(_object(event.get("message")))
+            case "content_block_start":
+                yield from self._open(index, _object(event.get("content_block")))
+            case "content_block_delta":
+                yield from self._grow(index, _object(event.get("delta")))
+            case "content_block_stop":
+                yield from self._shut(self._block(index))
+            case "message_delta":
+                more = {"context_management": event.get("context_management")}
+                yield from self._end({**more, **_object(event.get("delta"))})
+                yield from self._use(event.get("usage"))
+            case "message_stop":
+                yield from self._stop()
+
+    def whole(self, body: Any) -> list[Delta]:
+        if isinstance(body, dict) and tells_error(body):
+            raise error_in_stream(body)
+        if not isinstance(body, dict) or not isinstance(body.get("content"), list):
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a message: {brief(body)[:200]}")
+        self._chunks += 1
+        return [*self._begin(body), *self._end(body), *self._stop()]
+
+    # The message
+
+    def _begin(self, message: Mapping[str, Any]) -> Iterator[Delta]:
+        own = text_of(message.get("id"))
+        if self._id and own:
+            if own != self._id:
+                raise failed(FailureClass.PROTOCOL, f"message {own[:100]} begins inside message {self._id[:100]}")
+            return
+        self._id = own
+        self._answered_by(message.get("model"))
+        for place, block in enumerate(objects(message.get("content"))):
+            yield from self._open(place, block)
+        yield from self._use(message.get("usage"))
+
+    def _end(self, told: Mapping[str, Any]) -> Iterator[Delta]:
+        self._ends(told.get("stop_reason"))
+        more = {name: told[name] for name in _MORE if told.get(name) is not None}
+        if more:
+            yield MergeExtra(_json(more))
+
+    def _stop(self) -> Iterator[Delta]:
+        for block in self._blocks.values():
+            yield from self._shut(block)
+        self.is_done = True
+
+    def _use(self, raw: Any) -> Iterator[Delta]:
+        """Each report says some of the figures, and leaves the others as they were."""
+        if isinstance(raw, dict):
+            self._counted |= {name: raw[name] for name in _COUNTED if raw.get(name) is not None}
+            yield from super()._use(self._counted)
+
+    # Its blocks
+
+    def _open(self, index: int | None, content: Mapping[str, Any]) -> Iterator[Delta]:
+        kind = text_of(content.get("type"))
+        known = None if index is None else self._by_index.get(index)
+        if known and known.is_open and (known.kind, known.content.get("id")) == (kind, content.get("id")):
+            return
+        block = self._new(index, kind, content if kind not in _TOLD else {"id": content.get("id")})
+        if block is None:
+            return
+        match kind:
+            case "text":
+                for source in objects(content.get("citations")):
+                    yield from self._cite(source)
+                yield from self._say(text_of(content.get("text")))
+            case "thinking":
+                yield from self._thought(block, text_of(content.get("thinking")))
+                yield from self._sign(block, text_of(content.get("signature")))
+            case "tool_use":
+                yield from self._call(block, content)
+
+    def _new(self, index: int | None, kind: str, content: Mapping[str, Any]) -> _Block | None:
+        place = index
+        if place is None or place in self._blocks:
+            place = max(self._blocks, default=-1) + 1
+        if not 0 <= place < BLOCKS_MAX:
+            return None
+        self._keep(len(_json(content)))
+        block = _Block(place, kind, dict(content))
+        self._blocks[place] = self._by_index[place if index is None else index] = self._last = block
+        return block
+
+    def _block(self, index: int | None) -> _Block | None:
+        """The block of an index; the one that began last where a server leaves the index out."""
+        return self._last if index is None else self._by_index.get(index)
+
+    def _grow(self, index: int | None, delta: Mapping[str, Any]) -> Iterator[Delta]:
+        kind = text_of(delta.get("type"))
+        block = self._block(index)
+        if block is None and kind in _IMPLIED:
+            block = self._new(index, _IMPLIED[kind], {})
+        if block is None:
+            return
+        match kind:
+            case "text_delta":
+                yield from self._say(text_of(delta.get("text")))
+            case "thinking_delta":
+                yield from self._thought(block, text_of(delta.get("thinking")))
+            case "signature_delta":
+                yield from self._sign(block, text_of(delta.get("signature")))
+            case "input_json_delta":
+                yield from self._input(block, text_of(delta.get("partial_json")))
+            case "citations_delta":
+                for source in objects([delta.get("citation")]):
+                    yield from self._cite(source)
+            case "compaction_delta":
+                told = {name: value for name, value in delta.items() if name != "type" and value is not None}
+                self._keep(len(_json(told)))
+                block.content |= told
+
+    def _shut(self, block: _Block | None) -> Iterator[Delta]:
+        if block is None or not block.is_open:
+            return
+        block.is_open = False
+        if block.kind == "thinking":
+            yield from self._told(block)
+        elif block.kind == "redacted_thinking":
+            data = whole(text_of(block.content.get("data")))
+            yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, data=data),))
+        elif block.kind not in _TOLD:
+            if block.parts:
+                block.content["input"] = object_in("".join(block.parts))
+            yield AddServerBlock(ServerBlock(block.place, _json(block.content)))
+
+    # What they say
+
+    def _thought(self, block: _Block, said: str) -> Iterator[Delta]:
+        self._keep(len(said))
+        block.parts.append(said)
+        yield from self._think(said)
+
+    def _sign(self, block: _Block, signature: str) -> Iterator[Delta]:
+        if signature and block.kind == "thinking":
+            self._keep(len(signature))
+            block.signature = signature
+            if not block.is_open:
+                yield from self._told(block)
+
+    def _told(self, block: _Block) -> Iterator[Delta]:
+        text = whole("".join(block.parts))
+        if text or block.signature:
+            thought = ThinkingBlock(block.kind, block.place, text=text, signature=whole(block.signature))
+            yield SetThinkingBlocks((thought,))
+
+    def _call(self, block: _Block, content: Mapping[str, Any]) -> Iterator[Delta]:
+        block.call, self._calls = self._calls, self._calls + 1
+        caller, given = content.get("caller"), content.get("input")
+        block.has_input = bool(given)
+        self._tools.mark(block.call, block.place, _json(caller) if caller and caller != _DIRECT else "")
+        function = {"name": content.get("name"), "arguments": given or ""}
+        yield from self._called({"index": block.call, "id": content.get("id"), "function": function})
+
+    def _input(self, block: _Block, said: str) -> Iterator[Delta]:
+        if block.kind == "tool_use" and not block.has_input:
+            yield from self._called({"index": block.call, "function": {"arguments": said}})
+        elif block.kind not in _TOLD:
+            self._keep(len(said))
+            block.parts.append(said)
+
+    def _called(self, fragment: Mapping[str, Any]) -> Iterator[Delta]:
+        if calls := self._tools.feed([fragment]):
+            yield calls
+
+    def _keep(self, chars: int) -> None:
+        """Take account of what is held until its block is complete, which is progress too."""
+        self._text_chars += chars
+        self._kept_chars += chars
+        if self._kept_chars > KEPT_CHARS_MAX:
+            raise failed(FailureClass.PROTOCOL, f"the blocks of a reply are over {KEPT_CHARS_MAX} characters")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _json(value: Any) -> str:
+    return whole(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

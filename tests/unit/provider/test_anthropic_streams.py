@@ -1,0 +1,237 @@
+"""Every recorded reply of Anthropic's Messages: streams however they are cut, whole bodies, errors.
+
+The usage of the cases is the vendor's own, which counts the cache beside the input; ours is normalised
+(research/wire 2.3) and each figure is the largest of a stream (RD05), so that the expectation is, too.
+"""
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cases import expect
+from sse_server import Answer, SseServer
+from turnwright_core.chat.message import Message, Role, Text, text_message
+from turnwright_core.chat.reply import PartialReply
+from turnwright_core.runs import Usage
+from turnwright_provider.domain.classify import classify
+from turnwright_provider.domain.failures import FailureClass, VendorError
+from turnwright_provider.domain.model_call import Finish, ModelCall
+from turnwright_provider.domain.wires.anthropic import AnthropicWire
+from turnwright_provider.edge.http import HttpLimits, HttpxTransport
+from turnwright_provider.vendors.http import Endpoint, HttpVendor
+from unit.provider.anthropic_replies import MODEL, collected, content_of, events_of, folded, is_stream
+from unit.provider.recorded import EVENT_BYTES_MAX, body_of, chunks_of, recorded
+
+ALL = recorded(api="anthropic.messages")
+CONSTRUCTED = {i: c for i, c in ALL.items() if c["provenance"] == "constructed"}
+REPLIES = {i: c for i, c in ALL.items() if c["response"]["status"] == 200 and i not in CONSTRUCTED}
+ERRORS = {i: c for i, c in ALL.items() if c["response"]["status"] >= 400}
+CALL = ModelCall("m", (text_message(Role.USER, "hi"),), vendor_model=MODEL)
+
+
+def starts_again(case: dict[str, Any]) -> bool:
+    """Whether a second message begins inside the first: no valid response, whatever a lenient reader makes of it."""
+    lines = body_of(case).decode("utf-8-sig").split("\n")
+    events = (json.loads(line[5:]) for line in lines if line.startswith("data:"))
+    return len({event["message"]["id"] for event in events if event["type"] == "message_start"}) > 1
+
+
+SPLICED = {i for i, c in REPLIES.items() if is_stream(c) and starts_again(c)}
+WHOLE = {i: c for i, c in REPLIES.items() if i not in SPLICED and "expected_text" in c}
+STREAMS = {i: c for i, c in WHOLE.items() if is_stream(c)}
+EXCEPTIONS: dict[str, str] = {}
+
+
+def expected(case: dict[str, Any]) -> dict[str, Any]:
+    """What the case says, in our shape."""
+    return {
+        "text": case["expected_text"],
+        "reasoning": case["expected_reasoning"] or "",
+        "calls": [(c["id"], c["name"], json.loads(c["arguments"])) for c in case["expected_tool_calls"]],
+        "thinking": [
+            (b["type"], b.get("thinking", ""), b.get("signature") or "", b.get("data", ""))
+            for b in case.get("expected_thinking_blocks") or ()
+        ],
+        "others": [kind for kind in case.get("expected_block_types") or () if kind != "text"],
+        "finish": case["expected_finish_reason"] or "",
+        "model": case["expected_model"],
+        "usage": usage_expected(case),
+    }
+
+
+def shown(case: dict[str, Any], chunks: list[bytes] | None = None) -> dict[str, Any]:
+    message, finish = folded(case, chunks)
+    others = [(b.index, b.type) for b in message.thinking]
+    others += [(b.index, json.loads(b.json)["type"]) for b in message.server_blocks]
+    others += [(call.block, "tool_use") for call in message.calls]
+    return {
+        "text": message.text,
+        "reasoning": message.reasoning,
+        "calls": [(call.id, call.name, json.loads(call.arguments)) for call in message.calls],
+        "thinking": [(b.type, b.text, b.signature, b.data) for b in message.thinking],
+        "others": [kind for _, kind in sorted(others)],
+        "finish": finish.reason,
+        "model": finish.vendor_model,
+        "usage": finish.usage,
+    }
+
+
+def usage_expected(case: dict[str, Any]) -> Usage | None:
+    raw = case["expected_usage"]
+    if raw is None:
+        return None
+    # A report that says less than the one before it, as after a compaction, takes nothing back.
+    reports = [raw, *({"cached_input_tokens": r.get("cache_read_input_tokens"), **r} for r in begun_with(case))]
+    beside = [(r.get("cached_input_tokens") or 0, r.get("cache_write_tokens") or 0) for r in reports]
+    prompt = max((r["input_tokens"] or 0) + sum(both) for r, both in zip(reports, beside, strict=True))
+    completion = max(r["output_tokens"] or 0 for r in reports)
+    return Usage(
+        prompt_tokens=prompt,
+        cached_tokens=max(cached for cached, _ in beside),
+        completion_tokens=completion,
+        reasoning_tokens=raw["reasoning_tokens"] or 0,
+        total_tokens=prompt + completion,
+        cache_write_tokens=max(written for _, written in beside),
+    )
+
+
+def begun_with(case: dict[str, Any]) -> list[dict[str, Any]]:
+    """The usage of message_start."""
+    for line in body_of(case).decode("utf-8-sig").split("\n"):
+        if line.startswith("data:") and (event := json.loads(line[5:]))["type"] == "message_start":
+            usage = event["message"]["usage"]
+            return [{**usage, "cache_write_tokens": usage.get("cache_creation_input_tokens")}]
+    return []
+
+
+@pytest.mark.parametrize("case_id", WHOLE)
+def test_a_recorded_reply_folds_to_its_message(case_id):
+    case = WHOLE[case_id]
+    expect(case_id, passed=shown(case, chunks_of(case)) == expected(case), exceptions=EXCEPTIONS)
+
+
+@pytest.mark.parametrize("case_id", WHOLE)
+def test_every_block_of_a_recorded_reply_goes_back_as_it_came(case_id):
+    # RD08, RD04: fold, send in the next request, compare with what was written
+    case = WHOLE[case_id]
+    message, _ = folded(case)
+    answers = [Message(Role.TOOL, (Text("done"),), call_id=call.id) for call in message.calls]
+    call = ModelCall("m", (text_message(Role.USER, "hi"), message, *answers), vendor_model=MODEL)
+    turns = json.loads(AnthropicWire().request(call, frozenset()).body)["messages"]
+    sent = turns[1]["content"] if len(turns) > 1 else []
+    assert others(sent) == others(content_of(case))
+    assert "".join(b["text"] for b in sent if b["type"] == "text") == case["expected_text"]
+
+
+def others(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks that are no text; that a call is the model's own need not be said."""
+    return [
+        {key: value for key, value in block.items() if (key, value) != ("caller", {"type": "direct"})}
+        for block in content
+        if block["type"] != "text"
+    ]
+
+
+@pytest.mark.parametrize("case_id", SPLICED)
+def test_a_message_that_begins_inside_another_is_no_valid_response(case_id):
+    with pytest.raises(VendorError) as broken:
+        folded(REPLIES[case_id])
+    assert broken.value.failure.kind is FailureClass.PROTOCOL
+
+
+@pytest.mark.parametrize("case_id", STREAMS)
+def test_a_recorded_stream_folds_the_same_byte_by_byte_and_at_once(case_id):
+    body = body_of(STREAMS[case_id])
+    step = 1 if len(body) < 40_000 else 7
+    pieces = [body[i : i + step] for i in range(0, len(body), step)]
+    assert folded(STREAMS[case_id], pieces) == folded(STREAMS[case_id], [body])
+
+
+SMALL = [i for i, c in STREAMS.items() if len(body_of(c)) < 12_000]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_split_of_the_bytes_folds_to_the_same_message(data):
+    # RD07, the provider's half
+    case = STREAMS[data.draw(st.sampled_from(SMALL))]
+    body = body_of(case)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=60)))
+    pieces = [body[a:b] for a, b in itertools.pairwise([0, *cuts, len(body)])]
+    if data.draw(st.booleans()):
+        # A CR before an LF may be cut from it too.
+        pieces = [part for piece in pieces for part in piece.replace(b"\n", b"\r\n").partition(b"\n")]
+    assert folded(case, pieces) == folded(case)
+
+
+@pytest.mark.parametrize("case_id", CONSTRUCTED)
+def test_a_constructed_stream_has_its_outcome(case_id):
+    case = CONSTRUCTED[case_id]
+    try:
+        message, _ = folded(case)
+        outcome = "complete"
+        assert message.text == case["expected_text"]
+    except VendorError as error:
+        outcome = "error:retryable" if error.failure.is_retryable() else "error:fatal"
+    # A cut is retryable before the first delta, an interruption after it.
+    assert outcome == case["expected_outcome"].replace("incomplete", "error:retryable")
+
+
+@pytest.mark.parametrize("case_id", ERRORS)
+def test_a_recorded_error_has_its_class(case_id):
+    response = ERRORS[case_id]["response"]
+    failure = classify(response["status"], response["headers"], body_of(ERRORS[case_id]), 0.0)
+    if "expected_outcome" in ERRORS[case_id]:
+        assert failure.is_retryable()
+        return
+    words = {"not_found": "invalid", "invalid_request": "invalid", "context_length": "context_exceeded"}
+    told = ERRORS[case_id]["expected_error"]["class"]
+    assert failure.kind.value == words.get(told, told)
+    assert failure.detail
+
+
+@pytest.mark.asyncio
+async def test_recorded_replies_arrive_whole_over_real_sockets():
+    answers = [
+        Answer(chunks=chunks_of(case), framing=("chunked", "close", "length")[n % 3], headers=headers_of(case))
+        for n, case in enumerate(WHOLE.values())
+    ]
+    async with SseServer(answers) as server:
+        transport = HttpxTransport(server.url, HttpLimits(30, 1 << 30), from_environment=False)
+        wire = AnthropicWire()
+        vendor = HttpVendor(Endpoint(server.url, "key", EVENT_BYTES_MAX, 100, 5), wire, transport, lambda: 0)
+        received = {}
+        async with asyncio.timeout(100):
+            for case_id in WHOLE:
+                received[case_id] = collected([event async for event in vendor.stream(CALL, 1)])
+        await transport.close()
+
+    assert received == {case_id: folded(case) for case_id, case in WHOLE.items()}
+    (headers,) = {(r.method, r.path, r.headers["x-api-key"], r.headers["anthropic-version"]) for r in server.requests}
+    assert headers == ("POST", "/v1/messages", "key", "2023-06-01")
+
+
+def headers_of(case: dict[str, Any]) -> dict[str, str]:
+    kind = {k.lower(): v for k, v in case["response"]["headers"].items()}.get("content-type")
+    return {"content-type": kind} if kind else {}
+
+
+def test_the_corpus_has_every_kind_of_block():
+    kinds = {block["type"] for case in WHOLE.values() for block in content_of(case)}
+    assert kinds >= {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "compaction", "fallback"}
+    assert len(STREAMS) >= 30
+
+
+def test_what_a_caller_has_when_the_stream_is_cut_is_the_beginning_of_the_reply():
+    case = next(case for i, case in STREAMS.items() if "thinking_streaming" in i)
+    whole, reply = folded(case)[0], PartialReply()
+    for event in events_of([body_of(case)]):
+        if not isinstance(event, Finish):
+            reply.add(event)
+            assert whole.reasoning.startswith(reply.thoughts)
+            assert whole.text.startswith(reply.text)
