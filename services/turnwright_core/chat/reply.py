@@ -28,6 +28,10 @@ CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasonin
 """Keys of `extra` that are ignored: they have names of their own (RD06)."""
 
 
+_NULLS: Final = ("", "null")
+"""What adds nothing (RD04)."""
+
+
 class PartialReply(Struct):
     """A reply as far as it has come. Texts are kept in pieces: joining them each time would be quadratic."""
 
@@ -63,9 +67,9 @@ class PartialReply(Struct):
                 self.usage = _larger(self.usage, usage)
             case SetThinkingBlocks(blocks):
                 merge_thinking(self.thinking, blocks)
-            case AddServerBlock(block):
+            case AddServerBlock(block) if block.json not in _NULLS:
                 self.server_blocks.append(block)
-            case AddCitation(source):
+            case AddCitation(source) if source not in _NULLS:
                 self.citations.append(source)
             case MergeExtra(text):
                 self.extra.update(_extra(text))

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import ThinkingBlock
+
+SIGNED: Final = "thinking"
+"""The type of the blocks whose text is signed."""
+
+
+def with_text(blocks: tuple[ThinkingBlock, ...], reasoning: str) -> tuple[ThinkingBlock, ...]:
+    """The blocks as they can go back: the one that was signed and told apart from its text has that text.
+
+    Where several are signed nobody knows whose it is.
+    """
+    signed = [block for block in blocks if block.type == SIGNED]
+    if len(signed) != 1 or signed[0].text:
+        return blocks
+    return tuple(replace(block, text=reasoning) if block.type == SIGNED else block for block in blocks)
 
 
 def merge_thinking(held: list[ThinkingBlock], blocks: Iterable[ThinkingBlock]) -> None:

@@ -191,6 +191,13 @@ def test_blocks_go_back_to_their_model_as_they_came_and_where_they_stood():
     assert dropped == []
 
 
+def test_a_block_that_was_told_apart_from_its_text_goes_back_with_it():
+    # RD08: as servers between us and Anthropic tell it
+    signed = ThinkingBlock("thinking", 0, signature="s")
+    reply = Message(Role.ASSISTANT, (Text("a"),), "I think.", thinking=(signed,), vendor_model=OURS)
+    assert turns(USER, reply)[1]["content"][0] == {"type": "thinking", "thinking": "I think.", "signature": "s"}
+
+
 def test_another_model_is_sent_the_text_and_the_calls_alone():
     body, dropped = sent(ModelCall("m", (USER, REPLY, ANSWER), vendor_model="anthropic/other"))
     assert body["messages"][1]["content"] == [

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.thinking import with_text
 from turnwright_provider.domain.wires.blocks import in_order, object_in
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
 
@@ -89,7 +92,7 @@ def _result(message: Message) -> Wired:
 def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
     blocks: list[Wired] = []
     citations = [cited for cited in map(_cited, message.citations) if cited]
-    for item in in_order(message):
+    for item in in_order(replace(message, thinking=with_text(message.thinking, message.reasoning))):
         match item:
             case Text() if item.text.strip():
                 blocks.append(_text(item) | ({"citations": citations} if citations else {}))
