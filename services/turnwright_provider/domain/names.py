@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from turnwright_core.errors import Reason, fault
@@ -9,6 +10,8 @@ from turnwright_core.json_text import parse_json
 
 _ANY_NAME: Final = frozenset({"llamacpp", "me"})
 """`owned_by` of servers that hold one model and answer to whatever name they are called by."""
+
+_DATE: Final = re.compile(r"-20\d{6}")
 
 
 def split_vendor_model(vendor_model: str) -> tuple[str, str]:
@@ -38,6 +41,12 @@ def listed_models(body: bytes) -> frozenset[str] | None:
 
 
 def is_listed(model: str, names: frozenset[str]) -> bool:
-    """Whether a list has a model, be it with Ollama's `:latest` or without OpenRouter's `:variant`."""
+    """Whether a list has a model, be it with Ollama's `:latest`, without OpenRouter's `:variant`, or with a date.
+
+    Anthropic lists `claude-sonnet-4-20250514` alone, and answers to `claude-sonnet-4-0` as well.
+    """
     bare = model.rpartition(":")[0] or model
-    return bool({model, f"{model}:latest", bare, f"models/{model}"} & names)
+    if {model, f"{model}:latest", bare, f"models/{model}"} & names:
+        return True
+    undated = model.removesuffix("-latest").removesuffix("-0")
+    return any(name.startswith(f"{undated}-") and _DATE.fullmatch(name[len(undated) :]) for name in names)

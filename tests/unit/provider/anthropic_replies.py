@@ -10,6 +10,7 @@ from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseReader
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
+from turnwright_provider.domain.wires.blocks import object_in
 from unit.provider.recorded import EVENT_BYTES_MAX, body_of
 
 MODEL = "anthropic/m"
@@ -50,6 +51,11 @@ def folded(case: dict[str, Any], chunks: Iterable[bytes] | None = None) -> tuple
     return collected(events_of_body(parse_json(body_of(case).decode())))
 
 
+def is_message(case: dict[str, Any]) -> bool:
+    """Whether a message was asked for: the same folder of paths counts tokens and keeps batches."""
+    return not any(word in case["request"]["url"] for word in ("count_tokens", "batches"))
+
+
 def is_stream(case: dict[str, Any]) -> bool:
     return not body_of(case).lstrip().startswith(b"{")
 
@@ -70,7 +76,7 @@ def content_of(case: dict[str, Any]) -> list[dict[str, Any]]:
         elif event["type"] == "content_block_delta":
             _grow(blocks[event["index"]], inputs, event["index"], event["delta"])
     for index, text in inputs.items():
-        blocks[index]["input"] = json.loads(text or "{}")
+        blocks[index]["input"] = object_in(text)
     return [block for _, block in sorted(blocks.items())]
 
 

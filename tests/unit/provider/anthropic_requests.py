@@ -43,8 +43,9 @@ def has_a_place(body: dict[str, Any]) -> bool:
 def call_of(body: dict[str, Any]) -> ModelCall:
     """The call that a recorded request makes; fields that we have no name for are its `extra`."""
     extra = {name: value for name, value in body.items() if name not in _NAMED}
-    ours = [tool for tool in body.get("tools", ()) if tool.keys() <= _TOOL_FIELDS]
-    if theirs := [tool for tool in body.get("tools", ()) if tool not in ours]:
+    tools = body.get("tools") or ()
+    ours = [tool for tool in tools if {"name", "input_schema"} <= tool.keys() <= _TOOL_FIELDS]
+    if theirs := [tool for tool in tools if tool not in ours]:
         extra["tools"] = theirs
     config = dict(body.get("output_config") or {})
     form = config.pop("format", None)
@@ -55,7 +56,7 @@ def call_of(body: dict[str, Any]) -> ModelCall:
     messages = [message for turn in body["messages"] for message in _messages(turn)]
     return ModelCall(
         body.get("model", ""),
-        (system, *messages) if "system" in body else tuple(messages),
+        (system, *messages) if body.get("system") else tuple(messages),
         body.get("temperature"),
         body.get("max_tokens"),
         tools=tuple(_tool(tool) for tool in ours),
@@ -165,16 +166,24 @@ def normal(body: dict[str, Any]) -> dict[str, Any]:
         "stream": True,
         "model": body.get("model", ""),
         "messages": [(role, _normal_turn(role, [b for t in run for b in _list(t["content"])])) for role, run in turns],
-        "tools": sorted(map(_normal_block, body.get("tools") or ()), key=lambda tool: str(tool["name"])),
+        "tools": sorted(map(_normal_block, body.get("tools") or ()), key=lambda tool: str(tool.get("name"))),
         "system": [_normal_block(block) for block in _list(body.get("system"))],
-        "tool_choice": _normal_block(body.get("tool_choice") or {}),
+        "tool_choice": _normal_block(body.get("tool_choice") or {}) if body.get("tools") else {},
     }
-    return {name: value for name, value in same.items() if value not in ([], {})}
+    return {name: value for name, value in same.items() if value not in ([], {}, None)}
 
 
 def _normal_turn(role: str, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     said = [_normal_block(block) for block in blocks if block["type"] != "text" or block["text"].strip()]
+    texts = [block for block in said if block["type"] == "text"]
+    cited = [_normal_source(source) for block in texts for source in block.pop("citations", ())]
+    if cited:
+        texts[0]["citations"] = cited
     return sorted(said, key=lambda block: block["type"] != "tool_result") if role == "user" else said
+
+
+def _normal_source(source: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in source.items() if name != "file_id"}
 
 
 def _normal_block(block: dict[str, Any]) -> dict[str, Any]:
@@ -183,6 +192,8 @@ def _normal_block(block: dict[str, Any]) -> dict[str, Any]:
         same["cache_control"] = {"type": "ephemeral"}
     if same.get("type") == "tool_result":
         same["content"] = [_normal_block(part) for part in _list(same.get("content"))]
+        marks = [part.pop("cache_control") for part in same["content"] if "cache_control" in part]
+        same |= {"cache_control": marks[0]} if marks else {}
     if "input_schema" in same:
         same["input_schema"] = {"type": "object", **same["input_schema"]}
     silent = (("is_error", False), ("description", ""), ("disable_parallel_tool_use", False), ("content", []))

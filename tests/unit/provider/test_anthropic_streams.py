@@ -24,10 +24,10 @@ from turnwright_provider.domain.model_call import Finish, ModelCall
 from turnwright_provider.domain.wires.anthropic import AnthropicWire
 from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 from turnwright_provider.vendors.http import Endpoint, HttpVendor
-from unit.provider.anthropic_replies import MODEL, collected, content_of, events_of, folded, is_stream
+from unit.provider.anthropic_replies import MODEL, collected, content_of, events_of, folded, is_message, is_stream
 from unit.provider.recorded import EVENT_BYTES_MAX, body_of, chunks_of, recorded
 
-ALL = recorded(api="anthropic.messages")
+ALL = {i: c for i, c in recorded(api="anthropic.messages").items() if is_message(c)}
 CONSTRUCTED = {i: c for i, c in ALL.items() if c["provenance"] == "constructed"}
 REPLIES = {i: c for i, c in ALL.items() if c["response"]["status"] == 200 and i not in CONSTRUCTED}
 ERRORS = {i: c for i, c in ALL.items() if c["response"]["status"] >= 400}
@@ -41,8 +41,9 @@ def starts_again(case: dict[str, Any]) -> bool:
     return len({event["message"]["id"] for event in events if event["type"] == "message_start"}) > 1
 
 
-SPLICED = {i for i, c in REPLIES.items() if is_stream(c) and starts_again(c)}
-WHOLE = {i: c for i, c in REPLIES.items() if i not in SPLICED and "expected_text" in c}
+CUT = {i for i, c in REPLIES.items() if is_stream(c) and b'"message_stop"' not in body_of(c)}
+SPLICED = {i for i, c in REPLIES.items() if is_stream(c) and i not in CUT and starts_again(c)}
+WHOLE = {i: c for i, c in REPLIES.items() if i not in SPLICED | CUT and "expected_text" in c}
 STREAMS = {i: c for i, c in WHOLE.items() if is_stream(c)}
 EXCEPTIONS: dict[str, str] = {}
 
@@ -52,7 +53,7 @@ def expected(case: dict[str, Any]) -> dict[str, Any]:
     return {
         "text": case["expected_text"],
         "reasoning": case["expected_reasoning"] or "",
-        "calls": [(c["id"], c["name"], json.loads(c["arguments"])) for c in case["expected_tool_calls"]],
+        "calls": [(c["id"], c["name"], said_in(c["arguments"])) for c in case["expected_tool_calls"]],
         "thinking": [
             (b["type"], b.get("thinking", ""), b.get("signature") or "", b.get("data", ""))
             for b in case.get("expected_thinking_blocks") or ()
@@ -72,13 +73,21 @@ def shown(case: dict[str, Any], chunks: list[bytes] | None = None) -> dict[str, 
     return {
         "text": message.text,
         "reasoning": message.reasoning,
-        "calls": [(call.id, call.name, json.loads(call.arguments)) for call in message.calls],
+        "calls": [(call.id, call.name, said_in(call.arguments)) for call in message.calls],
         "thinking": [(b.type, b.text, b.signature, b.data) for b in message.thinking],
         "others": [kind for _, kind in sorted(others)],
         "finish": finish.reason,
         "model": finish.vendor_model,
         "usage": finish.usage,
     }
+
+
+def said_in(arguments: str) -> Any:
+    """What arguments say, however they are written; nothing for those that a limit broke off."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
 
 
 def usage_expected(case: dict[str, Any]) -> Usage | None:
@@ -133,8 +142,14 @@ def others(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {key: value for key, value in block.items() if (key, value) != ("caller", {"type": "direct"})}
         for block in content
-        if block["type"] != "text"
+        if block["type"] != "text" and (block.get("thinking"), block.get("signature")) != ("", "")
     ]
+
+
+def test_recorded_streams_that_were_cut_are_failures():
+    for case_id in CUT:
+        with pytest.raises(VendorError):
+            folded(REPLIES[case_id])
 
 
 @pytest.mark.parametrize("case_id", SPLICED)

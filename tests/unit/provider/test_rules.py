@@ -372,6 +372,15 @@ def test_a_list_denies_only_names_it_does_not_have(model, listed):
 
 
 @pytest.mark.parametrize(
+    ("model", "listed"),
+    [("claude-opus-4-5", True), ("claude-opus-4-5-latest", True), ("claude-sonnet-4-0", True), ("claude-sonnet-4", True),
+     ("claude-opus-4-5-20251101", True), ("claude-opus-4", False), ("claude-opus-4-5-2025", False), ("claude", False)],
+)  # fmt: skip
+def test_a_name_without_its_date_is_listed_with_it(model, listed):
+    assert is_listed(model, frozenset({"claude-opus-4-5-20251101", "claude-sonnet-4-20250514"})) is listed
+
+
+@pytest.mark.parametrize(
     "body",
     [b"", b"<html>", b"{}", b'{"data":[]}', b'{"data":[{"id":"any","owned_by":"llamacpp"}]}', b"[[1]]", b'{"data":7}'],
 )

@@ -99,6 +99,9 @@ def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
                 citations = []
             case Image():
                 dropped.setdefault("images", _ONLY_USERS_SHOW)
+            case ThinkingBlock(type="thinking", text="", signature=""):
+                # Told to nobody and signed by nobody: it is refused.
+                continue
             case ThinkingBlock(type="thinking"):
                 blocks.append({"type": "thinking", "thinking": item.text, "signature": item.signature})
             case ThinkingBlock(type="redacted_thinking"):

@@ -225,10 +225,8 @@ class AnthropicFold(JsonFold):
                 yield from self._told(block)
 
     def _told(self, block: _Block) -> Iterator[Delta]:
-        text = whole("".join(block.parts))
-        if text or block.signature:
-            thought = ThinkingBlock(block.kind, block.place, text=text, signature=whole(block.signature))
-            yield SetThinkingBlocks((thought,))
+        text, signature = whole("".join(block.parts)), whole(block.signature)
+        yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, text=text, signature=signature),))
 
     def _call(self, block: _Block, content: Mapping[str, Any]) -> Iterator[Delta]:
         block.call, self._calls = self._calls, self._calls + 1
