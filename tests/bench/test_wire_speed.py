@@ -24,7 +24,8 @@ from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.chat.message import Message, Role, Text, ToolCall, text_message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_provider.domain.model_call import ModelCall
-from turnwright_provider.domain.sse import SseReader
+from turnwright_provider.domain.sse import LineReader, SseReader
+from turnwright_provider.domain.wires.wire import Framing
 from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 from turnwright_provider.vendors.http import Endpoint, HttpVendor
 
@@ -141,7 +142,8 @@ async def test_the_fold_is_linear(stream: Stream) -> None:
     def fold_s(pieces: int) -> float:
         chunks = [chunk.encode() for chunk in stream.chunks(pieces)]
         begin = time.thread_time()
-        reader, fold, reply = SseReader(BYTES_MAX), stream.wire.fold(), PartialReply()
+        make = LineReader if stream.wire.framing is Framing.LINES else SseReader
+        reader, fold, reply = make(BYTES_MAX), stream.wire.fold(), PartialReply()
         for chunk in chunks:
             for event in reader.feed(chunk):
                 for delta in fold.event(event):

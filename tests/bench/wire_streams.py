@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.chat import ChatWire
+from turnwright_provider.domain.wires.asking import by_effort
+from turnwright_provider.domain.wires.table import WIRES, Manner
 from turnwright_provider.domain.wires.wire import Framing, Wire
 
 PIECE = "a few words of it "
@@ -46,6 +47,60 @@ def chat(pieces: int) -> list[dict[str, Any]]:
     return [chunk({"role": "assistant"}), *[chunk({"content": PIECE})] * pieces, chunk({}, "stop"), last]
 
 
-STREAMS = {
-    "chat": Stream(ChatWire(ThinkTags.LEADING), chat),
-}
+def responses(pieces: int) -> list[dict[str, Any]]:
+    response = {"id": "resp_1", "object": "response", "model": "m", "status": "in_progress", "output": []}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    where = {"item_id": "msg_1", "output_index": 0}
+    usage = {"input_tokens": 10, "output_tokens": pieces, "total_tokens": 10 + pieces}
+    text = PIECE * pieces
+    whole = {**message, "status": "completed", "content": [{**part, "text": text}]}
+    delta = {"type": "response.output_text.delta", **where, "content_index": 0, "delta": PIECE}
+    return [
+        {"type": "response.created", "response": response},
+        {"type": "response.output_item.added", "output_index": 0, "item": message},
+        {"type": "response.content_part.added", **where, "content_index": 0, "part": part},
+        *[delta] * pieces,
+        {"type": "response.output_text.done", **where, "content_index": 0, "text": text},
+        {"type": "response.output_item.done", "output_index": 0, "item": whole},
+        {
+            "type": "response.completed",
+            "response": {**response, "status": "completed", "output": [whole], "usage": usage},
+        },
+    ]
+
+
+def anthropic(pieces: int) -> list[dict[str, Any]]:
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": PIECE}}
+    return [
+        {"type": "message_start", "message": {**message, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *[delta] * pieces,
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": pieces}},
+        {"type": "message_stop"},
+    ]
+
+
+def gemini(pieces: int) -> list[dict[str, Any]]:
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 1, "totalTokenCount": 11}
+
+    def chunk(text: str, **more: Any) -> dict[str, Any]:
+        candidate = {"content": {"parts": [{"text": text}], "role": "model"}, "index": 0, **more}
+        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m", "responseId": "r"}
+
+    return [*[chunk(PIECE)] * (pieces - 1), chunk(PIECE, finishReason="STOP")]
+
+
+def ollama(pieces: int) -> list[dict[str, Any]]:
+    head = {"model": "m", "created_at": "2026-01-01T00:00:00Z"}
+    piece = {**head, "message": {"role": "assistant", "content": PIECE}, "done": False}
+    counts = {"prompt_eval_count": 10, "eval_count": pieces}
+    end = {**head, "message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop", **counts}
+    return [*[piece] * pieces, end]
+
+
+REPLIES = {"chat": chat, "responses": responses, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}
+STREAMS = {name: Stream(make(Manner(ThinkTags.LEADING, by_effort)), REPLIES[name]) for name, make in WIRES.items()}
