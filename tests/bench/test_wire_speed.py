@@ -179,7 +179,7 @@ def conversation(count: int) -> Iterable[Message]:
         call = ToolCall("read", json.dumps({"path": f"src/{number}.py"}), id=f"c{number}", call_id=f"tw_{number}")
         yield text_message(Role.USER, "Read the next one, please. " * 8)
         yield Message(Role.ASSISTANT, (Text("I read it."),), calls=(call,), vendor_model="v/m")
-        yield Message(Role.TOOL, (Text("a line of a file\n" * 40),), call_id=f"tw_{number}", tool="read")
+        yield Message(Role.TOOL, (Text("a line of a file\n" * 120),), call_id=f"tw_{number}", tool="read")
 
 
 def paired(one: Callable[[], float], other: Callable[[], float]) -> list[tuple[float, float]]:

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.thinking import with_text
 from turnwright_provider.domain.wires.blocks import in_order, object_in
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
+from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL
 
 Wired = dict[str, Any]
 """A block on the wire."""
@@ -27,12 +28,12 @@ def conversation(messages: Iterable[Message], dropped: dict[str, str]) -> tuple[
     system: list[Wired] = []
     turns: list[Wired] = []
     for message in messages:
-        if message.role is Role.SYSTEM:
+        if message.role is SYSTEM:
             system += _texts(message.parts, dropped)
-        elif message.role is Role.ASSISTANT:
+        elif message.role is ASSISTANT:
             _add(turns, "assistant", _reply(message, dropped))
         else:
-            _add(turns, "user", [_result(message)] if message.role is Role.TOOL else _shown(message.parts))
+            _add(turns, "user", [_result(message)] if message.role is TOOL else _shown(message.parts))
     for turn in turns:
         if turn["role"] == "user":
             # Whatever else the user says has to stand behind the results.

@@ -11,15 +11,15 @@ import base64
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from turnwright_core.chat.message import Image, Message, Part, Role, Text, ToolCall
+from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
 from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.wires.chat_thinking import is_known, thinking_fields, thinking_parts
-from turnwright_provider.domain.wires.history import history
+from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL, USER, history
 
 CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
-_WITHOUT_IMAGES: Final = (Role.SYSTEM, Role.ASSISTANT)
+_WITHOUT_IMAGES: Final = (SYSTEM, ASSISTANT)
 
 _NO_PLACE: Final = "Chat completions have no place for it."
 
@@ -31,11 +31,11 @@ def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]]
     sent: list[dict[str, Any]] = []
     images: list[Image] = []
     for message in messages:
-        if images and message.role is not Role.TOOL:
+        if images and message.role is not TOOL:
             sent.append(_shown(images, marks=marks))
             images = []
         sent.append(_message(message, marks=marks))
-        if message.role is Role.TOOL:
+        if message.role is TOOL:
             images += _images(message)
     return [*sent, _shown(images, marks=marks)] if images else sent, dropped
 
@@ -55,12 +55,12 @@ def _left_out(messages: Iterable[Message]) -> Iterator[Dropped]:
 
 
 def _message(message: Message, *, marks: bool) -> dict[str, Any]:
-    if message.role is Role.ASSISTANT:
+    if message.role is ASSISTANT:
         return _reply(message, marks=marks)
-    if message.role is Role.USER:
+    if message.role is USER:
         return {"role": "user", "content": _content(message.parts, marks=marks)}
     content = _content(_texts(message), marks=marks)
-    if message.role is Role.TOOL:
+    if message.role is TOOL:
         return {"role": "tool", "content": content, "tool_call_id": message.call_id}
     return {"role": "system", "content": content}
 

@@ -20,6 +20,12 @@ from turnwright_provider.domain.model_call import Dropped, ModelCall
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
+# Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
+SYSTEM: Final = Role.SYSTEM
+USER: Final = Role.USER
+ASSISTANT: Final = Role.ASSISTANT
+TOOL: Final = Role.TOOL
+
 _FOREIGN: Final = "Only the model that wrote it can be sent it."
 
 
@@ -29,7 +35,7 @@ def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
     messages: list[Message] = []
     for message in _with_ids_sent(call.messages):
         is_own = bool(message.vendor_model) and message.vendor_model == call.vendor_model
-        if is_own or message.role is not Role.ASSISTANT:
+        if is_own or message.role is not ASSISTANT:
             messages.append(message)
             continue
         left_out |= {name for name, value in _opaque(message).items() if value}
@@ -51,7 +57,7 @@ def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
     uses = Counter(call.id for message in listed for call in message.calls)
     sent: dict[str, str] = {}
     for place, message in enumerate(listed):
-        if message.role is Role.TOOL:
+        if message.role is TOOL:
             answered = sent.get(message.call_id, message.call_id)
             yield message if answered == message.call_id else replace(message, call_id=answered)
             continue

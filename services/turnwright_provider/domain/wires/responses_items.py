@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.wires.blocks import ReplyBlock, in_order, object_in
 from turnwright_provider.domain.wires.chat_messages import image_url
-from turnwright_provider.domain.wires.history import history
+from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL, USER, history
 
 REASONING: Final = "reasoning"
 
@@ -27,7 +27,7 @@ def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Droppe
         dropped.append(Dropped("images", "Responses take images of users and of tools only."))
     if any(block.type != REASONING for message in messages for block in message.thinking):
         dropped.append(Dropped("thinking", "Responses take back their own reasoning only."))
-    leading = list(takewhile(lambda message: message.role is Role.SYSTEM, messages))
+    leading = list(takewhile(lambda message: message.role is SYSTEM, messages))
     if len(leading) == len(messages):
         leading = []
     items = [item for message in messages[len(leading) :] for item in _items(message)]
@@ -35,20 +35,18 @@ def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Droppe
 
 
 def _is_lost(part: Part, message: Message) -> bool:
-    return isinstance(part, Image) and message.role in (Role.SYSTEM, Role.ASSISTANT)
+    return isinstance(part, Image) and message.role in (SYSTEM, ASSISTANT)
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
-    match message.role:
-        case Role.SYSTEM:
-            return [{"role": "developer", "content": message.text}]
-        case Role.USER:
-            return [{"role": "user", "content": _content(message.parts)}]
-        case Role.TOOL:
-            output = _content(message.parts)
-            return [{"type": "function_call_output", "call_id": message.call_id, "output": output}]
-        case _:
-            return [item for block in in_order(message) if (item := _item(block))]
+    role = message.role
+    if role is ASSISTANT:
+        return [item for block in in_order(message) if (item := _item(block))]
+    if role is USER:
+        return [{"role": "user", "content": _content(message.parts)}]
+    if role is TOOL:
+        return [{"type": "function_call_output", "call_id": message.call_id, "output": _content(message.parts)}]
+    return [{"role": "developer", "content": message.text}]
 
 
 def _item(block: ReplyBlock) -> dict[str, Any]:
@@ -78,7 +76,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    said = [part for part in parts if isinstance(part, Image) or part.text]
+    said = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
     if not said:
         return ""
     if len(said) == 1 and isinstance(said[0], Text):
