@@ -270,6 +270,18 @@ def test_a_forced_call_goes_before_thinking(choice, without):
     assert ("thinking" in body, body["temperature"], dropped) == (False, 0.5, ["reasoning"])
 
 
+def test_what_a_setting_asks_for_and_cannot_be_had_is_not_named():
+    call = ModelCall("m", (USER,), tools=(TOOL,), tool_choice=ToolChoice("required"))
+    body, dropped = sent(call, amount=Reasoning("low"))
+    assert ("thinking" in body, dropped) == (False, [])
+
+
+def test_a_block_of_a_server_without_a_type_harms_nothing_of_ours():
+    reply = Message(Role.ASSISTANT, server_blocks=(ServerBlock(0, '{"a":1}'),), calls=REPLY.calls, vendor_model=OURS)
+    call = ModelCall("m", (USER, reply, ANSWER), reasoning=Reasoning("low"), vendor_model=OURS)
+    assert sent(call)[0]["messages"][1]["content"][0] == {"a": 1}
+
+
 @pytest.mark.parametrize(("thinking", "is_sent"), [((THOUGHT,), True), ((), False)])
 def test_a_loop_of_tools_ends_with_thinking_as_it_began(thinking, is_sent):
     call = ToolCall("look", "{}", id="x", block=1)

@@ -121,7 +121,7 @@ class AnthropicWire:
         budget = None if "budget_tokens" in without else _budget(call, reasoning)
         why_not = _why_no_thinking(call, turns, budget)
         if why_not:
-            dropped["reasoning"] = why_not
+            dropped |= {"reasoning": why_not} if call.reasoning is not None else {}
             return {}
         if budget is None:
             effort = {"output_config": {"effort": reasoning.word}}
@@ -144,8 +144,8 @@ def _why_no_thinking(call: ModelCall, turns: list[Wired], budget: int | None) ->
         return ""
     if call.output_tokens_max is not None and call.output_tokens_max <= budget:
         return f"Anthropic's models think {BUDGET_TOKENS_MIN} tokens at least, and output_tokens_max is not above that."
-    if len(turns) > 1 and turns[-1]["content"][0]["type"] == "tool_result":
-        first = turns[-2]["content"][0]["type"]
+    if len(turns) > 1 and turns[-1]["content"][0].get("type") == "tool_result":
+        first = turns[-2]["content"][0].get("type")
         if first not in ("thinking", "redacted_thinking"):
             return "The reply whose calls are being answered began without thinking, and must end so."
     return ""
