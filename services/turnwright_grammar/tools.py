@@ -107,6 +107,12 @@ def has_parameter(name: str, names: Collection[str]) -> bool:
     return not own.isdisjoint(names)
 
 
+def shape_names(name: str) -> frozenset[str]:
+    """The attributes that a known tool's canonical commands can have, as far as the grammar makes them."""
+    shape = _SHAPES[name]
+    return frozenset({*shape.synonyms, *shape.defaults, *filter(None, [shape.filled])})
+
+
 def _adopt(attributes: dict[str, str], canonical: str, others: tuple[str, ...]) -> None:
     if canonical in attributes:
         return

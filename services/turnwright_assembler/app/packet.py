@@ -38,6 +38,8 @@ class ComposedPacket(Struct, frozen=True):
     """Of the user message."""
     figures: Figures
     prompt: Block | None
+    tools: str = ""
+    """What the model is offered for native calls; empty: nothing."""
 
     @property
     def user(self) -> str:
@@ -47,21 +49,23 @@ class ComposedPacket(Struct, frozen=True):
     @property
     def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
         """Roles, each with the pieces of its message, none longer than PIECE_CHARS_MAX."""
-        return (("system", _short((self.system,))), ("user", _short(self.pieces)))
+        tools = [("tools", _short((self.tools,)))] if self.tools else []
+        return (("system", _short((self.system,))), ("user", _short(self.pieces)), *tools)
 
     @property
     def chars(self) -> int:
-        """Code points of both messages."""
-        return len(self.system) + sum(map(len, self.pieces))
+        """Code points of all messages."""
+        return len(self.system) + len(self.tools) + sum(map(len, self.pieces))
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of both messages."""
+        """Estimated tokens of all messages."""
         return self.figures.usage
 
     def digest(self) -> str:
         """SHA-256 over roles, lengths and texts, in hexadecimal."""
-        return packet_digest((("system", self.system), ("user", self.user)))
+        tools = [("tools", self.tools)] if self.tools else []
+        return packet_digest((("system", self.system), ("user", self.user), *tools))
 
 
 def _short(pieces: Sequence[str]) -> Sequence[str]:
@@ -79,21 +83,23 @@ def compose(
     ceiling: int,
     divisor: int,
     additions: Additions = NO_ADDITIONS,
+    tools: str = "",
 ) -> ComposedPacket:
     """The packet of a loop's next turn, from blocks in their order, with what plugins add. Raises PLUGIN_FAILED."""
     draft = PacketDraft(
         blocks=blocks,
         prompt=active_prompt(blocks, loop),
         account=account_for(blocks),
-        system_tokens=count_tokens(system, divisor),
+        system_tokens=count_tokens(system, divisor) + count_tokens(tools, divisor),
         ceiling=ceiling,
         loop=loop,
         entries=additions.shown(blocks),
         kept=additions.kept,
+        is_native=bool(tools),
     )
     plan = _plan(draft, additions.plugged)
     draft = _settled(draft, plan, divisor)
-    return ComposedPacket(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt)
+    return ComposedPacket(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt, tools)
 
 
 class _Plan(Struct, frozen=True):

@@ -11,7 +11,7 @@ from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs, stale
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
-from turnwright_assembler.sections.system import SYSTEM_PATH, system_text
+from turnwright_assembler.sections.system import SYSTEM_PATH, system_text, tools_text
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import BUILT_IN
@@ -39,7 +39,8 @@ class RunRows:
         self.cursor: Cursor | None = None
         self.schemes = BUILT_IN
         self.system = plugged.system(system_text(""), {})
-        self.size_bytes = getsizeof(self.system)
+        self.tools = ""
+        self.size_bytes = getsizeof(self.system) + getsizeof(self.tools)
         self._divisor = divisor
         self._blocks: dict[str, Block] = {}
         self._fixed: dict[str, Block] = {}
@@ -117,7 +118,7 @@ class RunRows:
     def _keep_told(self, digest: str, told: tuple[str, ...]) -> None:
         """Nearly all pieces are texts of the rows, of which names are kept; the others, parts of long texts, count."""
         large = (piece for piece in told if len(piece) > _SMALL_CHARS)
-        copies = (piece for piece in large if id(piece) not in self._large and piece is not self.system)
+        copies = (piece for piece in large if id(piece) not in self._large and piece not in (self.system, self.tools))
         told_bytes = sum(map(getsizeof, copies))
         self.size_bytes += told_bytes - self._told_bytes
         self._told_digest, self._told, self._told_bytes = digest, told, told_bytes
@@ -127,7 +128,8 @@ class RunRows:
 
     def _rendered(self, entry: Entry) -> Block | None:
         if entry.path == SYSTEM_PATH:
-            self._set_system(self._plugged.system(system_text(entry.attributes_json), entry.attributes))
+            text = self._plugged.system(system_text(entry.attributes_json), entry.attributes)
+            self._set_system(text, tools_text(entry.attributes_json))
             return None
         return make_block(entry, self._divisor, self.schemes, self._plugged.views)
 
@@ -147,9 +149,9 @@ class RunRows:
             self._entries[path] = entry
             self.size_bytes += getsizeof(entry.body)
 
-    def _set_system(self, text: str) -> None:
-        self.size_bytes += getsizeof(text) - getsizeof(self.system)
-        self.system = text
+    def _set_system(self, text: str, tools: str) -> None:
+        self.size_bytes += getsizeof(text) + getsizeof(tools) - getsizeof(self.system) - getsizeof(self.tools)
+        self.system, self.tools = text, tools
 
     def _replace(self, path: str, block: Block | None) -> None:
         before = self._blocks.pop(path, None)

@@ -41,7 +41,9 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         assembled = await self._assembler.assemble(packet_request_from(request))
         for index, (role, pieces) in enumerate(assembled.messages):
             for part in _parts(pieces, assembled.shows):
-                message = assembler_service_pb2.MessagePieces(index=index, role=_ROLES[role], pieces=part)
+                message = assembler_service_pb2.MessagePieces(
+                    index=index, role=_ROLES.get(role, message_pb2.ROLE_UNSPECIFIED), pieces=part, tools=role == "tools"
+                )
                 yield assembler_service_pb2.AssembleResponse(pieces=message)
         yield assembler_service_pb2.AssembleResponse(report=_report(assembled, self._assembler.plugged))
 

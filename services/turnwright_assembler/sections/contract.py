@@ -32,6 +32,8 @@ class PacketDraft(Struct, frozen=True):
     filler: str = ""
     """Spaces that make a settled figure true to the token; only live sections may read them."""
     loop: int = 0
+    is_native: bool = False
+    """Whether the model calls tools natively, and not by tags."""
     entries: tuple[Entry, ...] = ()
     """Entries of the schemes that plugins ask for, as the packet shows them, in the order of blocks."""
     kept: dict[str, Any] = field(default_factory=dict)

@@ -10,15 +10,16 @@ from msgspec import Struct
 from turnwright_assembler.sections.contract import PacketDraft, text_of
 
 _TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>\n"
+_NATIVE: Final = f"<instructions>\n{text_of('instructions-user-native')}\n</instructions>\n"
 
 
 class InstructionsSection(Struct, frozen=True):
-    """The text of instructions-user.md."""
+    """The text of instructions-user.md, or instructions-user-native.md."""
 
     tag: str = "instructions"
     priority: int = 165
     is_live: bool = False
 
-    def render(self, _draft: PacketDraft) -> Sequence[str]:
-        """The text, whatever the packet is."""
-        return (_TEXT,)
+    def render(self, draft: PacketDraft) -> Sequence[str]:
+        """The text, whatever else the packet is."""
+        return (_NATIVE if draft.is_native else _TEXT,)

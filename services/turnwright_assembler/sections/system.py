@@ -14,11 +14,28 @@ from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.sections.contract import text_of
 
 SYSTEM_PATH: Final = "instructions://system"
+NATIVE_TOOLS: Final = "native_tools"
 
 _TEMPLATE: Final = text_of("instructions-system")
+_NATIVE: Final = text_of("instructions-system-native")
 _BRIEF: Final = text_of("instructions-system-brief")
 _PERSONA: Final = text_of("persona-default")
 _PLACES: Final = re.compile(r"\[%(TOOLS|TOOLDOCS)%\]")
+
+
+@lru_cache(maxsize=64)
+def tools_text(attributes_json: str) -> str:
+    """What the model is offered for native calls, as JSON; empty where it calls by tags."""
+    attributes = json.loads(attributes_json or "{}")
+    if not calls_natively(attributes):
+        return ""
+    return well_formed(json.dumps(attributes[NATIVE_TOOLS], ensure_ascii=False, separators=(",", ":")))
+
+
+def calls_natively(attributes: dict[str, Any]) -> bool:
+    """Whether the model is offered tools for native calls."""
+    offered = attributes.get(NATIVE_TOOLS)
+    return isinstance(offered, list) and bool(offered)
 
 
 @lru_cache(maxsize=64)
@@ -34,10 +51,13 @@ def render_system(attributes: dict[str, Any]) -> str:
     """
     names = attributes.get("tools")
     tools = [str(name) for name in names] if isinstance(names, list) else []
+    template = _BRIEF if attributes.get("brief") is True else _TEMPLATE
+    if calls_natively(attributes):
+        template = _NATIVE
     docs = attributes.get("tool_docs")
     texts = [str(docs[name]).strip() for name in tools if name in docs] if isinstance(docs, dict) else []
     filling = {"TOOLS": ", ".join(tools), "TOOLDOCS": "\n\n".join(texts)}
     # One pass: a tool's text that spells a placeholder is left as it is.
-    body = _PLACES.sub(lambda place: filling[place[1]], _BRIEF if attributes.get("brief") is True else _TEMPLATE)
+    body = _PLACES.sub(lambda place: filling[place[1]], template)
     persona = attributes.get("persona")
     return well_formed(f"{body}\n\n{persona.strip() if isinstance(persona, str) else _PERSONA}")

@@ -61,6 +61,9 @@ class CommandRecord(Struct, frozen=True):
     """What it means that it was interrupted; a record that does not say so is not tried again."""
     key: str = ""
     """Of an idempotent command: the same at every attempt."""
+    call_id: str = ""
+    """Our id of the native call that it came by, `call_{turn}_{ordinal}`; empty: it came by a tag."""
+    vendor_call_id: str = ""
     state: State = State.RECORDED
     outcome: str = ""
     body: str = ""

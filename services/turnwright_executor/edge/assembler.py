@@ -69,7 +69,8 @@ class AssemblerPackets:
                     messages = _messages(roles, changes, base)
                     chars = sum(len(piece) for message in messages for piece in message.pieces)
                     return _packet(messages, part.report, shows) if chars == part.report.chars else None
-                roles.setdefault(part.pieces.index, _ROLES.get(part.pieces.role, "assistant"))
+                role = "tools" if part.pieces.tools else _ROLES.get(part.pieces.role, "assistant")
+                roles.setdefault(part.pieces.index, role)
                 changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
                 shows |= shown_in((part.pieces,))
         raise self._peer.cut_short("a report")

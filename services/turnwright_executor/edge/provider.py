@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from typing import Final
 
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Part
@@ -29,18 +32,43 @@ class ProviderModels:
     async def generate(
         self, model: Model, messages: Sequence[PacketMessage], request: TurnRequest, call_index: int
     ) -> AsyncGenerator[ModelEvent, None]:
+        tools = [tool for message in messages if message.role == "tools" for tool in tools_to_pb(message.text)]
         wanted = pb.GenerateRequest(
             model=model_to_pb(model),
-            messages=[Message(role=_ROLES[message.role], parts=[Part(text=message.text)]) for message in messages],
+            messages=[
+                Message(role=_ROLES[one.role], parts=[Part(text=one.text)]) for one in messages if one.role in _ROLES
+            ],
             temperature=request.temperature,
             reasoning=reasoning_to_pb(request.reasoning) if request.reasoning else None,
             call_index=call_index,
+            tools=tools,
+            required=["tools"] if tools else (),
         )
         async with self._peer.stream(self.stub.Generate, wanted, self._deadline_s) as parts:
             async for part in parts:
                 event = _event_from_pb(part)
                 if event is not None:
                     yield event
+
+
+class _Definition(Struct):
+    """A tool as a packet offers it."""
+
+    name: str
+    description: str
+    parameters: Raw
+    """Goes to the provider as it stands, whoever sends the packet."""
+
+
+_DEFINITIONS: Final = Decoder(list[_Definition])
+
+
+def tools_to_pb(text: str) -> list[pb.Tool]:
+    """The tools in a packet's message of that role."""
+    return [
+        pb.Tool(name=tool.name, description=tool.description, parameters=bytes(tool.parameters).decode())
+        for tool in _DEFINITIONS.decode(text)
+    ]
 
 
 def _event_from_pb(part: pb.GenerateResponse) -> ModelEvent | None:

@@ -16,7 +16,7 @@ from turnwright_executor.domain.addresses import RunAddress
 
 
 class PacketMessage(Struct, frozen=True):
-    """One message for the model: `system` or `user`, and its text in pieces."""
+    """One message for the model: `system` or `user`, and its text in pieces; `tools` is what it may call, as JSON."""
 
     role: str
     pieces: tuple[str, ...]

@@ -12,6 +12,7 @@ from typing import Final
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
+from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_grammar import Command
 
 OPTIONS_MAX: Final = 20
@@ -24,6 +25,10 @@ class AskUser:
     """Proposes to be answered; the answer settles the record."""
 
     name = "ask_user"
+    parameters = (
+        ToolParameter("question", "The question.", required=True),
+        ToolParameter("options", "Suggested answers, as lines or with commas between."),
+    )
     effect_class = EffectClass.PURE
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002

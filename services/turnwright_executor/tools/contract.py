@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnwright_core.runs import AnswerFormat, Mode
     from turnwright_core.schemes import Scheme
     from turnwright_executor.domain.effects import Effect, EffectClass
+    from turnwright_executor.tools.parameters import ToolParameter
     from turnwright_executor.tools.ports import Plans, Shell, Workspace
     from turnwright_grammar import Command
 
@@ -111,6 +112,10 @@ class Tool(Protocol):
     name: str
     effect_class: EffectClass
     """What an interrupted command of this tool means for whoever goes on."""
+
+    @property
+    def parameters(self) -> Sequence[ToolParameter]:
+        """What its commands take."""
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or say what it wants to do. Changes nothing in the world."""

@@ -19,6 +19,7 @@ from turnwright_executor.tools.files import carry_out, changed, conflict, propos
 from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import listed
+from turnwright_executor.tools.parameters import SUMMARY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
     RefusedError,
@@ -49,6 +50,13 @@ class Copying:
     """The whole of cp, and of mv with `moves`."""
 
     name = ""
+    parameters = (
+        ToolParameter("path", "Path of a file or entry, or a pattern.", required=True),
+        ToolParameter("to", "Path that it goes to; a folder, with a slash at its end, for a pattern.", required=True),
+        ToolParameter("preview", "Only list each source with its destination.", "boolean"),
+        VISIBILITY,
+        SUMMARY,
+    )
     effect_class = EffectClass.IDEMPOTENT
     moves = False
 

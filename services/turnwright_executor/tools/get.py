@@ -20,6 +20,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.pages import checked_address, kept_page, page_item
+from turnwright_executor.tools.parameters import BODY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
     answering,
@@ -42,6 +43,14 @@ class Get(Settled):
     """Promotes what matches; with `line` or `limit` only shows those lines; with `preview` only lists."""
 
     name = "get"
+    parameters = (
+        ToolParameter("path", "Path of a file or entry, a pattern, or the address of a page.", required=True),
+        ToolParameter("line", "Show lines from this one on; a negative number counts from the end.", "integer"),
+        ToolParameter("limit", "Show so many lines.", "integer"),
+        ToolParameter("preview", "Only list what matches.", "boolean"),
+        VISIBILITY,
+        ToolParameter(BODY, "Only what contains this: a text, a glob or /regex/i."),
+    )
 
     def __init__(self, limits: ToolLimits, web: Web) -> None:
         self._limits = limits

@@ -32,6 +32,7 @@ from turnwright_executor.domain.effects import (
 from turnwright_executor.domain.toolset import PHASES, Need, Offer
 from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
 from turnwright_executor.tools.files import checked
+from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of
 from turnwright_executor.tools.paths import RefusedError
 from turnwright_grammar import Command
 
@@ -40,6 +41,9 @@ NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 DOC_CHARS_MAX: Final = 8192
 """Longest text about a tool that a model reads, in code points: it stands in every packet."""
+
+SCHEMA_BYTES_MAX: Final = 16 * 1024
+"""Longest JSON Schema of a tool's arguments, in bytes of JSON: it stands in every native call of a model."""
 
 ANSWER_BYTES_MAX: Final = 64 * 1024
 """Longest attributes, or data of an effect, that a tool gives to its record, in bytes of JSON."""
@@ -72,6 +76,9 @@ class PluginTool:
     """The attribute that says what a command is about: it must be there, in one line, and it names the record."""
     phase: str = "act"
     """Its place in the list of tools: `gather`, `reason` or `act`."""
+    parameters: Mapping[str, Any] | None = None
+    """JSON Schema of the arguments of native calls, an object's; at most 16 KiB. Each of them becomes an
+    attribute, `body` or `content` the body. None: the `target`, which is required, and a body, both texts."""
     schemes: tuple[Scheme, ...] = ()
     """Schemes of entries that it brings along; they are registered with the store when the executor starts."""
 
@@ -96,6 +103,22 @@ def check_tool(tool: PluginTool) -> None:
         raise ValueError(f"<{tool.name}> stands in the phase {tool.phase!r}; there are {', '.join(PHASES_OPEN)}")
     if not isinstance(tool.effect_class, EffectClass) or not all(isinstance(need, Need) for need in tool.needs):
         raise TypeError(f"<{tool.name}> has an unknown effect_class or need")
+
+    if tool.parameters is not None:
+        _check_schema(tool)
+
+
+def _check_schema(tool: PluginTool) -> None:
+    schema = tool.parameters
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        raise TypeError(f"<{tool.name}> needs a JSON Schema of an object for its parameters")
+    if len(json.dumps(dict(schema), ensure_ascii=False, allow_nan=False).encode()) > SCHEMA_BYTES_MAX:
+        raise ValueError(f"the parameters of <{tool.name}> have more than {SCHEMA_BYTES_MAX} bytes as JSON")
+
+
+def _default_schema(tool: PluginTool) -> dict[str, Any]:
+    target = [ToolParameter(tool.target, "What it is about.", required=True)] if tool.target else []
+    return schema_of([*target, ToolParameter(BODY, "The body.")])
 
 
 class PluginEntries:
@@ -140,6 +163,8 @@ class Offered:
         self.doc = tool.doc.strip()
         self.offer = Offer(tool.name, tool.phase, tool.needs, tool.target)
         self.schemes = tool.schemes
+        self.schema = _default_schema(tool) if tool.parameters is None else dict(tool.parameters)
+        self.parameters: tuple[ToolParameter, ...] = ()
         self._tool = tool
         self._calls = calls
 

@@ -17,6 +17,7 @@ from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.tools.attributes import integer_of
 from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.paths import answering, get_item, is_file, normal, refused
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
@@ -33,10 +34,19 @@ _OUTCOMES: Final = {
 }
 
 
+_WHICH: Final = ToolParameter("plan_id", "Which plan; main where it is left out.")
+
+
 class SetPlan:
     """Creates a plan or replaces it whole."""
 
     name = "set_plan"
+    parameters = (
+        _WHICH,
+        ToolParameter(BODY, "The whole plan; for items a JSON list, for a file its path.", required=True),
+        ToolParameter("kind", "What the body is; markdown where it is left out.", words=tuple(map(word, PlanKind))),
+        ToolParameter("mode", "A word for the mode that it is written in."),
+    )
     effect_class = EffectClass.IDEMPOTENT
 
     def __init__(self, limits: ToolLimits) -> None:
@@ -70,6 +80,7 @@ class UpdatePlan:
     """Adds to a plan."""
 
     name = "update_plan"
+    parameters = (_WHICH, ToolParameter(BODY, "What is to be added.", required=True))
     effect_class = EffectClass.IDEMPOTENT
 
     @answering
@@ -92,6 +103,7 @@ class GetPlan(Settled):
     """Shows a plan with its deltas."""
 
     name = "get_plan"
+    parameters = (_WHICH, ToolParameter("version", "Which version; the latest where it is left out.", "integer"))
 
     @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:

@@ -11,6 +11,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.files import carry_out, proposed, removed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
     RefusedError,
@@ -33,6 +34,10 @@ class Rm:
     """Entries go at once, files after acceptance; `preview` or `manifest` only lists."""
 
     name = "rm"
+    parameters = (
+        ToolParameter("path", "Path of a file or entry, or a pattern.", required=True),
+        ToolParameter("manifest", "Only list what would go.", "boolean"),
+    )
     effect_class = EffectClass.IDEMPOTENT
 
     def __init__(self, limits: ToolLimits) -> None:

@@ -22,6 +22,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import changed_files
 from turnwright_executor.tools.output import CommandOutput, EndedElsewhereError
+from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.ports import CommandEnd
 from turnwright_grammar import Command
 
@@ -33,6 +34,7 @@ class Running:
     """A tool that runs shell commands."""
 
     name = ""
+    parameters = (ToolParameter("command", "The command line.", required=True),)
     effect_class = EffectClass.OUTSIDE
 
     def __init__(self, limits: ToolLimits) -> None:

@@ -17,6 +17,7 @@ from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import plural
 from turnwright_executor.tools.pages import page_write
+from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import answering
 from turnwright_executor.tools.ports import Page, Web, WebError, WebResult
 from turnwright_executor.tools.settled import Settled
@@ -31,6 +32,10 @@ class Search(Settled):
     """Lists results in its record; the pages that it opened become entries."""
 
     name = "search"
+    parameters = (
+        ToolParameter("path", "The words to look for.", required=True),
+        ToolParameter("results", "How many results to list, 1 to 20.", "integer"),
+    )
 
     def __init__(self, limits: ToolLimits, web: Web) -> None:
         self._limits = limits

@@ -16,6 +16,7 @@ from turnwright_executor.tools.files import carry_out, changed, proposed
 from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.parameters import BODY, SUMMARY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
     answering,
@@ -41,6 +42,16 @@ class Set:
     """With a body edits one path; without one sets visibility and summary of all that match."""
 
     name = "set"
+    parameters = (
+        ToolParameter(
+            "path", "Path of a file or entry; a pattern where only visibility or summary is set.", required=True
+        ),
+        ToolParameter(
+            BODY, "The edit: blocks such as <<SEARCH ... SEARCH and <<REPLACE ... REPLACE, or the whole text."
+        ),
+        VISIBILITY,
+        SUMMARY,
+    )
     effect_class = EffectClass.IDEMPOTENT
 
     def __init__(self, limits: ToolLimits) -> None:

@@ -33,6 +33,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
+from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import answering, refused, removal
 from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace
 from turnwright_executor.tools.settled import Settled
@@ -62,6 +63,7 @@ class Skill(Settled):
     """Writes entries only. `shelf`: the folder of the skills that every project has."""
 
     name = "skill"
+    parameters = (ToolParameter("path", "Name, path or address of the skill.", required=True),)
     effect_class = EffectClass.PURE
 
     def __init__(self, limits: ToolLimits, web: Web, shelf: Workspace | None = None) -> None:

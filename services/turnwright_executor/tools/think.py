@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turnwright_executor.tools.contract import Context, Done
+from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
@@ -11,6 +12,7 @@ class Think(Settled):
     """Settles with nothing to say: the thought itself stands in the record's command (RU083)."""
 
     name = "think"
+    parameters = (ToolParameter(BODY, "The reasoning.", required=True),)
 
     async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
         return Done("")

@@ -12,6 +12,7 @@ from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.runs import COMPLETED, RUNNING, TERMINAL_UPDATES
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
@@ -22,6 +23,15 @@ class Update(Settled):
     """Settles with the text as body and the status as attribute; an unknown status counts as 102."""
 
     name = "update"
+    parameters = (
+        ToolParameter(
+            "status",
+            "102: I go on. 200: all is done. 204: nothing had to be done. 422: it cannot be done.",
+            required=True,
+            words=tuple(map(str, sorted(STATUSES))),
+        ),
+        ToolParameter(BODY, "Where you stand; with 200, 204 and 422 the answer that the person reads.", required=True),
+    )
 
     async def prepare(self, command: Command, context: Context) -> Done:
         given = command.attributes.get("status", str(RUNNING)).strip()

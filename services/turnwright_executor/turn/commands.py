@@ -213,7 +213,8 @@ class CommandSteps:
         """The records that are cancelled if this one does not succeed."""
         paths = list(self._state.records)
         later = (self._state.records[path] for path in paths[paths.index(record.path) + 1 :])
-        return [one.path for one in later if not one.state.is_settled and one.tool != UPDATE]
+        is_left = (one for one in later if not one.state.is_settled and one.tool != UPDATE)
+        return [] if record.call_id else [one.path for one in is_left if not one.call_id]
 
     async def _answer(self, record: CommandRecord) -> None:
         if done := indeterminate.answered(record):

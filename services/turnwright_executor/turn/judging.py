@@ -98,4 +98,6 @@ def _rejection(records: Sequence[CommandRecord]) -> Rejection:
         return Rejection.EXPIRED
     if not decisions:
         return Rejection.NONE
-    return Rejection.COMMENTED if any(decision.comment for decision in decisions) else Rejection.SILENT
+    # What becomes of a native call is its result, which the model reads (C28).
+    is_read = all(record.call_id for record in records if record.rejection)
+    return Rejection.COMMENTED if is_read or any(decision.comment for decision in decisions) else Rejection.SILENT

@@ -19,13 +19,14 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, LoopEnd, Turn
+from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, CallStyle, LoopEnd, Turn
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.contract import failed
+from turnwright_executor.tools.native import native_tools
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.generation import empty
@@ -131,7 +132,9 @@ class LoopSteps:
         )
         is_brief = request.context_length < BRIEF_BELOW_TOKENS
         docs = services.tool_docs_brief if is_brief else services.tool_docs
-        instructions = instructions_write(claim.run, {name: docs[name] for name in scope.tools}, is_brief=is_brief)
+        texts = {name: docs[name] for name in scope.tools}
+        native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
+        instructions = instructions_write(claim.run, texts, native, is_brief=is_brief)
         self._opener = TurnOpener(
             services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files
         )

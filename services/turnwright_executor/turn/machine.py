@@ -219,16 +219,17 @@ def _of_commands(state: TurnState) -> Step | None:
     """The step of the first command that needs one; None: all are settled."""
     broken = False
     for path, record in state.records.items():
-        stage = record.stage
+        stage, is_held = record.stage, broken and not record.call_id
         if stage is not Stage.SETTLED:
-            is_cancelled = broken and record.tool != UPDATE
+            is_cancelled = is_held and record.tool != UPDATE
             return Step(
                 Action.CANCEL if is_cancelled else action_of(record, state.progress.get(path, CommandProgress.NOTHING)),
                 path,
             )
-        if record.rejection is not None and path not in state.heard and not broken:
+        if record.rejection is not None and path not in state.heard and not is_held:
             return Step(Action.REJECT, path)
-        broken = broken or record.state is not State.RESOLVED
+        # A native call is answered by itself, and stops no other (C28).
+        broken = broken or (record.state is not State.RESOLVED and not record.call_id)
     return None
 
 

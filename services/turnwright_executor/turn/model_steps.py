@@ -8,11 +8,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite
-from turnwright_core.runs import LoopEnd, TurnResult
+from turnwright_core.runs import CallStyle, LoopEnd, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
+from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
+from turnwright_executor.turn.kept_reply import reply_writes
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import model_call_record
@@ -22,9 +24,8 @@ from turnwright_executor.turn.recording import (
     loss_writes,
     new_records,
     read_aside,
-    reply_writes,
 )
-from turnwright_executor.turn.records import new_record_write
+from turnwright_executor.turn.records import moved_calls, new_record_write
 from turnwright_executor.turn.turn_budget import overflow_reason, room_left
 
 
@@ -110,7 +111,8 @@ class ModelSteps:
         """
         scope, services, open_turn, draft = self._scope, self._scope.services, self._scope.open, self._scope.known.draft
         turn, packet = open_turn.turn, self._packet
-        read = await read_aside(draft, services.settings.turn_commands_max, services.tools)
+        is_native = turn.request.calls is CallStyle.NATIVE
+        read = await read_aside(draft, services.settings.turn_commands_max, services.tools, is_native=is_native)
         open_turn.reading = reading = await answer_checked(read, scope.loop.settings.response_format)
         mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
         room = room_left(packet, scope.calibration_now(draft.usage, packet.tokens), lost)
@@ -120,7 +122,7 @@ class ModelSteps:
         mode = scope.loop.settings.mode
         gate = RecordingGate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)
         records = await new_records(gate, reading)
-        writes = [*reply_writes(turn.number, draft, reading, open_turn.note), *lost]
+        writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records), *lost]
         writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
         if all(record.effect_class is EffectClass.PURE for record in records):
             open_turn.unwritten = writes
@@ -133,11 +135,18 @@ class ModelSteps:
 
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:
         """The records under the paths that the store has given them."""
+        ack = await self._write(writes)
+        stored = zip(records, ack.paths[-len(records) :], strict=True)
+        renamed = {record.path: path for record, path in stored if record.path != path}
+        if renamed:
+            await self._write([moved_calls(writes[0], renamed)])
+        return [replace(record, path=renamed.get(record.path, record.path)) for record in records]
+
+    async def _write(self, writes: list[EntryWrite]) -> WriteAck:
         scope = self._scope
         changes = scope.view_changes
         ack = await scope.services.ledger.write(
             scope.address, scope.claim.epoch, writes, full=True, tell_view=changes.is_unbroken
         )
         changes.add(ack.cursor, ack.view_change)
-        stored = zip(records, ack.paths[-len(records) :], strict=True)
-        return [record if record.path == path else replace(record, path=path) for record, path in stored]
+        return ack

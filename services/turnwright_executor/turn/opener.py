@@ -8,7 +8,7 @@ Source: architecture 2, 12.1; rows RU074, RU165, RU195-RU199, RU204; decision C3
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -122,7 +122,7 @@ def turn_request(
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
         reasoning=reasoning,
-        calls=CallStyle.TAGS,
+        calls=call_style(run.settings.calls),
     )
     if begun is None:
         return request
@@ -148,15 +148,23 @@ def prompt_write(loop: Loop) -> EntryWrite:
     return EntryWrite("prompt://{turn}", change, Tier.PLUGIN)
 
 
-def instructions_write(run: Run, tools: Mapping[str, str], *, is_brief: bool = False) -> EntryWrite:
+def call_style(wanted: CallStyle) -> CallStyle:
+    """How a loop's model calls tools. Nobody tells yet which models take tools, so AUTO means tags."""
+    return CallStyle.NATIVE if wanted is CallStyle.NATIVE else CallStyle.TAGS
+
+
+def instructions_write(
+    run: Run, tools: Mapping[str, str], native: Sequence[Mapping[str, Any]] = (), *, is_brief: bool = False
+) -> EntryWrite:
     """The run's instructions: tool set, tool documentation, persona. The assembler makes the system message of them.
 
-    Brief ones are for a model with a small window.
+    `native` are the tools as a model is offered them that calls them natively. Brief ones are for a model with a small
+    window.
     """
     attributes = {
         "persona": run.settings.persona,
         "tools": list(tools),
-        "tool_docs": dict(tools),
+        **({"native_tools": list(native)} if native else {"tool_docs": dict(tools)}),
         **({"brief": True} if is_brief else {}),
     }
     change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.entries import EntryWrite
 from turnwright_core.json_schema import answer_problem, answer_text
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX
+from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX
 from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord
@@ -35,7 +35,6 @@ from turnwright_executor.hooks.points import ENTRY_RECORDING
 from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.offering import Offered
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.model_call import CALL, ModelCallRecord
 from turnwright_executor.turn.records import error_write, record_bytes, settled
 from turnwright_grammar import Command, ReadWarning
 
@@ -75,8 +74,8 @@ COMMAND_BYTES_MAX: Final = RECORD_BYTES_MAX // 2
 READ_ASIDE_CHARS: Final = 4 * 1024
 """Length from which a reply's reading ends in a thread, in code points: the worst costs 10 us each."""
 
-CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
-"""What a reply keeps of native calls that are too long to be kept, in code points of their arguments together."""
+VENDOR_ID_CHARS_MAX: Final = 512
+"""Longest id of a vendor's that a record keeps, in code points."""
 
 TOO_LARGE = failed(
     "too_large:413",
@@ -90,6 +89,10 @@ class ParsedReply(Struct, frozen=True):
     commands: tuple[Command, ...] = ()
     warnings: tuple[ReadWarning, ...] = ()
     narration: str = ""
+    calls: tuple[ToolCall | None, ...] = ()
+    """For each command the native call that it came by; None, or nothing at all: a tag."""
+    lost_calls: tuple[ToolCall, ...] = ()
+    """The calls that became no command."""
 
     @property
     def losses(self) -> tuple[ReadWarning, ...]:
@@ -105,34 +108,45 @@ def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
     return ReplyReader(known_tools=frozenset(tools), commands_max=commands_max)
 
 
-def read_draft(draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER) -> ParsedReply:
+def read_draft(
+    draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER, *, is_native: bool = False
+) -> ParsedReply:
     """The commands of a reply, those in its text before its native calls; `tools` are all that there are.
 
-    Of a reply that its vendor cut, what comes before the first thing without an end (C54). Never raises.
+    `is_native`: the model was offered tools, so where it made calls its text is text. Of a reply that its vendor
+    cut, what comes before the first thing without an end (C54). Never raises.
     """
-    from turnwright_grammar import commands_from_call  # noqa: PLC0415
+    from turnwright_grammar import Reply, commands_from_call  # noqa: PLC0415
 
     known = frozenset(tools)
     reader, rest, draft.reader = draft.reader, draft.unread, None
     if reader is None:
         # Nobody has read along, or the reply is read again.
         reader, rest = reply_reader(commands_max, tools), draft.text
-    reply = reader.finish(rest, is_cut=draft.is_cut)
+    is_text = is_native and bool(draft.calls)
+    reply = Reply(narration=draft.text) if is_text else reader.finish(rest, is_cut=draft.is_cut)
     commands, warnings = list(reply.commands), list(reply.warnings)
+    sources: list[ToolCall | None] = [None] * len(commands)
+    lost: list[ToolCall] = []
     is_over = any(warning.kind == CUT_REPLY for warning in warnings)
     for number, call in enumerate(draft.calls, 1):
         called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, known)
         if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
             found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
         warnings.extend(found)
-        if not is_over:
-            commands.extend(called[:-1] if any(warning.kind in LOST_KINDS for warning in found) else called)
+        is_lost = is_over or any(warning.kind in LOST_KINDS for warning in found)
+        taken = () if is_over else called[:-1] if is_lost else called
+        commands.extend(taken)
+        sources.extend([call] * len(taken))
+        lost.extend([call] * is_lost)
     if len(commands) > commands_max:
         warnings = [warning for warning in warnings if warning.kind != TOO_MANY]
         message = _DROPPED.format(taken=commands_max, dropped=len(commands) - commands_max + reply.dropped)
         warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
-        del commands[commands_max:]
-    return ParsedReply(tuple(map(_storable, commands)), tuple(warnings), reply.narration.strip())
+        lost.extend(call for call in dict.fromkeys(sources[commands_max:]) if call)
+        del commands[commands_max:], sources[commands_max:]
+    storable = tuple(map(_storable, commands))
+    return ParsedReply(storable, tuple(warnings), reply.narration.strip(), tuple(sources), tuple(lost))
 
 
 async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> ParsedReply:
@@ -143,11 +157,13 @@ async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> Par
     return replace(reading, warnings=(*reading.warnings, ReadWarning(ANSWER, problem, (0, 0)))) if problem else reading
 
 
-async def read_aside(draft: Draft, commands_max: int, tools: Collection[str]) -> ParsedReply:
+async def read_aside(
+    draft: Draft, commands_max: int, tools: Collection[str], *, is_native: bool = False
+) -> ParsedReply:
     """As `read_draft`; a long reply is read beside the event loop, which has the leases of other runs to look after."""
     if len(draft.text) + sum(len(call.arguments) for call in draft.calls) < READ_ASIDE_CHARS:
-        return read_draft(draft, commands_max, tools)
-    return await asyncio.to_thread(read_draft, draft, commands_max, tools)
+        return read_draft(draft, commands_max, tools, is_native=is_native)
+    return await asyncio.to_thread(read_draft, draft, commands_max, tools, is_native=is_native)
 
 
 def _storable(command: Command) -> Command:
@@ -162,37 +178,6 @@ def _storable(command: Command) -> Command:
 
 def _whole(text: str) -> str:
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def reply_writes(turn: int, draft: Draft, reading: ParsedReply, note: ModelCallRecord) -> list[EntryWrite]:
-    """The raw reply and its reasoning, as audit entries."""
-    attributes = {
-        CALL: note.to_json(),
-        "finish": draft.finish,
-        "calls": _kept_calls(draft.calls),
-        "warnings": [{"kind": warning.kind, "message": warning.message} for warning in reading.warnings],
-    }
-    writes = [_audit(f"assistant://{turn}", draft.text, {key: value for key, value in attributes.items() if value})]
-    if draft.reasoning:
-        writes.append(_audit(f"reasoning://{turn}", draft.thoughts, {}))
-    return writes
-
-
-def _kept_calls(calls: Sequence[ToolCall]) -> list[dict[str, object]]:
-    """The native calls as the reply keeps them: as they came, or where that is too much the beginning of each."""
-    kept: list[dict[str, object]] = [{"name": call.name, "arguments": call.arguments} for call in calls]
-    if len(to_attributes_json({"calls": kept}).encode()) <= ATTRIBUTES_BYTES_MAX // 2:
-        return kept
-    chars = CALLS_CHARS_MAX // len(calls)
-    return [
-        {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars], "chars": len(call.arguments)}
-        for call in calls
-    ]
-
-
-def _audit(path: str, body: str, attributes: dict[str, object]) -> EntryWrite:
-    change = SetEntry(body=body, attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
-    return EntryWrite(path, change, writer=Tier.SYSTEM)
 
 
 def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
@@ -241,12 +226,20 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
     records: list[CommandRecord] = []
     taken: set[str] = set()
     for ordinal, written in enumerate(reading.commands):
+        call = reading.calls[ordinal] if reading.calls else None
         recording = await gate.passed(written, ordinal)
         command = recording.command
         path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
         taken.add(path)
-        records.append(new_record(gate, recording, path, ordinal=ordinal))
+        record = new_record(gate, recording, path, ordinal=ordinal)
+        records.append(called_by(record, call, gate.at.turn, ordinal) if call else record)
     return records
+
+
+def called_by(record: CommandRecord, call: ToolCall, turn: int, ordinal: int) -> CommandRecord:
+    """The record of a native call. Vendors repeat their ids, and leave them out: ours is unique in the run (C41)."""
+    vendor_id = call.id if len(call.id) <= VENDOR_ID_CHARS_MAX else ""
+    return replace(record, call_id=f"call_{turn}_{ordinal}", vendor_call_id=vendor_id)
 
 
 def new_record(

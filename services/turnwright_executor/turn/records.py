@@ -5,10 +5,19 @@ Source: rows RU075, RU128, RU149, RU153; decisions C10, C12, C26.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.tools.contract import Done
 from turnwright_executor.wire.command_records import command_record_to_pb
+
+CALLS: Final = "calls"
+"""Attribute of a reply: its native calls."""
 
 
 def settled(record: CommandRecord, done: Done) -> CommandRecord:
@@ -45,6 +54,18 @@ def record_write(record: CommandRecord) -> EntryWrite:
 def new_record_write(record: CommandRecord) -> EntryWrite:
     """The write that makes a new record durable."""
     return _write(record, record.state, Visibility.VISIBLE)
+
+
+def moved_calls(write: EntryWrite, renamed: Mapping[str, str]) -> EntryWrite:
+    """The reply with other paths for the records that the store could not keep where they were to stand."""
+    change = write.change
+    if not isinstance(change, SetEntry):
+        return write
+    attributes = json.loads(change.attributes_json or "{}")
+    for call in attributes.get(CALLS, ()):
+        if path := renamed.get(call.get("path", "")):
+            call["path"] = path
+    return replace(write, change=replace(change, attributes_json=to_attributes_json(attributes)))
 
 
 def beat_write(path: str) -> EntryWrite:

@@ -30,7 +30,7 @@ from turnwright_executor.domain.records import free_path
 from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.ports.packets import ViewChanges
 from turnwright_executor.tools.contract import Done, failed
-from turnwright_executor.turn.records import record_write, settled
+from turnwright_executor.turn.records import moved_calls, record_write, settled
 
 REFUSALS = frozenset(
     {
@@ -193,6 +193,8 @@ class WriteBuffer:
 
     def placed(self, write: EntryWrite) -> EntryWrite:
         """The write of a record under the path that it goes to."""
+        if self._renamed and scheme_of(write.path) == "assistant":
+            return moved_calls(write, self._renamed)
         path = self._renamed.get(write.path)
         return replace(write, path=path) if path else write
 

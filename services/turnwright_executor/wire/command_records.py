@@ -57,6 +57,8 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
         ordinal=record.ordinal,
         effect_class=_CLASSES_PB[record.effect_class],
         key=record.key,
+        call_id=record.call_id,
+        vendor_call_id=record.vendor_call_id,
     )
     if call:
         message.call.CopyFrom(pb.ClientCall(principal=call.principal, request=call.request, owner=call.owner))
@@ -84,6 +86,8 @@ def record_from_entry(entry: Entry) -> CommandRecord:
         ordinal=message.ordinal if message.HasField("ordinal") else None,
         effect_class=_CLASSES.get(message.effect_class, EffectClass.OUTSIDE),
         key=message.key,
+        call_id=message.call_id,
+        vendor_call_id=message.vendor_call_id,
         state=entry.state,
         outcome=entry.outcome,
         body=entry.body,

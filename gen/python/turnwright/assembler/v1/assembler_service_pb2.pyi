@@ -130,10 +130,15 @@ class MessagePieces(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
     role: _message_pb2.Role.ValueType
     """Who speaks in it."""
+    tools: _builtins.bool
+    """True: nobody speaks. The text is what the model may call, a JSON list of objects with `name`, `description` and
+    `parameters`, a JSON Schema. At most one message, the last; none where models call by tags.
+    """
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
         """The pieces; a text has at most 64 Ki code points."""
@@ -144,10 +149,11 @@ class MessagePieces(_message.Message):
         index: _builtins.int = ...,
         role: _message_pb2.Role.ValueType = ...,
         pieces: _abc.Iterable[_packet_pb2.PacketPiece] | None = ...,
+        tools: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "pieces", b"pieces", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "pieces", b"pieces", "role", b"role", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

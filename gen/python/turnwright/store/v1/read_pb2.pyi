@@ -709,7 +709,7 @@ class ReadPacketResponse(_message.Message):
     index: _builtins.int
     """0-based index of the message."""
     role: _builtins.str
-    """Who speaks in it."""
+    """Who speaks in it; see PacketMessage.role."""
     text: _builtins.str
     """Text to be added to its end."""
     note: _builtins.str

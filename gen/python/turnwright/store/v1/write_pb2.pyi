@@ -347,7 +347,7 @@ class PacketMessage(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """Who speaks: `system`, `user` or `assistant`."""
+    """Who speaks: `system`, `user` or `assistant`; `tools`: nobody, the text is what the model may call, as JSON."""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
         """What is said, piece by piece. Texts that many packets share are stored once per project."""

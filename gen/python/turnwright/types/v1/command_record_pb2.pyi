@@ -91,6 +91,8 @@ class CommandRecord(_message.Message):
     EFFECT_CLASS_FIELD_NUMBER: _builtins.int
     CALL_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    VENDOR_CALL_ID_FIELD_NUMBER: _builtins.int
     RECORDED_FIELD_NUMBER: _builtins.int
     PROPOSED_FIELD_NUMBER: _builtins.int
     ACCEPTED_FIELD_NUMBER: _builtins.int
@@ -104,6 +106,10 @@ class CommandRecord(_message.Message):
     """What it means that it was interrupted."""
     key: _builtins.str
     """Key of an idempotent command, 16 hexadecimal digits: the same at every attempt. Empty for other classes."""
+    call_id: _builtins.str
+    """Our id of the native call that it came by, `call_{turn}_{ordinal}`; unique in the run. Empty: it came by a tag."""
+    vendor_call_id: _builtins.str
+    """The vendor's id of that call; empty where it gave none, or one of more than 512 characters. Not unique."""
     @_builtins.property
     def command(self) -> Global___CommandText:
         """The command. Empty where it was too large to be kept (`too_large:413`)."""
@@ -141,6 +147,8 @@ class CommandRecord(_message.Message):
         effect_class: Global___EffectClass.ValueType = ...,
         call: Global___ClientCall | None = ...,
         key: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        vendor_call_id: _builtins.str = ...,
         recorded: Global___RecordedStage | None = ...,
         proposed: Global___ProposedStage | None = ...,
         accepted: Global___AcceptedStage | None = ...,
@@ -149,7 +157,7 @@ class CommandRecord(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal", "accepted", b"accepted", "call", b"call", "command", b"command", "dispatched", b"dispatched", "ordinal", b"ordinal", "proposed", b"proposed", "recorded", b"recorded", "settled", b"settled", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal", "accepted", b"accepted", "call", b"call", "command", b"command", "dispatched", b"dispatched", "effect_class", b"effect_class", "key", b"key", "ordinal", b"ordinal", "proposed", b"proposed", "recorded", b"recorded", "settled", b"settled", "stage", b"stage", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal", "accepted", b"accepted", "call", b"call", "call_id", b"call_id", "command", b"command", "dispatched", b"dispatched", "effect_class", b"effect_class", "key", b"key", "ordinal", b"ordinal", "proposed", b"proposed", "recorded", b"recorded", "settled", b"settled", "stage", b"stage", "tool", b"tool", "vendor_call_id", b"vendor_call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ordinal: _TypeAlias = _typing.Literal["ordinal"]  # noqa: Y015
     _WhichOneofArgType__ordinal: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal"]  # noqa: Y015

@@ -1,0 +1,46 @@
+"""Tools as a model is offered them that calls them natively: name, description and the schema of the arguments.
+
+The description is the tool's text without what teaches tags: its purpose and its bullets. Source: C41, C44.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.offering import Offered
+from turnwright_executor.tools.parameters import schema_of
+
+_HEADING: Final = re.compile(r"##\s+<.*>\s+-\s+(.+)")
+_TAG: Final = re.compile(r'<([a-z][a-z0-9_]*)((?:\s+[a-z_]+(?:="[^"<>]*")?)*)\s*/?>')
+_ATTRIBUTE: Final = re.compile(r'([a-z_]+)(?:="([^"]*)")?')
+
+
+def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The definitions of the tools that have a text, in the order of the texts."""
+    return [
+        {"name": name, "description": description_of(doc), "parameters": schema(tools[name])}
+        for name, doc in docs.items()
+    ]
+
+
+def schema(tool: Tool) -> dict[str, Any]:
+    """The JSON Schema of a tool's arguments."""
+    return dict(tool.schema) if isinstance(tool, Offered) else schema_of(tool.parameters)
+
+
+def description_of(doc: str) -> str:
+    """A tool's text without its examples, which are tags; the calls that it mentions as they are made natively."""
+    lines = doc.splitlines()
+    heading = _HEADING.match(lines[0]) if lines else None
+    told = [line for line in lines if line.startswith("* ")]
+    if heading is None or not told:
+        return _TAG.sub(_called, doc)
+    return _TAG.sub(_called, "\n".join([heading[1], *told]))
+
+
+def _called(tag: re.Match[str]) -> str:
+    given = [f'{name}="{value}"' if value else f"{name}=true" for name, value in _ATTRIBUTE.findall(tag[2])]
+    return f"{tag[1]}({', '.join(given)})" if given else tag[1]

@@ -1,0 +1,43 @@
+"""What a tool takes, said once beside it: the schema that a model is offered for native calls is made from it.
+
+The names are those that the grammar leaves in a command; `body` is the command's body. Types are those of JSON; the
+arguments become texts on their way to the command, as attributes of tags are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+BODY: Final = "body"
+
+
+class ToolParameter(Struct, frozen=True):
+    """An attribute of a command, or its body. `words` are all that it may be; empty: anything."""
+
+    name: str
+    about: str
+    type: str = "string"
+    required: bool = False
+    words: tuple[str, ...] = ()
+
+
+VISIBILITY: Final = ToolParameter(
+    "visibility", "How much of it you see from then on.", words=("visible", "summarized", "archived")
+)
+SUMMARY: Final = ToolParameter("summary", "What stays of it when it is summarized, at most 80 characters.")
+
+
+def schema_of(parameters: Sequence[ToolParameter]) -> dict[str, Any]:
+    """The JSON Schema of the arguments."""
+    schema: dict[str, Any] = {"type": "object", "properties": {one.name: _property(one) for one in parameters}}
+    if required := [one.name for one in parameters if one.required]:
+        schema["required"] = required
+    return {**schema, "additionalProperties": False}
+
+
+def _property(parameter: ToolParameter) -> dict[str, Any]:
+    made: dict[str, Any] = {"type": parameter.type, "description": parameter.about}
+    return {**made, "enum": list(parameter.words)} if parameter.words else made

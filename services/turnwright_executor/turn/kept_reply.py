@@ -1,0 +1,102 @@
+"""What is kept of a reply beside its commands: the text and the reasoning as entries, and all else as attributes.
+
+A call stands once, in the record of its command; the reply names the path of that. What only the vendor can read
+(signatures, blocks of thinking and of its own tools) is kept as it came, so that it can go back to it.
+Source: rows RU128, RU153; decisions C40, C41.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import to_builtins
+
+from turnwright_core.chat.message import ToolCall
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
+from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.model_call import CALL, ModelCallRecord
+from turnwright_executor.turn.recording import TOO_LARGE, ParsedReply
+from turnwright_executor.turn.records import CALLS
+
+CALLS_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 4
+"""Longest list of calls with signatures and arguments, in bytes of JSON; of a longer one the beginnings are kept."""
+
+CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
+"""What a reply keeps of calls that are too long to be kept, in code points of their arguments together."""
+
+VENDORS_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
+"""What a reply keeps that only its vendor reads, in bytes of JSON."""
+
+
+def reply_writes(
+    turn: int, draft: Draft, reading: ParsedReply, note: ModelCallRecord, records: Sequence[CommandRecord]
+) -> list[EntryWrite]:
+    """The raw reply and its reasoning, as audit entries."""
+    attributes = {
+        CALL: note.to_json(),
+        "finish": draft.finish,
+        CALLS: _calls(reading, records),
+        "warnings": [{"kind": warning.kind, "message": warning.message} for warning in reading.warnings],
+        **_of_vendor(draft),
+    }
+    path = f"assistant://{turn}"
+    writes = [_audit(path, draft.text, {key: value for key, value in attributes.items() if value})]
+    if draft.reasoning:
+        writes.append(_audit(f"reasoning://{turn}", draft.thoughts, {}))
+    return writes
+
+
+def _calls(reading: ParsedReply, records: Sequence[CommandRecord]) -> list[dict[str, Any]]:
+    """The calls by the records that they became; those that became none, or an empty one, as they came."""
+    chars = CALLS_CHARS_MAX // max(1, len(reading.lost_calls) + len(records))
+    for chars_kept in (ATTRIBUTES_BYTES_MAX, chars):
+        kept = [
+            _recorded(record, call, chars_kept)
+            for record, call in zip(records, reading.calls, strict=False)
+            if call is not None
+        ]
+        kept += [_written(call, chars_kept) for call in reading.lost_calls]
+        if len(to_attributes_json({CALLS: kept}).encode()) <= CALLS_BYTES_MAX:
+            break
+    return kept
+
+
+def _recorded(record: CommandRecord, call: ToolCall, chars: int) -> dict[str, Any]:
+    told: dict[str, Any] = {"path": record.path, "call_id": record.call_id, "id": record.vendor_call_id}
+    if len(call.signature) <= chars:
+        told["signature"] = call.signature
+    told = {name: value for name, value in told.items() if value}
+    if call.block is not None:
+        told["block"] = call.block
+    return told | _written(call, chars) if record.outcome == TOO_LARGE.outcome else told
+
+
+def _written(call: ToolCall, chars: int) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars]}
+    return told | ({"chars": len(call.arguments)} if len(call.arguments) > chars else {})
+
+
+def _of_vendor(draft: Draft) -> dict[str, Any]:
+    """What the vendor told beside the text, as far as there is room for it, and the names of what there is none for."""
+    message = draft.message()
+    told = {
+        "thinking": to_builtins(message.thinking),
+        "server_blocks": to_builtins(message.server_blocks),
+        "citations": list(message.citations),
+        # A text: how deep an object is nested is the vendor's business.
+        "extra": message.extra,
+    }
+    kept: dict[str, Any] = {}
+    for name, value in told.items():
+        if value and len(to_attributes_json({**kept, name: value}).encode()) <= VENDORS_BYTES_MAX:
+            kept[name] = value
+    left_out = [name for name, value in told.items() if value and name not in kept]
+    return kept | ({"left_out": left_out} if left_out else {})
+
+
+def _audit(path: str, body: str, attributes: dict[str, object]) -> EntryWrite:
+    change = SetEntry(body=body, attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
+    return EntryWrite(path, change, writer=Tier.SYSTEM)

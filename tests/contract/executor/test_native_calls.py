@@ -1,0 +1,183 @@
+"""Native calls end to end: what a model is offered, what it calls, and what is kept of it. C28, C40, C41, C44; RD02."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from turnwright.types.v1 import settings_pb2
+
+from services import Services, running
+from sse_server import SseServer, chat
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
+
+pytestmark = pytest.mark.asyncio
+
+NATIVE = settings_pb2.RunSettings(model="m", calls=settings_pb2.CALL_STYLE_NATIVE)
+DONE = ("update", {"status": "200", "body": "Done."})
+
+
+def call(name: str, arguments: object, vendor_id: str = "c", index: int = 0) -> dict:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"index": index, "id": vendor_id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def calling(*calls: tuple, text: str = "", finish: str = "tool_calls"):
+    made = [call(*one[:2], *(one[2:] or (f"c{index}",)), index=index) for index, one in enumerate(calls)]
+    return chat(text, tool_calls=made, finish=finish)
+
+
+async def native(services: Services, run: str = "r", **settings):
+    """A loop of a run whose model calls natively."""
+    wanted = settings_pb2.LoopSettings(**{"model": "m", "yolo": True, **settings})
+    return await services.client.act(services.project, "Do it.", run=run, settings=wanted, run_settings=NATIVE)
+
+
+async def records(services: Services, turn: int = 1) -> dict[str, tuple[str, str, int]]:
+    """Of each command of a turn, in order, our id, the vendor's and the status, by its path."""
+    found = services.client.list_entries(services.project, "r", f"log://turn_{turn}/**")
+    made = [entry async for entry in found if entry.record.HasField("ordinal")]
+    made.sort(key=lambda entry: entry.record.ordinal)
+    return {entry.path: (entry.record.call_id, entry.record.vendor_call_id, entry.status) for entry in made}
+
+
+async def kept(services: Services, turn: int = 1) -> dict:
+    return json.loads((await services.entry(f"assistant://{turn}")).attributes_json)
+
+
+@pytest.fixture
+def over_http(monkeypatch):
+    def answer_with(*answers):
+        server = SseServer(list(answers))
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        return server
+
+    return answer_with
+
+
+async def test_a_model_is_offered_tools_and_reads_nothing_of_tags(tmp_path, over_http, monkeypatch) -> None:
+    # C44: what is stored is what was sent, tools included
+    async with over_http(calling(("get", {"path": "a.txt"})), calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("x")
+            loop = await services.until(await native(services))
+            turns = (await services.client.get_run(services.project, "r", turns_max=10)).turns
+        first, second = (request.json for request in server.requests)
+    assert (loop.status, loop.turns) == (200, 2)
+    assert {turn.request.calls for turn in turns} == {settings_pb2.CALL_STYLE_NATIVE}
+    offered = {tool["function"]["name"]: tool["function"] for tool in first["tools"]}
+    assert list(offered) == list(turns[0].request.tools)
+    assert offered["get"]["parameters"]["required"] == ["path"]
+    assert first["tools"] == second["tools"]
+    assert first["messages"][0] == second["messages"][0]
+    system = first["messages"][0]["content"]
+    told = [system, *(tool["description"] for tool in offered.values())]
+    assert [name for name in offered for text in told if f"<{name}>" in text or f"<{name} " in text] == []
+
+
+async def test_our_ids_are_unique_and_the_vendors_stands_beside(tmp_path, over_http, monkeypatch) -> None:
+    # RD02, C41: arguments stand once, in the record
+    get = ("get", {"path": "a.txt"}, "same")
+    answers = [calling(get, get, ("sh", {"command": "true"}, "")), calling(get), calling(DONE)]
+    async with over_http(*answers) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("x")
+            await services.until(await native(services))
+            one, two = await records(services), await records(services, 2)
+            note = await kept(services)
+    assert [ids[:2] for ids in one.values()] == [("call_1_0", "same"), ("call_1_1", "same"), ("call_1_2", "")]
+    assert [ids[:2] for ids in two.values()] == [("call_2_0", "same")]
+    assert [(each["path"], each["call_id"]) for each in note["calls"]] == [(path, ids[0]) for path, ids in one.items()]
+    assert "arguments" not in json.dumps(note)
+
+
+async def test_a_failed_call_stops_no_other(tmp_path, over_http, monkeypatch) -> None:
+    # C28
+    calls = [("get", {"path": "none.txt"}), ("unheard_of", {"x": 1}), ("set", {"path": "known://a", "body": "b"})]
+    async with over_http(calling(*calls), calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await services.until(await native(services))
+            statuses = [ids[2] for ids in (await records(services)).values()]
+            assert (await services.entry("known://a")).body == "b"
+    assert (loop.status, statuses) == (200, [404, 404, 200])
+
+
+async def test_a_rejected_call_has_its_result_and_the_others_go_on(tmp_path, over_http, monkeypatch) -> None:
+    # C28, RC07
+    calls = [("sh", {"command": "false"}), ("set", {"path": "known://a", "body": "b"})]
+    async with over_http(calling(*calls), calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            queued = await native(services, yolo=False)
+            await services.until(queued, 202)
+            [path] = [path for path, ids in (await records(services)).items() if ids[2] == 202]
+            await services.client.resolve(services.project, "r", path, accept=False, request_id="reject-it")
+            loop = await services.until(queued)
+            statuses = [ids[2] for ids in (await records(services)).values()]
+    assert (loop.status, loop.turns, statuses) == (200, 2, [403, 200])
+
+
+async def test_tags_beside_native_calls_are_text_and_without_them_commands(tmp_path, over_http, monkeypatch) -> None:
+    tag = '<set path="known://tag">t</set>'
+    async with over_http(calling(("think", {"body": "hm"}), text=tag), chat(tag), calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            await services.until(await native(services))
+            one, two = await records(services), await records(services, 2)
+    assert [path.split("/")[3] for path in one] == ["think"]
+    assert list(two.values()) == [("", "", 200)]
+
+
+HOSTILE = {
+    "empty": ("get", ""),
+    "null": ("get", "null"),
+    "broken": ("get", '{"path": a.txt}'),
+    "cut": ("get", '{"path": "a.tx'),
+    "unreadable": ("get", "]]]]"),
+    "nested": ("get", "[" * 5000),
+    "long": ("set", json.dumps({"path": "long.txt", "body": "x" * ATTRIBUTES_BYTES_MAX})),
+    "no name": ("", "{}"),
+    "long id": ("get", '{"path": "a.txt"}', "i" * 5000),
+}
+
+
+@pytest.mark.parametrize("made", HOSTILE.values(), ids=HOSTILE)
+async def test_no_call_ends_a_loop_or_another_call(tmp_path, over_http, monkeypatch, made) -> None:
+    calls = [made, ("set", {"path": "known://a", "body": "b"})]
+    async with over_http(calling(*calls), calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("x")
+            loop = await services.until(await native(services))
+            note = await kept(services)
+            assert (await services.entry("known://a")).body == "b"
+    assert (loop.status, loop.turns) == (200, 2)
+    assert len(note["calls"]) >= 1
+
+
+async def test_more_calls_than_a_message_has_are_dropped_with_one_error(tmp_path, over_http, monkeypatch) -> None:
+    calls = [("think", {"body": str(number)}) for number in range(129)]
+    async with over_http(calling(*calls), calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await services.until(await native(services))
+            made = await records(services)
+            lost = await services.entry("log://turn_1/error/too_many_commands_1")
+    assert (loop.status, loop.turns, len(made)) == (200, 2, 99)
+    assert lost.outcome == "unreadable:400"
+
+
+async def test_what_only_the_vendor_reads_is_kept_with_the_reply(services) -> None:
+    # C40: thinking goes back to whoever wrote it
+    services.script(
+        "Looking.\n=== thinking signature=c2lnbmVk ===\nWhere?\n=== call name=get id=call_a ===\n{}",
+        '=== call name=update ===\n{"status": "200", "body": "Done."}',
+    )
+    loop = await services.until(await native(services))
+    note = await kept(services)
+    assert loop.status == 200
+    [block] = note["thinking"]
+    assert (block["text"], block["signature"]) == ("Where?", "c2lnbmVk")
