@@ -43,12 +43,8 @@ class Set:
 
     name = "set"
     parameters = (
-        ToolParameter(
-            "path", "Path of a file or entry; a pattern where only visibility or summary is set.", required=True
-        ),
-        ToolParameter(
-            BODY, "The edit: blocks such as <<SEARCH ... SEARCH and <<REPLACE ... REPLACE, or the whole text."
-        ),
+        ToolParameter("path", "Path of a file or entry; a pattern to set visibility or summary only.", required=True),
+        ToolParameter(BODY, "Blocks such as <<SEARCH ... SEARCH and <<REPLACE ... REPLACE, or the whole text."),
         VISIBILITY,
         SUMMARY,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from turnwright.types.v1 import settings_pb2
 
 from services import Services, running
-from sse_server import SseServer, chat
+from sse_server import Answer, SseServer, chat
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
 
 pytestmark = pytest.mark.asyncio
@@ -31,6 +32,14 @@ async def native(services: Services, run: str = "r", **settings):
     """A loop of a run whose model calls natively."""
     wanted = settings_pb2.LoopSettings(**{"model": "m", "yolo": True, **settings})
     return await services.client.act(services.project, "Do it.", run=run, settings=wanted, run_settings=NATIVE)
+
+
+async def until_asked(server: SseServer) -> None:
+    for _ in range(1500):
+        if server.requests:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the vendor was not asked")
 
 
 async def records(services: Services, turn: int = 1) -> dict[str, tuple[str, str, int]]:
@@ -168,6 +177,21 @@ async def test_more_calls_than_a_message_has_are_dropped_with_one_error(tmp_path
             lost = await services.entry("log://turn_1/error/too_many_commands_1")
     assert (loop.status, loop.turns, len(made)) == (200, 2, 99)
     assert lost.outcome == "unreadable:400"
+
+
+async def test_the_stored_packet_is_sent_again_with_its_tools(tmp_path, over_http, monkeypatch) -> None:
+    # C44: an executor that goes while the model is asked is followed by one that asks the same, byte for byte
+    silent = Answer(silent=True, end="hang")
+    async with over_http(silent, calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path, work_poll_s=0.1) as services:
+            queued = await native(services)
+            await until_asked(server)
+            await services.restart("executor")
+            loop = await services.until(queued)
+        first, second = (request.body for request in server.requests)
+    assert (loop.status, loop.turns, first) == (200, 1, second)
+    assert json.loads(first)["tools"]
 
 
 async def test_what_only_the_vendor_reads_is_kept_with_the_reply(services) -> None:
