@@ -12,7 +12,6 @@ Source: RU306, RU307; docs/vendors.md.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -100,6 +99,8 @@ class EndpointSpec(Struct, frozen=True):
 
 def read_tables(text: str) -> dict[str, EndpointTable]:
     """The endpoints of a file. Raises ValueError with a line for each mistake."""
+    import tomllib  # noqa: PLC0415 - few processes have such a file
+
     try:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

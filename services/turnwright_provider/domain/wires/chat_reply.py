@@ -42,10 +42,12 @@ class ChatFold(JsonFold):
             # Only the first of several alternatives is the reply; nobody asks for more than one.
             if ordinal(choice.get("index")) in (0, None):
                 deltas += self._choice(choice)
-        deltas += self._sources(chunk)
-        deltas += self._use(chunk.get("usage"))
-        groq = chunk.get("x_groq")
-        deltas += self._use(groq.get("usage") if isinstance(groq, dict) else None)
+        if "citations" in chunk or "search_results" in chunk:
+            deltas += self._sources(chunk)
+        if usage := chunk.get("usage"):
+            deltas += self._use(usage)
+        if isinstance(groq := chunk.get("x_groq"), dict):
+            deltas += self._use(groq.get("usage"))
         return deltas
 
     def whole(self, body: Any) -> list[Delta]:
@@ -89,7 +91,8 @@ class ChatFold(JsonFold):
         deltas: list[Delta] = []
         if not isinstance(body, dict):
             return deltas
-        deltas += self._think(self._reasoning_of(body))
+        if thought := self._reasoning_of(body):
+            deltas += self._think(thought)
         for part in _content(body.get("content")):
             self._text_chars += len(part.text)
             if isinstance(part, AppendContent):
