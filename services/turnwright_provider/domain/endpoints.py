@@ -84,14 +84,14 @@ class EndpointSpec(Struct, frozen=True):
     @property
     def problem(self) -> str:
         """What keeps it from being called, naming the setting; empty when nothing does."""
-        path = self.preset.bare_path or "/v1"
+        path = self.preset.bare_path or ("/v1" if self.wire == "chat" else "")
         if self.url and not is_base_url(self.url):
             return f"{self.url_setting} must be a URL such as http://127.0.0.1:8080{path}."
         if not self.base_url:
             hosted = urlsplit(self.preset.hosted_url).hostname
             either = f" or {self.key_setting} (for {hosted})" if hosted else ""
             server = "an OpenAI-compatible server" if self.wire == "chat" else f"a server that speaks {self.wire}"
-            return f"Set {self.url_setting} ({server}, with {path}){either}."
+            return f"Set {self.url_setting} ({server}{path and f', with {path}'}){either}."
         if not self.api_key.isascii() or not self.api_key.isprintable():
             return f"{self.key_setting} holds characters that no key has; copy it again."
         return ""
@@ -168,7 +168,7 @@ def endpoints_of(
         yield EndpointSpec(
             name,
             preset,
-            table.wire or preset.wire,
+            table.wire or preset.wire_of(url.value),
             url.value,
             key.value,
             url.setting,

@@ -44,7 +44,8 @@ class ResponseFormat(Struct, frozen=True):
 class ModelCall(Struct, frozen=True):
     """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor.
 
-    `vendor_model` is `vendor/model`, as messages name who wrote them.
+    `vendor_model` is `vendor/model`, as messages name who wrote them. `context_length` is the model's, in tokens; 0
+    where it is unknown.
     """
 
     model: str
@@ -61,6 +62,7 @@ class ModelCall(Struct, frozen=True):
     required: frozenset[str] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
     vendor_model: str = ""
+    context_length: int = 0
 
     @property
     def asked(self) -> frozenset[str]:

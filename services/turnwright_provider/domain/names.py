@@ -27,12 +27,15 @@ def split_vendor_model(vendor_model: str) -> tuple[str, str]:
 
 
 def listed_models(body: bytes) -> frozenset[str] | None:
-    """The names in the answer to `GET /models`; None when it lists nothing that could deny a name."""
+    """The names in a list of models, whose field is `data`, or `models` at Google and Ollama.
+
+    None when it lists nothing that could deny a name.
+    """
     try:
         parsed: Any = parse_json(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
-    items = parsed.get("data") if isinstance(parsed, dict) else parsed
+    items = parsed.get("data", parsed.get("models")) if isinstance(parsed, dict) else parsed
     models = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     if not models or any(model.get("owned_by") in _ANY_NAME for model in models):
         return None

@@ -35,6 +35,10 @@ class Preset(Struct, frozen=True):
     wire: str = "chat"
     bare_path: str = ""
     """The path of a base URL that has none; empty where such a URL is taken as it is."""
+    own_path: str = ""
+    """What the wire's own paths begin with: a base URL may end in it all the same."""
+    chat_path: str = ""
+    """The end of a base URL below which the vendor speaks chat completions, where these are not its wire."""
     asking: Asking = by_effort
     """In which fields chat completions ask a model to reason."""
     marks: bool = False
@@ -55,15 +59,27 @@ class Preset(Struct, frozen=True):
         if not given:
             return self.hosted_url if has_key else ""
         parts = urlsplit(given)
-        return given if parts.path else urlunsplit(parts._replace(path=self.bare_path))
+        return urlunsplit(parts._replace(path=parts.path.removesuffix(self.own_path) or self.bare_path))
+
+    def wire_of(self, url: str) -> str:
+        """How a server at this URL is spoken to."""
+        speaks_chat = bool(self.chat_path) and url.partition("?")[0].endswith(self.chat_path)
+        return "chat" if speaks_chat else self.wire
 
 
 PRESETS: Final = (
     Preset("anthropic", "https://api.anthropic.com/v1", "anthropic", bare_path="/v1"),
     Preset("openai", "https://api.openai.com/v1"),
     Preset("openrouter", "https://openrouter.ai/api/v1", bare_path="/api/v1", asking=by_openrouter, marks=True),
-    # Ollama's own clients are given a URL without a path.
-    Preset("ollama", bare_path="/v1"),
+    # Ollama's own clients are given a URL without a path, or its API's.
+    Preset("ollama", wire="ollama", own_path="/api", chat_path="/v1"),
+    Preset(
+        "gemini",
+        "https://generativelanguage.googleapis.com/v1beta",
+        wire="gemini",
+        bare_path="/v1beta",
+        more_keys=("GOOGLE_API_KEY",),
+    ),
     Preset("xai", "https://api.x.ai/v1", bare_path="/v1", asking=by_low_or_high),
     Preset("deepseek", "https://api.deepseek.com/v1", bare_path="/v1", asking=by_switch),
     Preset("groq", "https://api.groq.com/openai/v1", bare_path="/openai/v1"),

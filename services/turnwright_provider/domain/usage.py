@@ -3,6 +3,7 @@
 Reasoning is counted inside the output by nearly all; xAI's chat counts it beside, which its total gives away.
 Anthropic counts what its cache gave and took beside the input; its names for them in a chat completion's usage count
 parts of the prompt.
+Google counts its reasoning, and what its own tools read, beside the others.
 Over a stream each figure is the largest that was seen, and the total is counted anew.
 Source: RD05; research/wire 2.3.
 """
@@ -20,26 +21,28 @@ TICK_USD: Final = 1e-10
 COST_USD_MAX: Final = 1e9
 """No call costs as much: a figure beyond is none, such as Infinity, which some servers write into their JSON."""
 
-_PROMPT: Final = ("prompt_tokens", "input_tokens")
-_COMPLETION: Final = ("completion_tokens", "output_tokens")
+_PROMPT: Final = ("prompt_tokens", "input_tokens", "prompt_eval_count", "promptTokenCount")
+_COMPLETION: Final = ("completion_tokens", "output_tokens", "eval_count", "candidatesTokenCount")
 _CACHED: Final = (
     "prompt_tokens_details.cached_tokens",
     "input_tokens_details.cached_tokens",
     "prompt_cache_hit_tokens",
     "cached_tokens",
     "cache_read_input_tokens",
+    "cachedContentTokenCount",
 )
 _CACHE_WRITE: Final = (
     "prompt_tokens_details.cache_write_tokens",
     "input_tokens_details.cache_write_tokens",
     "cache_creation_input_tokens",
 )
-_BESIDE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+_BESIDE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens", "toolUsePromptTokenCount")
 _REASONING: Final = (
     "completion_tokens_details.reasoning_tokens",
     "output_tokens_details.reasoning_tokens",
     "output_tokens_details.thinking_tokens",
     "reasoning_tokens",
+    "thoughtsTokenCount",
 )
 
 
@@ -49,7 +52,8 @@ def read_usage(raw: Mapping[str, Any]) -> Usage:
     if "prompt_tokens" not in raw:
         prompt += sum(_figure(raw, (name,)) for name in _BESIDE)
     reasoning = _figure(raw, _REASONING)
-    if reasoning and _figure(raw, ("total_tokens",)) == prompt + completion + reasoning:
+    is_beside = _figure(raw, ("total_tokens",)) == prompt + completion + reasoning or "thoughtsTokenCount" in raw
+    if reasoning and is_beside:
         completion += reasoning
     return Usage(
         prompt_tokens=prompt,

@@ -44,6 +44,7 @@ def call_from_pb(request: pb.GenerateRequest, model: str) -> ModelCall:
         required=frozenset(request.required),
         extra=parse_json(request.extra) if request.extra else {},
         vendor_model=request.model.vendor_model,
+        context_length=request.model.context_length,
     )
 
 

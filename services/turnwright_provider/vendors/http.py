@@ -137,7 +137,7 @@ class HttpVendor:
         if denial:
             return f"{denial}."
         path = urlsplit(self._access.base_url).path.rstrip("/")
-        ends = "" if path.endswith("/v1") else "; most servers want one that ends in /v1"
+        ends = "" if path.endswith("/v1") or self._wire.name != "chat" else "; most servers want one that ends in /v1"
         return f"The base URL is {self._endpoint()}{ends}."
 
     async def check(self, models: Sequence[str]) -> list[str]:

@@ -64,9 +64,9 @@ def said(role: Role, text: str) -> Message:
     return Message(role=role, parts=[Part(text=text)])
 
 
-def request(vendor_model: str, prompt: str = "hi", **fields: Any) -> pb.GenerateRequest:
+def request(vendor_model: str, prompt: str = "hi", *, context_length: int = 0, **fields: Any) -> pb.GenerateRequest:
     """A request with one user message."""
-    model = model_pb2.Model(alias="m", vendor_model=vendor_model)
+    model = model_pb2.Model(alias="m", vendor_model=vendor_model, context_length=context_length)
     fields.setdefault("messages", [said(ROLE_USER, prompt)])
     return pb.GenerateRequest(model=model, **fields)
 

@@ -1,6 +1,7 @@
 """Vendors: which there are, whether they are configured, what models they have; and what Generate refuses itself."""
 
 import asyncio
+import json
 import math
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 from turnwright.types.v1.message_pb2 import Message, Part
 
 from contract.provider.conftest import SECRET, VENDOR_VARIABLES, Client
-from sse_server import SseServer, chat, error, json_answer, never
+from sse_server import Answer, SseServer, chat, error, json_answer, never
 from turnwright_core.kit.errors import code_of
 from turnwright_provider.config import PACKAGED_SCRIPTS
 from turnwright_provider.domain.presets import PRESETS
@@ -71,9 +72,12 @@ async def test_a_vendor_without_settings_is_inert_and_names_them(provider, vendo
         ({"openrouter_base_url": "https://proxy.example"}, "https://proxy.example/api/v1", ""),
         ({"xai_api_key": "k" * 20}, "https://api.x.ai/v1", ""),
         ({"xai_base_url": "https://eu.x.ai/v1/"}, "https://eu.x.ai/v1", ""),
-        ({"ollama_base_url": "http://127.0.0.1:11434/"}, "http://127.0.0.1:11434/v1", ""),
+        ({"ollama_base_url": "http://127.0.0.1:11434/"}, "http://127.0.0.1:11434", ""),
+        ({"ollama_base_url": "http://127.0.0.1:11434/api"}, "http://127.0.0.1:11434", ""),
         ({"ollama_base_url": "http://127.0.0.1:11434/v1"}, "http://127.0.0.1:11434/v1", ""),
         ({"ollama_api_key": "k" * 20}, "", "OLLAMA_BASE_URL"),
+        ({"gemini_api_key": "k" * 20}, "https://generativelanguage.googleapis.com/v1beta", ""),
+        ({"gemini_base_url": "https://proxy.example"}, "https://proxy.example/v1beta", ""),
         ({"deepseek_api_key": "k" * 20}, "https://api.deepseek.com/v1", ""),
         ({"ollama_base_url": "127.0.0.1:11434"}, "", "OLLAMA_BASE_URL"),
         ({"openai_base_url": "http://user:pass@127.0.0.1:9/v1/?key=1"}, "http://127.0.0.1:9/v1/", ""),
@@ -311,3 +315,18 @@ async def test_the_process_reads_the_usual_variables_and_stops_on_sigterm(tmp_pa
     assert keys == ["Bearer key-of-the-environment", "Bearer other-key-of-the-environment"]
     assert process.returncode == 0
     assert b"key-of-the-environment" not in log
+
+
+@pytest.mark.asyncio
+async def test_ollama_is_given_the_window_of_the_model_by_its_own_api(provider):
+    lines = [{"message": {"content": "Hel"}, "done": False}, {"message": {"content": "lo"}, "done": True}]
+    answer = Answer(
+        headers={"content-type": "application/x-ndjson"}, chunks=[json.dumps(one).encode() + b"\n" for one in lines]
+    )
+    async with SseServer([answer]) as server:
+        client = await provider(ollama_base_url=server.url.removesuffix("/v1"))
+        heard = await client.generate("ollama/qwen3:8b", context_length=4096)
+
+    assert heard.text == "Hello"
+    assert server.requests[0].path == "/api/chat"
+    assert server.requests[0].json["options"] == {"num_ctx": 4096}

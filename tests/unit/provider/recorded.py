@@ -13,7 +13,7 @@ from turnwright_core.chat.deltas import SetToolCalls, SetUsage
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.model_call import Finish, VendorEvent
-from turnwright_provider.domain.sse import SseReader
+from turnwright_provider.domain.sse import EventReader, SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.wire import ReplyFold
@@ -56,12 +56,12 @@ def chat_fold(think_tags: ThinkTags = ThinkTags.ANYWHERE) -> ReplyFold:
     return ChatFold(think_tags)
 
 
-def folded(chunks: Iterable[bytes], fold: ReplyFold | None = None) -> Message:
+def folded(chunks: Iterable[bytes], fold: ReplyFold | None = None, reader: EventReader | None = None) -> Message:
     """The message of a streamed body that arrives in these chunks; of a chat completion without a fold.
 
     Raises VendorError.
     """
-    message, reader, fold = Message(), SseReader(EVENT_BYTES_MAX), fold or chat_fold()
+    message, reader, fold = Message(), reader or SseReader(EVENT_BYTES_MAX), fold or chat_fold()
     deltas = [d for chunk in chunks for event in reader.feed(chunk) for d in fold.event(event)]
     deltas += [d for event in reader.end() for d in fold.event(event)]
     for delta in [*deltas, *fold.close()]:

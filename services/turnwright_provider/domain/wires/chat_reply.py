@@ -17,21 +17,20 @@ from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta
 from turnwright_provider.domain.error_body import brief, tells_error
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.halves import whole
-from turnwright_provider.domain.model_call import Finish, VendorEvent
-from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, called_in
+from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import ordinal
 from turnwright_provider.domain.wires.chat_thinking import ThinkingFold
-from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.json_fold import error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.routed_fold import RoutedFold
 
 _REASONING: Final = ("reasoning_content", "reasoning")
 
 
-class ChatFold(JsonFold):
+class ChatFold(RoutedFold):
     """Folds one reply; `think_tags` says which `<think>` in the content is reasoning."""
 
     def __init__(self, think_tags: ThinkTags) -> None:
-        super().__init__()
-        self._router = ThinkRouter(think_tags)
+        super().__init__(think_tags)
         self._thinking = ThinkingFold()
         self._links: list[str] = []
 
@@ -68,15 +67,6 @@ class ChatFold(JsonFold):
             deltas += self._cite({"url": link})
         return deltas
 
-    def close(self) -> list[VendorEvent]:
-        *deltas, finish = super().close()
-        if isinstance(finish, Finish) and not finish.is_cut and (calls := called_in(self._router.unclosed)):
-            deltas.append(AppendContent(calls))
-        return [*deltas, finish]
-
-    def _last_content(self, text: str) -> list[Delta]:
-        return [*self._router.feed(text), *self._router.end()]
-
     def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
         deltas = self._body(choice.get("delta"), is_whole=False)
         if not self.progress:
@@ -94,10 +84,10 @@ class ChatFold(JsonFold):
         if thought := self._reasoning_of(body):
             deltas += self._think(thought)
         for part in _content(body.get("content")):
-            self._text_chars += len(part.text)
             if isinstance(part, AppendContent):
-                deltas += self._router.feed(self._content.feed(part.text))
+                deltas += self._say(part.text)
             else:
+                self._text_chars += len(part.text)
                 self._thinking.say("thinking", part.text)
                 deltas.append(AppendReasoning(whole(part.text)))
         if refusal := whole(text_of(body.get("refusal"))):

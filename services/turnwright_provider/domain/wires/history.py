@@ -44,6 +44,11 @@ def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
     return messages, [Dropped(name, _FOREIGN) for name in sorted(left_out)]
 
 
+def tool_names(messages: Iterable[Message]) -> dict[str, str]:
+    """The tools that were called, by the ids that are sent."""
+    return {one.id: one.name for message in messages for one in message.calls}
+
+
 def _opaque(message: Message) -> dict[str, bool]:
     return {
         "thinking": bool(message.thinking),

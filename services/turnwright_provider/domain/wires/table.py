@@ -46,9 +46,23 @@ def _anthropic(manner: Manner) -> Wire:
     return AnthropicWire(manner.amount)
 
 
+def _gemini(manner: Manner) -> Wire:
+    from turnwright_provider.domain.wires.gemini import GeminiWire
+
+    return GeminiWire(manner.amount)
+
+
+def _ollama(manner: Manner) -> Wire:
+    from turnwright_provider.domain.wires.ollama import OllamaWire
+
+    return OllamaWire(manner.think_tags, manner.amount)
+
+
 WIRES: Final[Mapping[str, Callable[[Manner], Wire]]] = {
     "chat": _chat,
     "responses": _responses,
     "anthropic": _anthropic,
+    "gemini": _gemini,
+    "ollama": _ollama,
 }
 """Name -> what makes it."""

@@ -1,0 +1,138 @@
+"""Google's Gemini, of its own API and of Vertex: `generateContent`, streamed.
+
+    thinkingConfig      refused by models that do not think, or not so much or so little: left out
+    responseMimeType    refused beside tools by models before 3: left out
+    systemInstruction   refused by Gemma: its text opens the conversation
+
+Each gives way once, and the caller remembers for which models it did.
+Source: research/wire 2.1, 2.2; cases wire/gemini, wire/vertex.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+from urllib.parse import quote
+
+from turnwright_core.chat.message import Role
+from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
+from turnwright_provider.domain.wires.extra import encoded
+from turnwright_provider.domain.wires.gemini_contents import conversation
+from turnwright_provider.domain.wires.gemini_reply import GeminiFold
+from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.history import history
+from turnwright_provider.domain.wires.wire import Framing, WireRequest
+
+_WAYS_OUT: Final = {
+    "reasoning": ("thinking", "budget"),
+    "response_format": ("mime type", "mime_type", "mimetype", "json mode", "response_schema", "response schema"),
+    "system": ("developer instruction", "system instruction", "system_instruction"),
+}
+"""Field -> the words by one of which a refusal names it."""
+
+_MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+
+_INSISTS: Final = re.compile(r"gemini-(?:[3-9]|\d{2}|.*latest)")
+"""Models that refuse a call without a signature, such as another model's."""
+
+_ANY_SIGNATURE: Final = "skip_thought_signature_validator"
+"""Google's word for a call of another model."""
+
+
+class GeminiWire:
+    """The wire of Gemini. `amount` says how much a model reasons where a call does not."""
+
+    name = "gemini"
+    framing = Framing.SSE
+    models_path = "/models?pageSize=1000"
+
+    def __init__(self, amount: Reasoning | None = None) -> None:
+        self._amount = amount
+
+    def headers(self, api_key: str) -> Mapping[str, str]:
+        return {"x-goog-api-key": api_key} if api_key else {}
+
+    def fold(self) -> GeminiFold:
+        return GeminiFold()
+
+    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
+        messages, dropped = history(call)
+        left_out: dict[str, str] = {}
+        unsigned = _ANY_SIGNATURE if _INSISTS.search(call.model) else ""
+        system, contents = conversation(messages, left_out, unsigned)
+        body: dict[str, Any] = {"contents": contents}
+        if system and contents and "system" not in without:
+            body["systemInstruction"] = {"parts": system}
+        elif system:
+            body["contents"] = [{"role": "user", "parts": system}, *contents]
+        if call.tools:
+            body["tools"] = [{"functionDeclarations": [_tool(tool) for tool in call.tools]}]
+            body |= _choice(call)
+        if config := self._config(call, without):
+            body["generationConfig"] = config
+        dropped += [Dropped(name, why) for name, why in left_out.items()]
+        return WireRequest(_path(call.model), encoded(body, call.extra), dropped=(*dropped, *_left_out(call)))
+
+    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
+        sent = {name for name, fields in self._fields(call).items() if fields}
+        sent |= {"system"} if any(message.role is Role.SYSTEM for message in call.messages) else set()
+        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
+        return named_in_refusal(status, answer, candidates)
+
+    def _config(self, call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
+        config = {
+            "temperature": call.temperature,
+            "maxOutputTokens": call.output_tokens_max,
+            "stopSequences": list(call.stop) or None,
+        }
+        for name, fields in self._fields(call).items():
+            if name not in without:
+                config |= fields
+        return {name: value for name, value in config.items() if value is not None}
+
+    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+        """What may be left out: its name -> the fields of the configuration."""
+        amount, form = call.reasoning or self._amount, call.response_format
+        budget = 0 if amount is None else amount.budget_tokens
+        thinking = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
+        schema = None if form is None else form.schema
+        return {
+            "reasoning": {} if amount is None else {"thinkingConfig": thinking},
+            "response_format": {}
+            if form is None
+            else {"responseMimeType": "application/json", "responseJsonSchema": schema},
+        }
+
+
+def _path(model: str) -> str:
+    """A model without a collection is one of Google's."""
+    name = quote(model if "/" in model else f"models/{model}", safe="/@")
+    return f"/{name}:streamGenerateContent?alt=sse"
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters}
+
+
+def _choice(call: ModelCall) -> dict[str, Any]:
+    choice = call.tool_choice or ToolChoice()
+    config: dict[str, Any] = {"mode": "ANY" if choice.tool else _MODES[choice.mode]}
+    if choice.tool:
+        config["allowedFunctionNames"] = [choice.tool]
+    if config["mode"] == "AUTO" and any(tool.strict for tool in call.tools):
+        # The model decides as before, and its arguments are held to their schemas.
+        config["mode"] = "VALIDATED"
+    is_said = call.tool_choice is not None or config["mode"] == "VALIDATED"
+    return {"toolConfig": {"functionCallingConfig": config}} if is_said else {}
+
+
+def _left_out(call: ModelCall) -> Iterator[Dropped]:
+    if call.tool_choice and call.tool_choice.single:
+        yield Dropped("tool_choice", "Gemini cannot be asked for one call at most.")
+    if call.metadata:
+        yield Dropped("metadata", "Gemini has no place for it.")
+    if "cache" in call.asked:
+        yield Dropped("cache", "Gemini takes no marks: it caches by itself.")

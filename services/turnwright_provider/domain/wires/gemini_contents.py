@@ -1,0 +1,142 @@
+"""A conversation as Gemini's contents: two roles, lists of parts, tools answered in the user's next turn by name.
+
+Source: research/wire 2.1; cases wire/gemini, wire/vertex.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_provider.domain.wires.blocks import in_order, object_in
+from turnwright_provider.domain.wires.gemini_reply import TEXT, THOUGHT
+from turnwright_provider.domain.wires.history import tool_names
+from turnwright_provider.domain.wires.images import inline
+
+GeminiPart = dict[str, Any]
+"""A part on the wire."""
+
+_RANGE: Final = re.compile(r"(\d{1,9}):(\d{1,9})")
+
+
+def conversation(
+    messages: Iterable[Message], dropped: dict[str, str], unsigned: str = ""
+) -> tuple[list[GeminiPart], list[GeminiPart]]:
+    """The parts of the system's instruction, and the contents. What cannot be said is added to `dropped`.
+
+    `unsigned` stands for the signature of calls that have none, where the model insists on one.
+    """
+    listed = tuple(messages)
+    names = tool_names(listed)
+    system: list[GeminiPart] = []
+    contents: list[GeminiPart] = []
+    for message in listed:
+        match message.role:
+            case Role.SYSTEM:
+                system += _texts(message, dropped)
+            case Role.ASSISTANT:
+                _add(contents, "model", _signed(list(_reply(message, dropped)), unsigned))
+            case Role.TOOL:
+                _add(contents, "user", _answer(message, names))
+            case Role.USER:
+                _add(contents, "user", _shown(message.parts))
+    return system, contents
+
+
+def _add(contents: list[GeminiPart], role: str, parts: list[GeminiPart]) -> None:
+    """A call is answered in the very next turn: turns of one role are joined."""
+    if parts and contents and contents[-1]["role"] == role:
+        contents[-1]["parts"] += parts
+    elif parts:
+        contents.append({"role": role, "parts": parts})
+
+
+def _texts(message: Message, dropped: dict[str, str]) -> list[GeminiPart]:
+    texts = [part for part in message.parts if isinstance(part, Text)]
+    if len(texts) < len(message.parts):
+        dropped.setdefault("images", "Only users and tools can show Gemini an image.")
+    return _shown(texts)
+
+
+def _shown(parts: Iterable[Part]) -> list[GeminiPart]:
+    """An empty text is refused, and left out."""
+    return [
+        _image(part) if isinstance(part, Image) else {"text": part.text}
+        for part in parts
+        if isinstance(part, Image) or part.text
+    ]
+
+
+def _image(image: Image) -> GeminiPart:
+    if found := inline(image):
+        return {"inlineData": {"mimeType": found[0], "data": found[1]}}
+    mime = image.mime or mimetypes.guess_type(urlsplit(image.url).path)[0]
+    return {"fileData": {"fileUri": image.url, **({"mimeType": mime} if mime else {})}}
+
+
+def _answer(message: Message, names: Mapping[str, str]) -> list[GeminiPart]:
+    """What a call came to; images stand behind it."""
+    response = {
+        "id": message.call_id,
+        "name": message.tool or names.get(message.call_id, ""),
+        "response": {"error" if message.failed else "result": message.text},
+    }
+    return [{"functionResponse": response}, *_shown(part for part in message.parts if isinstance(part, Image))]
+
+
+def _reply(message: Message, dropped: dict[str, str]) -> Iterator[GeminiPart]:
+    text = message.text
+    for item in in_order(replace(message, parts=_unsigned(message, text))):
+        match item:
+            case Text() if item.text:
+                yield {"text": item.text}
+            case Image():
+                dropped.setdefault("images", "Only users and tools can show Gemini an image.")
+            case ThinkingBlock() if item.type == TEXT:
+                start, end = _range(item)
+                yield {"text": text[start:end], **_signature(item.signature)}
+            case ThinkingBlock() if item.type == THOUGHT:
+                yield {"text": item.text, "thought": True, **_signature(item.signature)}
+            case ThinkingBlock():
+                dropped.setdefault("thinking", f"Gemini knows no blocks of the type {item.type}.")
+            case ServerBlock():
+                yield from [part] if (part := object_in(item.json)) else []
+            case ToolCall():
+                call = {"id": item.id, "name": item.name, "args": object_in(item.arguments)}
+                yield {"functionCall": call, **_signature(item.signature)}
+
+
+def _signature(signature: str) -> GeminiPart:
+    return {"thoughtSignature": signature} if signature else {}
+
+
+def _unsigned(message: Message, text: str) -> tuple[Part, ...]:
+    """The parts of a reply without what blocks have signed of its text."""
+    ranges = [_range(block) for block in message.thinking if block.type == TEXT]
+    if not ranges:
+        return message.parts
+    pieces: list[str] = []
+    at = 0
+    for start, end in sorted(ranges):
+        pieces.append(text[at:start])
+        at = max(at, end)
+    return tuple(Text(piece) for piece in (*pieces, text[at:]) if piece)
+
+
+def _range(block: ThinkingBlock) -> tuple[int, int]:
+    found = _RANGE.fullmatch(block.data)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _signed(parts: list[GeminiPart], unsigned: str) -> list[GeminiPart]:
+    """The parts with a signature on the first call, where none has one: of several, only the first is signed."""
+    calls = [part for part in parts if "functionCall" in part]
+    if unsigned and calls and not any("thoughtSignature" in part for part in calls):
+        calls[0]["thoughtSignature"] = unsigned
+    return parts

@@ -1,0 +1,207 @@
+"""From the chunks of Google's Gemini to deltas, streamed or in a list or alone.
+
+A chunk has parts: text, thoughts, calls, and what Google's own tools wrote. Texts in a row are one block; a signature
+may stand on any part, often on an empty text at the end, and goes back on that part:
+
+    of a call        ToolCall.signature
+    of a thought     a thinking block `thought`
+    of a text        a thinking block `text`, whose data is the part of the reply's text that was signed, `start:end`
+
+Thoughts without a signature are summaries that nobody wants back. Nothing ends a stream but the connection.
+Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from turnwright_core.chat.deltas import AddServerBlock, AppendContent, Delta, SetThinkingBlocks
+from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
+from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+
+KEPT_CHARS_MAX: Final = 3 * 1024 * 1024
+"""Longest blocks of a reply together, in code points: each is handed on in one piece. Further ones are not told."""
+
+TEXT: Final = "text"
+THOUGHT: Final = "thought"
+
+_ENUMERATED: Final = ("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER")
+"""Reasons of servers that were asked for numbers."""
+
+_SOURCES: Final = (
+    ("groundingMetadata", "groundingChunks"),
+    ("citationMetadata", "citationSources"),
+    ("citationMetadata", "citations"),
+)
+"""Where sources stand, the last one at Vertex."""
+
+_UNSPECIFIED: Final = "FINISH_REASON_UNSPECIFIED"
+
+
+class _Call(Struct):
+    head: dict[str, Any]
+    name: str
+    place: int
+    signature: str = ""
+    arguments: PartialArguments = field(default_factory=PartialArguments)
+
+
+class GeminiFold(JsonFold):
+    """Folds one reply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place = 0
+        self._in_text = False
+        self._content_chars = 0
+        self._calls = 0
+        self._open: _Call | None = None
+        self._kept_chars = 0
+
+    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        self._answered_by(chunk.get("modelVersion"))
+        deltas: list[Delta] = []
+        candidates = objects(chunk.get("candidates"))
+        for candidate in candidates:
+            # Only the first of several alternatives is the reply; nobody asks for more than one.
+            if ordinal(candidate.get("index")) in (0, None):
+                deltas += self._candidate(candidate)
+        deltas += self._use(_counts(chunk.get("usageMetadata")))
+        feedback = chunk.get("promptFeedback")
+        if not candidates and isinstance(feedback, dict) and feedback.get("blockReason"):
+            raise failed(FailureClass.INVALID, f"the prompt was blocked: {brief(feedback)[:500]}")
+        return deltas
+
+    def whole(self, body: Any) -> list[Delta]:
+        chunks = objects(body if isinstance(body, list) else [body])
+        if not any(tells_error(chunk) or "candidates" in chunk or "promptFeedback" in chunk for chunk in chunks):
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a reply of Gemini's: {brief(body)[:200]}")
+        deltas = [delta for chunk in chunks for delta in self.take(chunk)]
+        self.is_done = bool(self._reason)
+        return deltas
+
+    def take(self, chunk: Any) -> list[Delta]:
+        # A stream may break off with an error in a list.
+        if isinstance(chunk, list) and chunk and isinstance(chunk[0], dict) and tells_error(chunk[0]):
+            raise error_in_stream(chunk)
+        return super().take(chunk)
+
+    def flush(self) -> list[Delta]:
+        return [*self._end_call(), *super().flush()]
+
+    def _candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
+        content = candidate.get("content")
+        for part in objects(content.get("parts")) if isinstance(content, dict) else ():
+            yield from self._part(part)
+        for source in _sources(candidate):
+            yield from self._cite(source)
+        reason = candidate.get("finishReason")
+        if (number := ordinal(reason)) and 0 < number < len(_ENUMERATED):
+            reason = _ENUMERATED[number]
+        self._ends("" if reason == _UNSPECIFIED else reason)
+
+    def _part(self, part: Mapping[str, Any]) -> Iterator[Delta]:
+        signature = whole(text_of(part.get("thoughtSignature")))
+        call, text = part.get("functionCall"), part.get("text")
+        if isinstance(call, dict):
+            yield from self._call(call, signature)
+        elif not isinstance(text, str) and part.keys() - {"text", "thought", "thoughtSignature"}:
+            yield from self._server_block(part)
+        elif part.get("thought"):
+            yield from self._thought(text_of(text), signature)
+        else:
+            yield from self._text(text_of(text), signature)
+
+    def _text(self, text: str, signature: str) -> Iterator[Delta]:
+        start = self._content_chars
+        yield from self._told(self._say(text))
+        if signature:
+            held = self._content.end()
+            yield from self._told([AppendContent(held)] if held else [])
+            signed = f"{start}:{self._content_chars}"
+            yield from self._sign(ThinkingBlock(TEXT, self._next(), signature=signature, data=signed))
+        elif text and not self._in_text:
+            self._next()
+            self._in_text = True
+
+    def _told(self, deltas: Iterable[Delta]) -> Iterator[Delta]:
+        for delta in deltas:
+            if isinstance(delta, AppendContent):
+                self._content_chars += len(delta.text)
+            yield delta
+
+    def _thought(self, text: str, signature: str) -> Iterator[Delta]:
+        yield from self._think(text)
+        if signature:
+            yield from self._sign(ThinkingBlock(THOUGHT, self._next(), text=whole(text), signature=signature))
+
+    def _call(self, call: Mapping[str, Any], signature: str) -> Iterator[Delta]:
+        """A call, or a piece of the one that is open; an empty piece ends it."""
+        if text_of(call.get("name")):
+            yield from self._end_call()
+            self._open = _Call({"id": call.get("id"), "index": self._calls}, call["name"], self._next())
+            self._calls += 1
+            if call.get("willContinue"):
+                yield from self._called("")
+        if self._open is None:
+            return
+        self._open.signature = signature or self._open.signature
+        if isinstance(call.get("args"), dict):
+            self._open.arguments.set(call["args"])
+        for piece in objects(call.get("partialArgs")):
+            self._open.arguments.add(piece)
+            self._text_chars += 1
+        if not call.get("willContinue"):
+            yield from self._end_call()
+
+    def _end_call(self) -> Iterator[Delta]:
+        if self._open is not None:
+            self._tools.mark(self._open.head["index"], self._open.place, self._open.signature)
+            yield from self._called(self._open.arguments.text())
+            self._open = None
+
+    def _called(self, arguments: str) -> Iterator[Delta]:
+        if self._open is not None:
+            function = {"name": self._open.name, "arguments": arguments}
+            if calls := self._tools.feed([{**self._open.head, "function": function}]):
+                yield calls
+
+    def _server_block(self, part: Mapping[str, Any]) -> Iterator[Delta]:
+        text = whole(json.dumps(part, ensure_ascii=False, separators=(",", ":")))
+        self._text_chars += len(text)
+        if self._keeps(len(text)):
+            yield AddServerBlock(ServerBlock(self._next(), text))
+
+    def _sign(self, block: ThinkingBlock) -> Iterator[Delta]:
+        if self._keeps(len(block.text) + len(block.signature)):
+            yield SetThinkingBlocks((block,))
+
+    def _keeps(self, chars: int) -> bool:
+        self._kept_chars += chars
+        return self._kept_chars <= KEPT_CHARS_MAX
+
+    def _next(self) -> int:
+        """The place of a new block."""
+        self._in_text = False
+        self._place += 1
+        return self._place - 1
+
+
+def _sources(candidate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for name, items in _SOURCES:
+        told = candidate.get(name)
+        yield from objects(told.get(items)) if isinstance(told, dict) else ()
+
+
+def _counts(raw: Any) -> dict[str, Any]:
+    """The figures; some reports have none."""
+    return {name: count for name, count in raw.items() if name.endswith("TokenCount")} if isinstance(raw, dict) else {}

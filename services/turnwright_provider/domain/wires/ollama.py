@@ -1,0 +1,131 @@
+"""Ollama's own interface, the only one by which the length of its context window can be set.
+
+Left to itself, Ollama cuts a conversation that is longer than the window and answers what is left: it is asked to
+refuse instead, which releases from October 2025 do. What it counted of the prompt does not tell, since a cut prompt
+may have any length.
+Source: research/wire 2.1, 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from turnwright_core.chat.message import Image, Message, Role
+from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
+from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.blocks import object_in
+from turnwright_provider.domain.wires.extra import encoded
+from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.history import history, tool_names
+from turnwright_provider.domain.wires.images import inline
+from turnwright_provider.domain.wires.ollama_reply import OllamaFold
+from turnwright_provider.domain.wires.wire import Framing, WireRequest
+
+_NO_PLACE: Final = "Ollama has no place for it."
+
+_WAYS_OUT: Final = {"reasoning": ("think",), "response_format": ("format",)}
+"""Field -> the words by one of which a refusal names it."""
+
+
+class OllamaWire:
+    """The wire of Ollama. `amount` says how much a model reasons where a call does not."""
+
+    name = "ollama"
+    framing = Framing.LINES
+    models_path = "/api/tags"
+
+    def __init__(self, think_tags: ThinkTags = ThinkTags.LEADING, amount: Reasoning | None = None) -> None:
+        self._think_tags = think_tags
+        self._amount = amount
+
+    def headers(self, api_key: str) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def fold(self) -> OllamaFold:
+        return OllamaFold(self._think_tags)
+
+    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
+        messages, dropped = history(call)
+        names = tool_names(messages)
+        body: dict[str, Any] = {
+            "model": call.model,
+            "messages": [_message(message, call, names) for message in messages],
+            "stream": True,
+            "truncate": False,
+            "shift": False,
+            "options": _options(call),
+        }
+        if call.tools and not (call.tool_choice and call.tool_choice.mode == "none"):
+            body["tools"] = [_tool(tool) for tool in call.tools]
+        for name, fields in self._fields(call).items():
+            if name not in without:
+                body |= fields
+        return WireRequest("/api/chat", encoded(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
+
+    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
+        sent = {name for name, fields in self._fields(call).items() if fields}
+        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
+        return named_in_refusal(status, answer, candidates)
+
+    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+        """What may be left out: its name -> the fields of the body."""
+        amount, form = call.reasoning or self._amount, call.response_format
+        return {
+            "reasoning": {} if amount is None else {"think": False if amount.word == "off" else amount.word},
+            "response_format": {} if form is None else {"format": "json" if form.schema is None else form.schema},
+        }
+
+
+def _options(call: ModelCall) -> dict[str, Any]:
+    options = {
+        "temperature": call.temperature,
+        "num_predict": call.output_tokens_max,
+        "stop": list(call.stop) or None,
+        "num_ctx": call.context_length or None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dict[str, Any]:
+    sent: dict[str, Any] = {"role": message.role.value, "content": message.text}
+    shown = (inline(part) for part in message.parts if isinstance(part, Image))
+    if images := [found[1] for found in shown if found]:
+        sent["images"] = images
+    if message.role is Role.TOOL:
+        sent |= {"tool_name": message.tool or names.get(message.call_id, ""), "tool_call_id": message.call_id}
+    if message.reasoning and message.vendor_model == call.vendor_model:
+        sent["thinking"] = message.reasoning
+    if message.calls:
+        sent["tool_calls"] = [
+            {"id": one.id, "function": {"index": n, "name": one.name, "arguments": object_in(one.arguments)}}
+            for n, one in enumerate(message.calls)
+        ]
+    return sent
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _left_out(call: ModelCall, messages: Iterable[Message]) -> Iterator[Dropped]:
+    listed = tuple(messages)
+    images = (part for message in listed for part in message.parts if isinstance(part, Image))
+    if any(inline(image) is None for image in images):
+        yield Dropped("images", "Ollama fetches none: it takes the image itself.")
+    # That a model must not call is said by giving it no tools.
+    if (choice := call.tool_choice) and (choice.tool or choice.single or choice.mode == "required"):
+        yield Dropped("tool_choice", "Ollama leaves it to the model what to call.")
+    if call.metadata:
+        yield Dropped("metadata", _NO_PLACE)
+    if "cache" in call.asked:
+        yield Dropped("cache", "Ollama takes no marks: it caches by itself.")
+    if any(message.thinking for message in listed):
+        yield Dropped("thinking", _NO_PLACE)
+    if any(message.server_blocks for message in listed):
+        yield Dropped("server_blocks", _NO_PLACE)
+    if any(one.signature for message in listed for one in message.calls):
+        yield Dropped("signatures", _NO_PLACE)

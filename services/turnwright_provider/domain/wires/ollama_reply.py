@@ -1,0 +1,53 @@
+"""From the lines of Ollama's own interface to deltas: a JSON object each, the last of which is `done`.
+
+Calls come whole, with objects for arguments, and their indexes are not to be trusted: some releases give each call 0.
+Source: research/wire 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from turnwright_core.chat.deltas import Delta
+from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.json_fold import error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.routed_fold import RoutedFold
+
+_COUNTS: Final = ("prompt_eval_count", "eval_count")
+
+
+class OllamaFold(RoutedFold):
+    """Folds one reply."""
+
+    def __init__(self, think_tags: ThinkTags) -> None:
+        super().__init__(think_tags)
+        self._calls = 0
+
+    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        self._answered_by(chunk.get("model"))
+        message = chunk.get("message")
+        deltas = self._message(message) if isinstance(message, dict) else []
+        deltas += self._use({name: chunk[name] for name in _COUNTS if name in chunk})
+        if chunk.get("done") is True:
+            # Releases before the reasons had none to give.
+            self._ends(text_of(chunk.get("done_reason")) or "stop")
+            self.is_done = True
+        return deltas
+
+    def whole(self, body: Any) -> list[Delta]:
+        if isinstance(body, dict) and tells_error(body):
+            raise error_in_stream(body)
+        if not isinstance(body, dict) or not isinstance(body.get("message"), dict):
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat of Ollama's: {brief(body)[:200]}")
+        return self.take(body)
+
+    def _message(self, message: Mapping[str, Any]) -> list[Delta]:
+        deltas = [*self._think(text_of(message.get("thinking"))), *self._say(text_of(message.get("content")))]
+        for call in objects(message.get("tool_calls")):
+            if tools := self._tools.feed([{**call, "index": self._calls}]):
+                deltas.append(tools)
+            self._calls += 1
+        return deltas

@@ -1,0 +1,32 @@
+"""Replies whose content may hold reasoning in `<think>` tags. Source: RD09."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Iterator
+
+from turnwright_core.chat.deltas import AppendContent, Delta
+from turnwright_provider.domain.model_call import Finish, VendorEvent
+from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, called_in
+from turnwright_provider.domain.wires.json_fold import JsonFold
+
+
+class RoutedFold(JsonFold, ABC):
+    """Folds one reply; `think_tags` says which `<think>` in the content is reasoning."""
+
+    def __init__(self, think_tags: ThinkTags) -> None:
+        super().__init__()
+        self._router = ThinkRouter(think_tags)
+
+    def close(self) -> list[VendorEvent]:
+        *deltas, finish = super().close()
+        if isinstance(finish, Finish) and not finish.is_cut and (calls := called_in(self._router.unclosed)):
+            deltas.append(AppendContent(calls))
+        return [*deltas, finish]
+
+    def _say(self, said: str) -> Iterator[Delta]:
+        self._text_chars += len(said)
+        yield from self._router.feed(self._content.feed(said))
+
+    def _last_content(self, text: str) -> list[Delta]:
+        return [*self._router.feed(text), *self._router.end()]
