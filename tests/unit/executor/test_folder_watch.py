@@ -152,6 +152,7 @@ def test_both_find_the_same_whatever_happens(tmp_path_factory, is_repository, ro
 
 
 def test_more_events_than_the_kernel_keeps_are_a_reason_to_look_at_everything(tmp_path):
+    before = watches()
     fill(tmp_path, 10)
     plain, told, other = scanner(tmp_path), watched(tmp_path), watched(tmp_path)
     scan(plain), scan(told), scan(told), scan(other)
@@ -169,7 +170,7 @@ def test_more_events_than_the_kernel_keeps_are_a_reason_to_look_at_everything(tm
     assert scan(other) == found
     (tmp_path / "folder_5" / "5.txt").write_text("in the light")
     assert scan(told) == scan(other) == scan(plain)
-    assert watches() <= 1
+    assert watches() <= before + 1
 
 
 @pytest.mark.parametrize("stops_after", [1, 5, 20])
