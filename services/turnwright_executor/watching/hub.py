@@ -62,6 +62,25 @@ class HubEndedError(Exception):
     """A hub tells nothing any more; what is waited for may be told by the one that follows it."""
 
 
+class Signal:
+    """Wakes all who wait for what comes next, and costs nothing where nobody does."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Event | None = None
+
+    def next(self) -> asyncio.Event:
+        """Set by the next `give`."""
+        self._next = self._next or asyncio.Event()
+        return self._next
+
+    def give(self) -> bool:
+        """Whether somebody was waiting."""
+        given, self._next = self._next, None
+        if given:
+            given.set()
+        return given is not None
+
+
 class RunHub:
     """Events of one run within one epoch."""
 
@@ -85,9 +104,12 @@ class RunHub:
         self._next_hub = next_hub
         self._known = RunFold()
         self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
-        self._changed = asyncio.Event()
-        self._gathered: asyncio.Event | None = None
-        """As `_changed`, for those who take several events in one message: a message costs many times what they do."""
+        self._learned = Signal()
+        """Given when the store has told something, and at the end."""
+        self._changed = Signal()
+        """Given with each event."""
+        self._gathered = Signal()
+        """The same for those who take several events in one message: a message costs many times what they do."""
         self._gathering: asyncio.TimerHandle | None = None
         self._has_more = False
         """Whether events wait for the end of the gathering."""
@@ -192,7 +214,7 @@ class RunHub:
         while not is_told(self):
             if self._closed:
                 raise HubEndedError
-            await self._changed.wait()
+            await self._learned.next().wait()
 
     async def _until(self, is_told: Predicate) -> None:
         """Wait until this hub tells something, or one that follows it."""
@@ -209,8 +231,7 @@ class RunHub:
         return entry is not None and entry.revision > after and State(entry.state).is_settled
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._changed.give()
         if self._gathering is None or self._closed:
             self._wake_gathered()
         else:
@@ -218,9 +239,8 @@ class RunHub:
 
     def _wake_gathered(self) -> None:
         """Wake who takes events together, all at the same time: what follows at once waits for the next time."""
-        changed, self._gathered, self._has_more = self._gathered, None, False
-        if changed:
-            changed.set()
+        self._has_more = False
+        if self._gathered.give():
             self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self._end_gathering)
 
     def _end_gathering(self) -> None:
@@ -238,6 +258,7 @@ class RunHub:
                 if is_stale:
                     await self._load()
                     self._tail.forget()
+                    self._learned.give()
                     self._wake()
                     is_stale = False
                 feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX)
@@ -267,6 +288,7 @@ class RunHub:
 
     def _end(self) -> None:
         self._closed = True
+        self._learned.give()
         self._wake()
 
     async def _publish_changes(self, changes: RunChanges) -> None:
@@ -287,6 +309,7 @@ class RunHub:
             self._publish_run(changes.run, changes.loops)
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
         self._cursor = changes.cursor
+        self._learned.give()
         self._wake()
 
     async def _publish_entries(self, entries: Iterable[Entry]) -> None:
@@ -341,9 +364,7 @@ class RunHub:
         """
         position = after.seq if after and self._retains(after) else -1
         while not self._closed:
-            changed = self._changed
-            if batched:
-                changed = self._gathered = self._gathered or asyncio.Event()
+            changed = (self._gathered if batched else self._changed).next()
             if position < self._tail.base:
                 snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
                 for part in snapshot:
