@@ -6,7 +6,7 @@ Source: architecture 8 (usage); budgets of runs in US dollars.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -54,12 +54,16 @@ def read_prices(environment: Mapping[str, str], prefix: str) -> dict[str, Price]
     return prices
 
 
-def with_cost(part: ReplyPart, price: Price | None) -> ReplyPart:
+Cost = Callable[[Usage], float | None]
+"""What a consumption costs, in US dollars; None where that is not known."""
+
+
+def with_cost(part: ReplyPart, cost: Cost | None) -> ReplyPart:
     """A part of a reply, its cost worked out where the vendor does not tell one."""
-    if price is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
+    if cost is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
         return part
     usage = part.usage
-    return part if usage.cost_usd is not None else replace(part, usage=replace(usage, cost_usd=cost_usd(usage, price)))
+    return part if usage.cost_usd is not None else replace(part, usage=replace(usage, cost_usd=cost(usage)))
 
 
 def cost_usd(usage: Usage, price: Price) -> float:

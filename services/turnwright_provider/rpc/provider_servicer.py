@@ -15,6 +15,7 @@ from turnwright_core.kit.auth import check_deployment
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.app.check_models import check_models
 from turnwright_provider.app.generate import ReplyStream, find_vendor
+from turnwright_provider.app.pricing import cost_of_call
 from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.domain.prices import Price, with_cost
 from turnwright_provider.ports import Vendor
@@ -52,13 +53,14 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._check_caller("Generate")
         check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
-        price = self._prices.get(request.model.alias)
         # From here on the call may cost: should it be lost with this process, its caller has to know.
         await context.send_initial_metadata(((ANSWERED, "1"),))
-        generation = self._begin(name, find_vendor(self._vendors, name))
+        vendor = find_vendor(self._vendors, name)
+        cost = await cost_of_call(self._prices, request.model.alias, name, model, vendor.describe().endpoint)
+        generation = self._begin(name, vendor)
         async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
             async for part in parts:
-                yield part_to_pb(with_cost(part, price))
+                yield part_to_pb(with_cost(part, cost))
 
     async def ListVendors(self, request: pb.ListVendorsRequest, context: RpcContext) -> pb.ListVendorsResponse:
         del request, context

@@ -4,7 +4,10 @@ import pytest
 
 from sse_server import Answer, SseServer, delta, events
 from turnwright_core.kit.settings import SettingsError, load
+from turnwright_core.runs import Usage
+from turnwright_provider.app.pricing import cost_of_call
 from turnwright_provider.config import ProviderSettings
+from turnwright_provider.domain.prices import Price
 
 USAGE = {
     "prompt_tokens": 1_000_000,
@@ -52,6 +55,41 @@ async def test_more_cached_tokens_than_there_are_cost_no_less_than_nothing(provi
     usage = {"prompt_tokens": 1_000_000, "prompt_tokens_details": {"cached_tokens": 9_000_000}}
 
     assert await cost_of(provider, usage) == pytest.approx(0.5)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("vendor", "model", "endpoint", "known"),
+    [
+        ("openai", "gpt-5-mini", "https://api.openai.com/v1", True),
+        ("anthropic", "claude-sonnet-4-5", "https://api.anthropic.com/v1", True),
+        ("gemini", "gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta", True),
+        ("xai", "grok-4", "https://api.x.ai/v1", True),
+        ("openai", "gpt-5-mini", "http://127.0.0.1:8080/v1", False),
+        ("openai", "no-such-model", "https://api.openai.com/v1", False),
+        ("work", "gpt-5-mini", "https://models.example.com/v1", False),
+    ],
+)
+async def test_the_table_knows_what_vendors_take_at_their_own_address(vendor, model, endpoint, known):
+    cost = await cost_of_call({}, "m", vendor, model, endpoint)
+    assert (cost is not None) is known
+
+
+@pytest.mark.asyncio
+async def test_cached_and_written_tokens_have_prices_of_their_own():
+    cost = await cost_of_call({}, "m", "anthropic", "claude-sonnet-4-5", "https://api.anthropic.com/v1")
+    fresh, cached, written = (
+        cost(Usage(prompt_tokens=10_000, **more))
+        for more in ({}, {"cached_tokens": 10_000}, {"cache_write_tokens": 10_000})
+    )
+    assert cached < fresh < written
+
+
+@pytest.mark.asyncio
+async def test_the_price_of_an_alias_goes_before_the_table():
+    prices = {"m": Price(1.0, 1.0, 1.0)}
+    cost = await cost_of_call(prices, "m", "openai", "gpt-5-mini", "https://api.openai.com/v1")
+    assert cost(Usage(prompt_tokens=1_000_000)) == 1.0
 
 
 def test_prices_are_told_among_the_settings(monkeypatch):

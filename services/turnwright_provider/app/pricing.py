@@ -1,0 +1,51 @@
+"""What a call will be reckoned at: by the price of its alias, else by a table of the vendors' list prices.
+
+The table is the package genai-prices, an extra. It is loaded with the first call that needs it, and holds for vendors
+at their own address only: who serves a model of the same name elsewhere has other prices.
+"""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+from turnwright_core.runs import Usage
+from turnwright_provider.domain.presets import BY_NAME
+from turnwright_provider.domain.prices import Cost, Price, cost_usd
+
+TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
+"""Vendors that the table knows by another name than ours."""
+
+
+async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, model: str, endpoint: str) -> Cost | None:
+    """What tells the cost of a call; None where no price is known. `endpoint` is the URL that is called."""
+    if price := prices.get(alias):
+        return partial(cost_usd, price=price)
+    preset = BY_NAME.get(vendor)
+    if preset is None or not preset.hosted_url or urlsplit(preset.hosted_url).netloc != urlsplit(endpoint).netloc:
+        return None
+    cost = partial(table_cost_usd, vendor=vendor, model=model)
+    return None if await asyncio.to_thread(cost, Usage()) is None else cost
+
+
+def table_cost_usd(usage: Usage, *, vendor: str, model: str) -> float | None:
+    """US dollars by the table; None where it does not know the model, or is not installed."""
+    try:
+        import genai_prices
+    except ImportError:
+        return None
+    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    figures = genai_prices.Usage(
+        input_tokens=usage.prompt_tokens,
+        cache_read_tokens=cached,
+        cache_write_tokens=min(usage.cache_write_tokens, usage.prompt_tokens - cached),
+        output_tokens=usage.completion_tokens,
+    )
+    try:
+        return float(genai_prices.calc_price(figures, model, provider_id=TABLE_NAMES.get(vendor, vendor)).total_price)
+    except (LookupError, ValueError, ArithmeticError):
+        return None
