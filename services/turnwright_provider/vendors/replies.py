@@ -62,12 +62,13 @@ class HttpReplyReader:
                     count += 1
                     if count % DELTAS_MAX == 0:
                         await asyncio.sleep(0)
+            # A long reply may have to be read for calls, which holds up nobody else there.
+            last = await asyncio.to_thread(fold.close)
         except VendorError:
             for delta in fold.flush():
                 yield delta
             raise
-        # A long reply may have to be read for calls, which holds up nobody else there.
-        for event in await asyncio.to_thread(fold.close):
+        for event in last:
             yield event
 
     async def _deltas(self, reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[Delta, None]:

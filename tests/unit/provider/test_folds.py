@@ -226,6 +226,9 @@ def test_usage_over_a_stream_does_not_depend_on_the_order(reports):
 
     assert merged(reports) == merged(reversed(reports))
     assert merged(reports).total_tokens == merged(reports).prompt_tokens + merged(reports).completion_tokens
+    for figure in ("cached_tokens", "cache_write_tokens"):
+        largest = max(report["prompt_tokens_details"][figure] for report in reports)
+        assert getattr(merged(reports), figure) == largest
 
 
 # ---- Halves of characters, RU276

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
+from turnwright_provider.domain.failures import VendorError
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.vendors.patience import Patience
@@ -78,3 +79,12 @@ def test_parts_of_one_kind_are_one_delta():
     )
 
     assert deltas == [AppendReasoning("hmhm"), AppendContent("abc"), AppendReasoning("hm")]
+
+
+@pytest.mark.asyncio
+async def test_what_was_held_back_is_told_where_a_stream_ends_without_its_end():
+    cut = Arrived(event(choices=[said("<thin")]))
+    events = HttpReplyReader(1_000_000).read(cut, ChatFold(ThinkTags.LEADING), Patience(60))
+    assert await anext(events) == AppendContent("<thin")
+    with pytest.raises(VendorError, match="without a finish reason"):
+        await anext(events)
