@@ -25,6 +25,8 @@ class VendorState(Struct, frozen=True):
     settings: tuple[str, ...] = ()
     is_unset: bool = False
     key_setting: str = ""
+    tells_cost: bool = True
+    """Whether it may say what a call cost."""
 
 
 class Vendor(Protocol):

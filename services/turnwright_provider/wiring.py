@@ -118,6 +118,7 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
         {**(_attribution(settings) if spec.preset.name == "openrouter" else {}), **spec.headers},
         spec.extra,
         spec.key_setting,
+        spec.preset.tells_cost,
     )
     amount = Reasoning("medium") if settings.think else None
     wire = WIRES[spec.wire](Manner(ThinkTags(settings.think_tags), spec.preset.asking, amount, spec.preset.marks))

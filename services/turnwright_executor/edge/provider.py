@@ -30,7 +30,13 @@ class ProviderModels:
         self.stub = provider_service_pb2_grpc.ProviderServiceStub(peer.channel)
 
     async def generate(
-        self, model: Model, messages: Sequence[PacketMessage], request: TurnRequest, call_index: int
+        self,
+        model: Model,
+        messages: Sequence[PacketMessage],
+        request: TurnRequest,
+        call_index: int,
+        *,
+        limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
         tools = [tool for message in messages if message.role == "tools" for tool in tools_to_pb(message.text)]
         wanted = pb.GenerateRequest(
@@ -42,7 +48,7 @@ class ProviderModels:
             reasoning=reasoning_to_pb(request.reasoning) if request.reasoning else None,
             call_index=call_index,
             tools=tools,
-            required=["tools"] if tools else (),
+            required=[*(["tools"] if tools else ()), *(["cost"] if limits_cost else ())],
         )
         async with self._peer.stream(self.stub.Generate, wanted, self._deadline_s) as parts:
             async for part in parts:

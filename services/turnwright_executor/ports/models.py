@@ -37,7 +37,16 @@ class Models(Protocol):
     """The provider."""
 
     def generate(
-        self, model: Model, messages: Sequence[PacketMessage], request: TurnRequest, call_index: int
+        self,
+        model: Model,
+        messages: Sequence[PacketMessage],
+        request: TurnRequest,
+        call_index: int,
+        *,
+        limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
-        """One model call as it streams; ends after Finished. Close it where you leave it. Raises TurnwrightError."""
+        """One model call as it streams; ends after Finished. Close it where you leave it. Raises TurnwrightError.
+
+        `limits_cost`: the call is refused where nobody will say what it cost.
+        """
         ...

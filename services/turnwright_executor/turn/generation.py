@@ -119,16 +119,19 @@ class Generation:
         call_index: int,
         draft: Draft,
         again: Callable[[], Awaitable[None]],
+        *,
+        limits_cost: bool,
     ) -> None:
         """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before.
 
-        `again` is told of a call that is lost and shall be made again; what it raises ends the calls.
+        `limits_cost`: see Models. `again` is told of a call that is lost and shall be made again; what it raises ends
+        the calls.
         """
         for attempt in range(1, ATTEMPTS_MAX + 1):
             empty(draft, turn.number)
             draft.reader = self._reader()
             try:
-                await self._stream(publisher, turn, model, messages, call_index, draft)
+                await self._stream(publisher, turn, model, messages, call_index, draft, limits_cost=limits_cost)
             except TurnwrightError as error:
                 draft.unmade_calls += not _may_cost(draft, error)
                 publisher.stream(turn.number, StreamBroke(outcome_of(error)))
@@ -149,11 +152,13 @@ class Generation:
         messages: Sequence[PacketMessage],
         call_index: int,
         draft: Draft,
+        *,
+        limits_cost: bool,
     ) -> None:
         begin_s = self._clock_s()
         publisher.progress(Activity.THINKING, turn.number, model.vendor_model)
         publisher.stream(turn.number, StreamBegan())
-        call = self._models.generate(model, messages, turn.request, call_index)
+        call = self._models.generate(model, messages, turn.request, call_index, limits_cost=limits_cost)
         async with aclosing(call) as stream:
             async for event in stream:
                 if not draft.first_delta_ms and not isinstance(event, SetUsage | RetryNotice | Finished):

@@ -124,6 +124,12 @@ class LoopScope:
             raise AssertionError("a turn is open in every step between its begin and its end")
         return self.held
 
+    @property
+    def limits_cost(self) -> bool:
+        """Whether the loop or its run may spend only so much money."""
+        budgets = (self.loop.settings.budget, self.claim.run.settings.budget)
+        return any(budget is not None and budget.cost_usd_max > 0 for budget in budgets)
+
     def buffer(self, state: TurnState) -> WriteBuffer:
         """What waits to be written of the open turn."""
         open_turn = self.open

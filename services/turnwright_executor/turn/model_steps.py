@@ -85,7 +85,14 @@ class ModelSteps:
         """Ask the model."""
         scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
         await scope.services.generation.run(
-            scope.publisher, turn, scope.model, self._packet.messages, scope.turns_ended, draft, self._again
+            scope.publisher,
+            turn,
+            scope.model,
+            self._packet.messages,
+            scope.turns_ended,
+            draft,
+            self._again,
+            limits_cost=scope.limits_cost,
         )
         scope.spending.reply(draft)
         scope.events.replied(turn.number, draft)

@@ -13,9 +13,12 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.presets import BY_NAME
 from turnwright_provider.domain.prices import Cost, Price, cost_usd
+
+PRICE_VARIABLE: Final = "TURNWRIGHT_PRICE_"
 
 TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
 """Vendors that the table knows by another name than ours."""
@@ -30,6 +33,18 @@ async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, mod
         return None
     cost = partial(table_cost_usd, vendor=vendor, model=model)
     return None if await asyncio.to_thread(cost, Usage()) is None else cost
+
+
+def unpriced(alias: str, vendor_model: str) -> TurnwrightError:
+    """What is told where a call must have a price and has none."""
+    named = alias if alias and "/" not in alias else "<alias>"
+    return fault(
+        Reason.VENDOR_REJECTED,
+        f"No price is known for {vendor_model}, and a limit of cost needs one: set {PRICE_VARIABLE}{named} where the "
+        "provider runs (US dollars for a million tokens, input/cached/output), or go without the limit.",
+        vendor=vendor_model.partition("/")[0],
+        detail="cost",
+    )
 
 
 def table_cost_usd(usage: Usage, *, vendor: str, model: str) -> float | None:

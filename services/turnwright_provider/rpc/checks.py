@@ -36,7 +36,7 @@ TEMPERATURE_MAX: Final = 2.0
 
 OPTIONAL: Final = frozenset(
     {"temperature", "output_tokens_max", "tools", "tool_choice", "stop", "response_format", "reasoning", "metadata"}
-    | {"images", "cache"}
+    | {"images", "cache", "cost"}
 )
 """What a call may require."""
 

@@ -15,7 +15,7 @@ from turnwright_core.kit.auth import check_deployment
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.app.check_models import check_models
 from turnwright_provider.app.generate import ReplyStream, find_vendor
-from turnwright_provider.app.pricing import cost_of_call
+from turnwright_provider.app.pricing import cost_of_call, unpriced
 from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.domain.prices import Price, with_cost
 from turnwright_provider.ports import Vendor
@@ -56,7 +56,10 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         # From here on the call may cost: should it be lost with this process, its caller has to know.
         await context.send_initial_metadata(((ANSWERED, "1"),))
         vendor = find_vendor(self._vendors, name)
-        cost = await cost_of_call(self._prices, request.model.alias, name, model, vendor.describe().endpoint)
+        state = vendor.describe()
+        cost = await cost_of_call(self._prices, request.model.alias, name, model, state.endpoint)
+        if cost is None and not state.tells_cost and "cost" in request.required:
+            raise unpriced(request.model.alias, request.model.vendor_model)
         generation = self._begin(name, vendor)
         async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
             async for part in parts:

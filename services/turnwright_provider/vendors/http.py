@@ -63,6 +63,7 @@ class Endpoint(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     key_setting: str = ""
+    tells_cost: bool = False
 
     def __repr__(self) -> str:
         """Without the key, and without headers, which may hold another."""
@@ -84,7 +85,11 @@ class HttpVendor:
 
     def describe(self) -> VendorState:
         """Configured; the endpoint is the base URL."""
-        return VendorState(public_url(self._access.base_url), key_setting=self._access.key_setting)
+        return VendorState(
+            public_url(self._access.base_url),
+            key_setting=self._access.key_setting,
+            tells_cost=self._access.tells_cost,
+        )
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One try. A request that is refused over a field that may give way is repeated without it."""

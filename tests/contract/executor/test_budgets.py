@@ -164,10 +164,11 @@ async def test_what_a_vendor_does_not_tell_is_charged_as_an_estimate(tmp_path, m
     assert (answer.spent.tokens, answer.spent.lost_tokens) == (first.lost_tokens, first.lost_tokens)
 
 
-async def test_a_limit_in_money_ends_a_loop_whose_vendor_tells_nothing(tmp_path, monkeypatch) -> None:
+async def test_a_limit_in_money_is_refused_before_the_first_call_where_no_price_is_known(tmp_path, monkeypatch) -> None:
     async with answered(tmp_path, monkeypatch, untold(GO_ON), untold(DONE)) as (services, server):
         loop = await services.until(await services.act(budget=budget(cost_usd_max=1)))
-    assert (word_of(loop), len(server.requests)) == ((499, "budget_exhausted:cost"), 1)
+    assert (word_of(loop)[0], loop.reason.partition(":")[0], len(server.requests)) == (500, "vendor_rejected", 0)
+    assert "set TURNWRIGHT_PRICE_m" in loop.reason
 
 
 async def test_a_call_whose_stream_stops_in_the_middle_is_charged(tmp_path, monkeypatch) -> None:

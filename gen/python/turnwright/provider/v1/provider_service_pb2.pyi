@@ -137,7 +137,8 @@ class GenerateRequest(_message.Message):
     def required(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of fields of this request that must reach the vendor: FAILED_PRECONDITION, reason VENDOR_REJECTED, in place of
         leaving one out. Those that can be left out: `temperature`, `output_tokens_max`, `tools`, `tool_choice`, `stop`,
-        `response_format`, `reasoning`, `metadata`, `images`, `cache`.
+        `response_format`, `reasoning`, `metadata`, `images`, `cache`. `cost` is none of them: it requires that the cost of the
+        call will be known, by the vendor's word or by a price.
         """
 
     def __init__(
