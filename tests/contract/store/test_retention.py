@@ -17,7 +17,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
 
-STAYS = {"idempotency", "schemes", "meta", "models", "projects", "executors", "file_constraints", "search_marks"}
+STAYS = {"idempotency", "schemes", "meta", "models", "projects", "executors", "file_constraints"}
 """Tables that runs have no rows of their own in, or whose rows may outlive them."""
 
 
