@@ -25,7 +25,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import PREFIX, Settings, load
 from turnwright_core.kit.settings_report import settings_in_force
 from turnwright_core.suggestions import did_you_mean
-from turnwright_provider.config import PRICE_PREFIX
+from turnwright_provider.domain.prices import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 CONFINEMENT: Final = {

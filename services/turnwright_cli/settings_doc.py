@@ -10,8 +10,8 @@ from typing import Any, Final
 from turnwright_cli.config import CliSettings
 from turnwright_cli.stack import settings_class
 from turnwright_core.kit.settings import PREFIX, Setting, Settings
-from turnwright_provider.config import PRICE_PREFIX
 from turnwright_provider.domain.presets import PRESETS, Preset
+from turnwright_provider.domain.prices import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 SERVICES: Final = ("executor", "store", "assembler", "provider")

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Said, endpoints_of, read_tables
 from turnwright_provider.domain.presets import PRESETS, Preset
-from turnwright_provider.domain.prices import Price, read_prices
+from turnwright_provider.domain.prices import PRICE_PREFIX, Price, read_prices
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 PACKAGED_SCRIPTS = Path(__file__).parent / "scripts"
@@ -64,9 +64,6 @@ ENDPOINTS_FILE: Final = "endpoints.toml"
 """The file of endpoints in the home."""
 
 ENDPOINTS_VARIABLE: Final = f"{PREFIX}ENDPOINTS_FILE"
-
-PRICE_PREFIX: Final = f"{PREFIX}PRICE_"
-"""Variables with the price of a model begin so; its alias follows."""
 
 
 class ProviderSettings(Settings, beside=_preset_settings()):

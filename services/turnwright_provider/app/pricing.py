@@ -16,9 +16,7 @@ from urllib.parse import urlsplit
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.presets import BY_NAME
-from turnwright_provider.domain.prices import Cost, Price, cost_usd
-
-PRICE_VARIABLE: Final = "TURNWRIGHT_PRICE_"
+from turnwright_provider.domain.prices import PRICE_PREFIX, Cost, Price, cost_usd
 
 TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
 """Vendors that the table knows by another name than ours."""
@@ -40,7 +38,7 @@ def unpriced(alias: str, vendor_model: str) -> TurnwrightError:
     named = alias if alias and "/" not in alias else "<alias>"
     return fault(
         Reason.VENDOR_REJECTED,
-        f"No price is known for {vendor_model}, and a limit of cost needs one: set {PRICE_VARIABLE}{named} where the "
+        f"No price is known for {vendor_model}, and a limit of cost needs one: set {PRICE_PREFIX}{named} where the "
         "provider runs (US dollars for a million tokens, input/cached/output), or go without the limit.",
         vendor=vendor_model.partition("/")[0],
         detail="cost",

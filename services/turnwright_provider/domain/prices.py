@@ -16,6 +16,9 @@ from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.model_call import Finish, ReplyPart
 
+PRICE_PREFIX: Final = "TURNWRIGHT_PRICE_"
+"""Variables with the price of a model begin so; its alias follows."""
+
 TOKENS: Final = 1_000_000
 """Prices are those of so many tokens."""
 

@@ -53,13 +53,13 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._check_caller("Generate")
         check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
-        # From here on the call may cost: should it be lost with this process, its caller has to know.
-        await context.send_initial_metadata(((ANSWERED, "1"),))
         vendor = find_vendor(self._vendors, name)
         state = vendor.describe()
         cost = await cost_of_call(self._prices, request.model.alias, name, model, state.endpoint)
         if cost is None and not state.tells_cost and "cost" in request.required:
             raise unpriced(request.model.alias, request.model.vendor_model)
+        # From here on the call may cost: should it be lost with this process, its caller has to know.
+        await context.send_initial_metadata(((ANSWERED, "1"),))
         generation = self._begin(name, vendor)
         async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
             async for part in parts:

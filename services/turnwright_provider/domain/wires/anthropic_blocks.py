@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -14,12 +13,12 @@ from turnwright_core.chat.thinking import with_text
 from turnwright_provider.domain.wires.blocks import in_order, object_in
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
 from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL
+from turnwright_provider.domain.wires.images import inline
 
 Wired = dict[str, Any]
 """A block on the wire."""
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
-_DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 _ONLY_USERS_SHOW: Final = "Only users and tools can show Anthropic an image."
 
 
@@ -70,11 +69,8 @@ def _text(part: Text) -> Wired:
 
 def _image(image: Image) -> Wired:
     source: Wired = {"type": "url", "url": image.url}
-    if image.data:
-        data = base64.b64encode(image.data).decode()
-        source = {"type": "base64", "media_type": image.mime, "data": data}
-    elif inline := _DATA_URL.fullmatch(image.url):
-        source = {"type": "base64", "media_type": image.mime or inline[1], "data": inline[2]}
+    if found := inline(image):
+        source = {"type": "base64", "media_type": found[0], "data": found[1]}
     return {"type": "image", "source": source, **(CACHE_MARK if image.cache else {})}
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
-from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.chat_thinking import is_known, thinking_fields, thinking_parts
 from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL, USER, history
 
@@ -85,10 +85,8 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 def _signed(signature: str) -> dict[str, Any]:
     """Google's signature of a call; see tool_calls."""
-    try:
-        return {"extra_content": parse_json(signature)} if signature else {}
-    except (ValueError, RecursionError):
-        return {}
+    signed = object_in(signature)
+    return {"extra_content": signed} if signed else {}
 
 
 def _images(message: Message) -> list[Image]:

@@ -19,9 +19,9 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import SetThinkingBlocks
 from turnwright_core.chat.message import ThinkingBlock
-from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.halves import whole
 from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.wires.blocks import object_in
 
 THINKING_CHARS_MAX: Final = 3 * 1024 * 1024
 """Longest reasoning that can go back, in code points: it is handed on in one piece. Longer ones are only told."""
@@ -96,7 +96,7 @@ def thinking_fields(blocks: Iterable[ThinkingBlock]) -> dict[str, Any]:
         if block.type in _TEXTS:
             fields[block.type] = block.text
         elif block.type == _SIGNED:
-            fields |= _rest(block)
+            fields |= object_in(block.data)
         elif block.type.startswith(_DETAILS):
             fields.setdefault("reasoning_details", []).append(_detail(block))
     return fields
@@ -105,7 +105,7 @@ def thinking_fields(blocks: Iterable[ThinkingBlock]) -> dict[str, Any]:
 def thinking_parts(blocks: Iterable[ThinkingBlock]) -> list[dict[str, Any]]:
     """The parts of a content that take its blocks back."""
     return [
-        {"type": _PART, _PART: [{"type": "text", "text": block.text}], **_rest(block)}
+        {"type": _PART, _PART: [{"type": "text", "text": block.text}], **object_in(block.data)}
         for block in blocks
         if block.type == _PART
     ]
@@ -118,15 +118,7 @@ def is_known(block: ThinkingBlock) -> bool:
 
 def _detail(block: ThinkingBlock) -> dict[str, Any]:
     told = {"id": block.id, _text_field(block.type): block.text, "signature": block.signature}
-    return {"type": block.type, **_rest(block), **{name: value for name, value in told.items() if value}}
-
-
-def _rest(block: ThinkingBlock) -> dict[str, Any]:
-    try:
-        rest = parse_json(block.data) if block.data else {}
-    except (ValueError, RecursionError):
-        return {}
-    return rest if isinstance(rest, dict) else {}
+    return {"type": block.type, **object_in(block.data), **{name: value for name, value in told.items() if value}}
 
 
 def _text_field(kind: str) -> str:

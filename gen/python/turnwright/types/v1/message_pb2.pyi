@@ -185,9 +185,7 @@ class Image(_message.Message):
     many as 20 MiB take.
     """
     path: _builtins.str
-    """Path of an entry in the run's view. For what passes an executor, which puts the bytes in its place; refused by the
-    provider.
-    """
+    """Path of an entry in the run's view. The provider reads no entries and refuses it: send `data`."""
     mime: _builtins.str
     """`image/png`, `image/jpeg`, `image/gif` or `image/webp`; with `url` it may be empty."""
     def __init__(
