@@ -22,9 +22,9 @@ HEADINGS: Final = ("All services", *(name.capitalize() for name in (*SERVICES, C
 HEAD: Final = """\
 # Settings
 
-Every setting is an environment variable. A process reads and checks its settings when it starts: an invalid value ends the
-process with exit code 2 and a message that names the variable. Command-line options override variables. Set a variable where
-the process in the last column runs: a running server does not see what you export in another terminal.
+Every setting is an environment variable. A process reads and checks its settings when it starts: an invalid value ends
+the process with exit code 2 and a message that names the variable. Command-line options override variables. Set a
+variable where the process in the last column runs: a running server does not see what you export in another terminal.
 `turnwright doctor` shows the settings in force, without secrets, and names variables that nothing reads.
 
 A name begins with its subject and ends with its unit and `MAX` or `MIN`: `_S` seconds, `_MB` MiB, `_BYTES`, `_DAYS`,
