@@ -64,12 +64,12 @@ class ComposedPacket(Struct, frozen=True):
 
     def digest(self) -> str:
         """SHA-256 over roles, lengths and texts, in hexadecimal."""
-        tools = [("tools", self.tools)] if self.tools else []
-        return packet_digest((("system", self.system), ("user", self.user), *tools))
+        tools = [("tools", (self.tools,))] if self.tools else []
+        return packet_digest((("system", (self.system,)), ("user", self.pieces), *tools))
 
 
 def _short(pieces: Sequence[str]) -> Sequence[str]:
-    if all(len(piece) <= PIECE_CHARS_MAX for piece in pieces):
+    if max(map(len, pieces), default=0) <= PIECE_CHARS_MAX:
         return pieces
     return [
         piece[begin : begin + PIECE_CHARS_MAX] for piece in pieces for begin in range(0, len(piece), PIECE_CHARS_MAX)
@@ -115,7 +115,7 @@ def _plan(draft: PacketDraft, plugged: Plugged) -> _Plan:
     fixed = tuple(
         None if isinstance(step, PluggedFilter) or step.is_live else step.render(draft) for step in plugged.steps
     )
-    return _Plan(plugged, fixed, sum(len(piece) for pieces in fixed if pieces for piece in pieces))
+    return _Plan(plugged, fixed, sum(sum(map(len, pieces)) for pieces in fixed if pieces))
 
 
 def _pieces(draft: PacketDraft, plan: _Plan) -> list[str]:

@@ -117,7 +117,7 @@ class RunRows:
 
     def _keep_told(self, digest: str, told: tuple[str, ...]) -> None:
         """Nearly all pieces are texts of the rows, of which names are kept; the others, parts of long texts, count."""
-        large = (piece for piece in told if len(piece) > _SMALL_CHARS)
+        large = [piece for piece in told if len(piece) > _SMALL_CHARS]
         copies = (piece for piece in large if id(piece) not in self._large and piece not in (self.system, self.tools))
         told_bytes = sum(map(getsizeof, copies))
         self.size_bytes += told_bytes - self._told_bytes

@@ -53,15 +53,11 @@ def account_for(blocks: Sequence[Block]) -> Account:
     for block in blocks:
         floor += block.s_tokens
         if block.visibility is Visibility.VISIBLE:
-            by_scheme[block.scheme or "file"].append(block.a_tokens)
+            # What has one form frees nothing, and counts with all that it takes.
+            by_scheme[block.scheme or "file"].append(block.a_tokens if block.condensed else block.s_tokens)
         else:
             hidden.append(block.s_tokens)
-    # Rare, and looked for once: they free nothing, and count with all that they take.
-    fixed = {
-        scheme: [block.s_tokens for block in blocks if block.scheme == scheme]
-        for scheme in ("plan", "event")
-        if by_scheme.pop(scheme, None)
-    }
+    fixed = {scheme: by_scheme.pop(scheme) for scheme in ("plan", "event") if scheme in by_scheme}
     lines = _lines(by_scheme)
     lines.sort(key=lambda line: (-line.tokens, line.scheme))
     return Account(

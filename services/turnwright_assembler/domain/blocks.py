@@ -80,6 +80,8 @@ class Block(Struct, frozen=True):
     """Code points of the entry's body."""
     plan: PlanPart | None = None
     event: EventPart | None = None
+    in_log: bool = False
+    """Whether it stands in the log whichever loop runs; earlier prompts stand there too."""
 
     @property
     def is_visible(self) -> bool:
@@ -145,6 +147,7 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
         a_tokens=freed,
         prompt=_prompt_parts(entry, attributes, body, short) if category == "prompt" else None,
         body_chars=len(entry.body),
+        in_log=category == "logging",
     )
 
 
@@ -171,6 +174,7 @@ def _fixed_block(entry: Entry, category: str, divisor: int) -> Block | None:
         body_chars=len(entry.body),
         plan=plan,
         event=event,
+        in_log=event is not None or (plan is not None and plan.sequence > 0),
     )
 
 

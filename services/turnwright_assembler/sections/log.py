@@ -22,11 +22,8 @@ class LogSection(Struct, frozen=True):
         return block_section(
             "log",
             (
-                block.text
+                block.whole or block.condensed
                 for block in draft.blocks
-                if block.category == "logging"
-                or (block.category == "prompt" and block.path != active)
-                or (block.category == "plan" and block.plan and block.plan.sequence)
-                or block.event
+                if block.in_log or (block.prompt and block.path != active)
             ),
         )

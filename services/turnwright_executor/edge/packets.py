@@ -77,7 +77,7 @@ def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
         messages=told,
         effects=(),
         overflow=False,
-        digest=packet_digest((message.role, message.text) for message in told),
+        digest=packet_digest((message.role, message.pieces) for message in told),
         tokens=known["tokens"],
         # 0, not known: then the assembler is asked what fits.
         ceiling=known.get("ceiling", 0),

@@ -146,7 +146,7 @@ async def test_the_stored_packet_is_sent_again_and_never_assembled_again(tmp_pat
         assert await packet_of(it.run, 1) == "what was sent"
         turns = (await it.services.client.get_run(it.services.project, "r", turns_max=10)).turns
         told = {turn.number: turn.result for turn in turns if turn.HasField("result")}[1]
-        digest = packet_digest([("user", "what was sent")])
+        digest = packet_digest([("user", ("what was sent",))])
         # It may have been sent before.
         assert (told.packet_digest, told.packet_tokens, told.lost_tokens) == (digest, 40, 40 + REPLY_RESERVE_TOKENS)
 
