@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,8 +55,8 @@ from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import plans as rows
-from turnwright_store.sql.plans import PlanRow
-from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.plans import PlanPieces, PlanRow
+from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import find_shown
 
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
@@ -93,7 +93,7 @@ def _sequence_of(delta: PlanRow) -> int:
     return part_of(delta.path).sequence
 
 
-def _see(connection: Connection, run: RunRow, plan_id: str, version: int = 0) -> _Seen | None:
+def _see(connection: Connection, run: RunHead, plan_id: str, version: int) -> _Seen | None:
     """A plan by its latest version, or another one that is kept. What other versions there are is not looked at."""
     head = rows.find_piece(connection, run.id, plan_path(plan_id))
     if version and not (head and _version_of(head) == version):
@@ -101,21 +101,30 @@ def _see(connection: Connection, run: RunRow, plan_id: str, version: int = 0) ->
     return _with_deltas(connection, run, plan_id, head, version or _version_of(head)) if head else None
 
 
-def _with_deltas(connection: Connection, run: RunRow, plan_id: str, head: PlanRow, version: int) -> _Seen:
-    deltas = rows.pieces_under(connection, run.id, version_path(plan_id, version))
+def _with_deltas(connection: Connection, run: RunHead, plan_id: str, head: PlanRow, version: int) -> _Seen:
+    return _seen(head, version, rows.pieces_under(connection, run.id, version_path(plan_id, version)))
+
+
+def _seen(head: PlanRow, version: int, deltas: Sequence[PlanRow]) -> _Seen:
     return _Seen(head, version, sorted(deltas, key=_sequence_of))
 
 
-def _present(connection: Connection, run: RunRow, plan_id: str) -> _Seen:
+def _standing(pieces: PlanPieces) -> _Seen | None:
+    return _seen(pieces.head, _version_of(pieces.head), pieces.deltas) if pieces.head else None
+
+
+def _present(pieces: PlanPieces, plan_id: str) -> _Seen:
     """A plan that is in the run's view. Raises ENTRY_NOT_FOUND."""
-    seen = _see(connection, run, plan_id)
-    if seen is None:
-        raise _missing(plan_id, f"There is no plan {plan_id!r} in this run: set it first.")
-    return seen
+    return _standing(pieces) or _refuse_missing(plan_id)
 
 
-def _missing(plan_id: str, message: str) -> Exception:
-    return fault(Reason.ENTRY_NOT_FOUND, message, path=plan_path(plan_id))
+def _refuse_missing(plan_id: str, version: int = 0) -> NoReturn:
+    message = (
+        f"The plan {plan_id!r} has no version {version} in this run."
+        if version
+        else f"There is no plan {plan_id!r} in this run: set it first."
+    )
+    raise fault(Reason.ENTRY_NOT_FOUND, message, path=plan_path(plan_id))
 
 
 def check_plan(plan: Plan) -> tuple[PlanItem, ...]:
@@ -130,7 +139,7 @@ def check_plan(plan: Plan) -> tuple[PlanItem, ...]:
     return items_of(plan.body) if plan.kind is PlanKind.ITEMS else ()
 
 
-def _check_evidence(connection: Connection, run: RunRow, items: Sequence[PlanItem]) -> None:
+def _check_evidence(connection: Connection, run: RunHead, items: Sequence[PlanItem]) -> None:
     """Refuse items that name as proof what the run does not see."""
     shown = find_shown(connection, run.id, [*{path: None for item in items for path in item.evidence_paths}])
     for at, item in enumerate(items):
@@ -145,10 +154,10 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
     items = check_plan(plan)
     run = _run_for(tx, by)
     _check_evidence(tx.connection, run, items)
-    seen = _see(tx.connection, run, plan.plan_id)
-    others = rows.plans_beside(tx.connection, run.id, plan_path(plan.plan_id))
-    check_count("plans", others.count + 1, PLANS_MAX)
-    _check_together(others.size_bytes + len(plan.body.encode()))
+    pieces = rows.standing_pieces(tx.connection, run.id, plan_path(plan.plan_id))
+    seen = _standing(pieces)
+    check_count("plans", pieces.others + 1, PLANS_MAX)
+    _check_together(pieces.others_bytes + len(plan.body.encode()))
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
@@ -163,15 +172,15 @@ def _attributes(kind: PlanKind, version: int, mode: str) -> str:
     return to_attributes_json({"kind": kind.name.lower(), "version": version, "mode": mode})
 
 
-def _run_for(tx: Transaction, by: Writing) -> RunRow:
-    run = get_run(tx.connection, by.address.project, by.address.run)
+def _run_for(tx: Transaction, by: Writing) -> RunHead:
+    run = get_run_head(tx.connection, by.address.project, by.address.run)
     if by.epoch is not None:
         check_fence(run, by.epoch)
     return run
 
 
 def _written(
-    tx: Transaction, rules: StoreRules, by: Writing, run: RunRow, writes: Sequence[EntryWrite], event: RunEvent
+    tx: Transaction, rules: StoreRules, by: Writing, run: RunHead, writes: Sequence[EntryWrite], event: RunEvent
 ) -> Cursor:
     """Write what becomes of a plan, and the one event that tells of it."""
     checked = check_writes(rules, by.caller, writes, of_plans=True)
@@ -179,7 +188,7 @@ def _written(
     return apply_writes(tx, rules, run, [*checked, told], by.caller.principal).run.cursor(rules.incarnation)
 
 
-def _next_version(connection: Connection, run: RunRow, plan_id: str, seen: _Seen | None) -> int:
+def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _Seen | None) -> int:
     """One more than any version that this run has ever seen: they are all kept."""
     if seen:
         return seen.version + 1
@@ -204,10 +213,10 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
     size = check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
     if not size:
         raise invalid("delta", "A delta needs some text.")
-    seen = _present(tx.connection, run, plan_id)
+    pieces = rows.standing_pieces(tx.connection, run.id, plan_path(plan_id))
+    seen = _present(pieces, plan_id)
     _check_room(plan_id, seen, size)
-    others = rows.plans_beside(tx.connection, run.id, plan_path(plan_id))
-    _check_together(others.size_bytes + seen.head.body_size_bytes + seen.deltas_bytes + size)
+    _check_together(pieces.others_bytes + seen.head.body_size_bytes + seen.deltas_bytes + size)
     sequence = _sequence_of(seen.deltas[-1]) + 1 if seen.deltas else 1
     attributes = to_attributes_json({"version": seen.version, "sequence": sequence})
     write = EntryWrite(
@@ -250,7 +259,7 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -
     """Take a plan out of the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
-    seen = _present(tx.connection, run, plan_id)
+    seen = _present(rows.standing_pieces(tx.connection, run.id, plan_path(plan_id)), plan_id)
     kind = _kind_of(json.loads(seen.head.attributes))
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
     writes = [*_keep(plan_id, seen, by.writer), remove]
@@ -260,10 +269,8 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -
 def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int) -> Plan:
     """A plan with its deltas; version 0 is the latest one, which must be in the view. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
-    run = get_run(connection, address.project, address.run)
-    seen = _see(connection, run, plan_id, version) if version else _present(connection, run, plan_id)
-    if seen is None:
-        raise _missing(plan_id, f"The plan {plan_id!r} has no version {version} in this run.")
+    run = get_run_head(connection, address.project, address.run)
+    seen = _see(connection, run, plan_id, version) or _refuse_missing(plan_id, version)
     return _plan(connection, plan_id, seen)
 
 
@@ -288,13 +295,13 @@ def _kind_of(said: dict[str, Any]) -> PlanKind:
 def list_plans(connection: Connection, address: RunRef, size: int, token: str) -> tuple[list[Plan], str]:
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
-    run = get_run(connection, address.project, address.run)
+    run = get_run_head(connection, address.project, address.run)
     heads = rows.plan_heads(connection, run.id, plan_path(str(after)) if after else "")
     plans = (_plan_under(connection, run, head) for head in heads)
     return page_of(plans, size, lambda plan: (plan.plan_id,), _weight)
 
 
-def _plan_under(connection: Connection, run: RunRow, head: PlanRow) -> Plan:
+def _plan_under(connection: Connection, run: RunHead, head: PlanRow) -> Plan:
     plan_id = part_of(head.path).plan_id
     (body,) = rows.bodies_of(connection, [head])
     head = replace(head, body=body)

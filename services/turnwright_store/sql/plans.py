@@ -6,13 +6,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, not_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    not_,
+    null,
+    select,
+    union_all,
+)
 
-from turnwright_core.entries import Visibility
 from turnwright_core.plans import SCHEME
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.tables import versions, views
+from turnwright_store.sql.tables import STANDING_PLANS, versions, views
 
 _PLANS_A_STATEMENT: Final = 100
 
@@ -35,11 +48,17 @@ class PlanRow(Struct, frozen=True):
     """Read with the piece where one is asked for by its path."""
 
 
-class PlansBeside(Struct, frozen=True):
-    """The plans of a run but one: how many, and their bytes with the deltas of their latest versions."""
+class PlanPieces(Struct, frozen=True):
+    """A plan as it stands, and what the run has beside it."""
 
-    count: int
-    size_bytes: int
+    head: PlanRow | None
+    """With its body; None: there is no such plan."""
+    deltas: list[PlanRow]
+    """Those of the latest version."""
+    others: int
+    """How many other plans there are."""
+    others_bytes: int
+    """Bytes of the other plans with the deltas of their latest versions."""
 
 
 # Plans live in their run's scope, so that each view pins a version.
@@ -71,13 +90,18 @@ _HEADS: Final = (
     .order_by(views.c.path)
     .limit(bindparam("page"))
 )
-_BESIDE: Final = _CURRENT.with_only_columns(
-    func.count(case((_IS_HEAD, 1))), func.coalesce(func.sum(versions.c.body_size_bytes), 0)
-).where(
-    _below("low", "high"),
-    views.c.visibility != int(Visibility.ARCHIVED),
-    views.c.path != bindparam("own"),
-    not_(_below("own_low", "own_high")),
+# One statement, because each one is waited for: the plan, its deltas, and a row that counts the others.
+_STANDING: Final = union_all(
+    _BY_PATH,
+    _PIECE.where(STANDING_PLANS, _below("own_low", "own_high")).add_columns(null()),
+    _PIECE.with_only_columns(
+        literal_column("''"),
+        literal_column("'{}'"),
+        cast(func.coalesce(func.sum(versions.c.body_size_bytes), 0), BigInteger),
+        literal_column("0"),
+        func.count(case((_IS_HEAD, 1))),
+        null(),
+    ).where(STANDING_PLANS, views.c.path != bindparam("wanted"), not_(_below("own_low", "own_high"))),
 )
 _BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 
@@ -98,12 +122,12 @@ def pieces_under(connection: Connection, run_id: int, path: str) -> list[PlanRow
     return _pieces(connection.execute(_UNDER, values))
 
 
-def plans_beside(connection: Connection, run_id: int, path: str) -> PlansBeside:
-    """What a run has beside the plan at a path."""
-    own = {"own": path, "own_low": f"{path}/", "own_high": f"{path}{_AFTER_SLASH}"}
-    ((count, size),) = connection.execute(_BESIDE, {"run_id": run_id, **_ALL, **own})
-    # PostgreSQL adds up big integers to a decimal.
-    return PlansBeside(count, int(size))
+def standing_pieces(connection: Connection, run_id: int, path: str) -> PlanPieces:
+    """The plan at a path, without earlier versions, and what the run has beside it."""
+    own = {"wanted": path, "own_low": f"{path}/", "own_high": f"{path}{_AFTER_SLASH}"}
+    by_path = {piece.path: piece for piece in _pieces(connection.execute(_STANDING, {"run_id": run_id, **own}))}
+    others, head = by_path.pop(""), by_path.pop(path, None)
+    return PlanPieces(head, [*by_path.values()], others.content, others.body_size_bytes)
 
 
 def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[PlanRow]:

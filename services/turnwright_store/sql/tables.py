@@ -23,6 +23,9 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     UniqueConstraint,
+    and_,
+    func,
+    literal_column,
     text,
 )
 
@@ -303,6 +306,15 @@ partial("ix_views_proposed", views.c.run_id, views.c.turn, where=(views.c.to_rev
 partial("ix_views_waiting", views.c.create_ms, views.c.id, where=(views.c.to_rev.is_(None)) & (views.c.state == 2))
 # What streams in any run, the longest silent first.
 partial("ix_views_streaming", views.c.create_ms, views.c.id, where=(views.c.to_rev.is_(None)) & (views.c.state == 3))
+# Plans with their latest deltas, however many versions are kept. No other statement asks in these words: with
+# `to_rev IS NULL` planners would take the index of all current views, and SQLite prepares a statement anew at every
+# call that has a parameter where an index has a number.
+STANDING_PLANS: Final = and_(
+    func.coalesce(views.c.to_rev, literal_column("0")) == literal_column("0"),
+    views.c.visibility < literal_column("3"),
+    func.substr(views.c.path, literal_column("1"), literal_column("7")) == literal_column("'plan://'"),
+)
+partial("ix_views_plans", views.c.run_id, views.c.path, where=STANDING_PLANS)
 # Each holds its own half of the intervals, so that no planner takes one for the other's question.
 Index(
     "ix_views_opened",

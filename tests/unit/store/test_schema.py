@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge.schema import bring_to_head
-from turnwright_store.sql import history, inbox, views
+from turnwright_store.sql import history, inbox, plans, views
 from turnwright_store.sql.entries import seen
 from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.idempotency import forget
@@ -346,6 +346,10 @@ QUESTIONS = {
     "overdue": (
         lambda core, _run: inbox.list_overdue(core, 1000, 5),
         "views USING INDEX ix_views_waiting (create_ms<?)",
+    ),
+    "plans": (
+        lambda core, run: plans.standing_pieces(core, run.id, "plan://main"),
+        "views USING INDEX ix_views_plans (run_id=?)",
     ),
     "forgotten": (lambda core, _run: forget(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),
 }

@@ -18,8 +18,9 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.kit.auth import Caller
+from turnwright_core.plans import Plan, PlanKind
 from turnwright_core.runs import LoopSettings, Mode, Model, RunSettings, TurnRequest, TurnResult
-from turnwright_store.app import commands, leases, ledger, primitives, registry
+from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.opening import open_store
 from turnwright_store.app.read_view import RunRef, find
@@ -150,6 +151,18 @@ async def test_more_writes_cost_no_more_statements(store, count):
     assert store.spent == 7
     await store.entries(*(EntryWrite(f"log://turn_1/get/{n}", SetEntry("new"), Tier.SYSTEM) for n in range(count)))
     assert store.spent == 7
+
+
+@pytest.mark.parametrize("earlier", [1, 5])
+async def test_a_plan_costs_few_statements_however_many_versions_are_kept(store, earlier):
+    by = plans.Writing(SYSTEM, ADDRESS, 1, Tier.MODEL)
+    plan = Plan("main", PlanKind.MARKDOWN, "Go.")
+    for _ in range(earlier):
+        await store.write(plans.set_plan, rules=store.rules, by=by, plan=plan)
+        await store.write(plans.update_plan, rules=store.rules, by=by, plan_id="main", text="On.")
+    update = store.spent
+    await store.write(plans.set_plan, rules=store.rules, by=by, plan=plan)
+    assert (update, store.spent) == (8, 10)
 
 
 async def test_a_piece_of_a_stream_costs_few_statements(store):
