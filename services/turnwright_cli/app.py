@@ -1,23 +1,32 @@
-"""The commands. Each body loads what it needs when it is called."""
-# ruff: noqa: PLC0415 - imports stand in the bodies, so that --help and usage errors load nothing else
+"""The commands, in the order of --help: what each is called with, and which function does its work."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Final
 
 import click
+from click import Argument, Option
 
-from turnwright_cli import options
-from turnwright_cli.options import Group, finish, root_of, settings_of, several
-
-if TYPE_CHECKING:
-    from turnwright_cli.config import CliSettings
+from turnwright_cli.options import (
+    AS_JSON,
+    AT_LEAST_0,
+    CALLS,
+    COMMON,
+    DATABASE,
+    FILE,
+    LIMITS,
+    RUN,
+    SERVER,
+    Group,
+    add_command,
+    add_group,
+)
 
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from importlib.metadata import version  # noqa: PLC0415 - only here
 
         click.echo(f"turnwright {version('turnwright')}")
         context.exit()
@@ -31,309 +40,301 @@ def app() -> None:
     """Give an agent work, follow it, decide on what it proposes, and serve the runtime behind it."""
 
 
-task_options = several(
-    click.argument("prompt", metavar="PROMPT", help="What to do; - reads standard input."),
-    options.project,
-    click.option("--model", metavar="MODEL", help="Alias of a model, or vendor/model; an existing run keeps its own."),
-    click.option("--run", metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
-    click.option("--fork", is_flag=True, help="Give the task to a fork of the run that --run names."),
-    click.option("--yolo", is_flag=True, help="Accept every proposal without asking."),
-    options.calls,
-    click.option(
-        "--without",
+_TASK: Final = (
+    Argument(["prompt"], metavar="PROMPT", help="What to do; - reads standard input."),
+    COMMON[0],
+    Option(["--model"], metavar="MODEL", help="Alias of a model, or vendor/model; an existing run keeps its own."),
+    Option(["--run"], metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
+    Option(["--fork"], is_flag=True, help="Give the task to a fork of the run that --run names."),
+    Option(["--yolo"], is_flag=True, help="Accept every proposal without asking."),
+    CALLS,
+    Option(
+        ["--without"],
         metavar="WHAT",
+        type=click.Choice(["repo", "web", "interaction", "proposals"]),
         multiple=True,
         help="repo, web, interaction or proposals: do without it; repeatable.",
     ),
-    click.option(
-        "--reasoning", metavar="HOW_MUCH", help="How much the model reasons: off, low, medium, high or tokens."
+    Option(["--reasoning"], metavar="HOW_MUCH", help="How much the model reasons: off, low, medium, high or tokens."),
+    Option(
+        ["--answer-schema"],
+        metavar="FILE",
+        help="The answer is JSON that meets this JSON Schema; - takes any object.",
     ),
-    click.option(
-        "--answer-schema", metavar="FILE", help="The answer is JSON that meets this JSON Schema; - takes any object."
+    *LIMITS,
+    AS_JSON,
+    SERVER,
+)
+add_command(app, "act", "tasks:act", "Have work done: files may change and commands may run, as you decide.", *_TASK)
+add_command(app, "ask", "tasks:ask", "Have a question answered: nothing changes.", *_TASK)
+add_command(
+    app,
+    "resolve",
+    "tasks:resolve",
+    "Decide on a proposal; the loop goes on and is followed to its end. --edit, --content-file and --answer accept.\n\n"
+    "At a terminal, without a decision: what waits is shown and asked for.",
+    RUN,
+    Argument(["path"], metavar="[PATH]", help="The proposal; optional if only one is pending.", default=""),
+    Option(["--accept/--reject"], default=None, help="The decision."),
+    Option(["--reason"], default="", metavar="TEXT", help="With --reject: what the model reads."),
+    Option(["--edit"], is_flag=True, help="Edit it in $VISUAL or $EDITOR, then accept it."),
+    Option(
+        ["--content-file"],
+        metavar="[PATH=]FILE",
+        multiple=True,
+        help="Accept with this content; - is standard input.",
     ),
-    options.limits,
-    options.as_json,
-    options.server,
+    Option(["--answer"], default="", metavar="TEXT", help="Answer to the question."),
+    *COMMON,
 )
 
-
-@app.command()
-@task_options
-def act(**given: Any) -> None:
-    """Have work done: files may change and commands may run, as you decide."""
-    _task("ACT", given)
-
-
-@app.command()
-@task_options
-def ask(**given: Any) -> None:
-    """Have a question answered: nothing changes."""
-    _task("ASK", given)
-
-
-def _task(mode: str, given: dict[str, Any]) -> NoReturn:
-    from turnwright_cli.tasks import (
-        Task,
-        answer_format_of,
-        budget_of,
-        check_without,
-        read_prompt,
-        reasoning_of,
-        run_task,
-    )
-    from turnwright_core.runs import Mode
-
-    settings = settings_of(server=given["server"], run=given["run"])
-    if given["fork"] and not settings.run:
-        raise click.UsageError("--fork needs --run.")
-    task = Task(
-        Mode[mode],
-        read_prompt(given["prompt"]),
-        root_of(settings, given["project"]),
-        given["model"] or "",
-        settings.run,
-        given["yolo"],
-        given["fork"],
-        check_without(given["without"]),
-        budget_of(given["max_turns"], given["max_tokens"], given["max_cost"], given["max_seconds"]),
-        reasoning_of(given["reasoning"]),
-        answer_format_of(given["answer_schema"]),
-        options.call_style(given["calls"]),
-    )
-    finish(run_task(settings, task, as_json=given["as_json"]))
-
-
-@app.command()
-@options.run
-@click.argument("path", metavar="[PATH]", help="The proposal; optional if only one is pending.", default="")
-@click.option("--accept/--reject", default=None, help="The decision.")
-@click.option("--reason", default="", metavar="TEXT", help="With --reject: what the model reads.")
-@click.option("--edit", is_flag=True, help="Edit it in $VISUAL or $EDITOR, then accept it.")
-@click.option(
-    "--content-file",
-    metavar="[PATH=]FILE",
-    multiple=True,
-    help="Accept with this content; - is standard input.",
+_WATCH: Final = Option(["--watch"], is_flag=True, help="Keep watching until Ctrl-C.")
+add_command(
+    app,
+    "inbox",
+    "inbox:inbox",
+    "List what waits for a decision, the longest waiting first.",
+    _WATCH,
+    Option(["--all", "every"], is_flag=True, help="All projects, not only this one."),
+    *COMMON,
 )
-@click.option("--answer", default="", metavar="TEXT", help="Answer to the question.")
-@options.common
-def resolve(
-    run: str,
-    path: str,
-    accept: bool | None,
-    reason: str,
-    edit: bool,
-    content_file: tuple[str, ...],
-    answer: str,
-    project: str | None,
-    as_json: bool,
-    server: str | None,
-) -> None:
-    """Decide on a proposal; the loop goes on and is followed to its end. --edit, --content-file and --answer accept.
 
-    At a terminal, without a decision: what waits is shown and asked for.
-    """
-    from turnwright_cli.editing import contents_from
-    from turnwright_cli.prompting import PromptDecision, cut_comment
-    from turnwright_cli.tasks import ResolveTask, ask_for, has_terminal
-    from turnwright_cli.tasks import resolve as decide
-
-    changes = [edit, content_file, answer]
-    if accept is None and not any(changes) and not reason and not as_json and has_terminal():
-        settings = settings_of(server=server)
-        finish(ask_for(settings, root_of(settings, project), run, path))
-    accepts = _accepts(accept, reason, changes)
-    settings = settings_of(server=server)
-    decision = PromptDecision(accepts, cut_comment(reason), contents_from(content_file), answer, edits=edit)
-    finish(decide(settings, ResolveTask(root_of(settings, project), run, path, decision), as_json=as_json))
-
-
-def _accepts(accept: bool | None, reason: str, changes: list[Any]) -> bool:
-    """Whether the options accept. Raises UsageError where they contradict each other."""
-    changed = sum(map(bool, changes))
-    if changed > 1:
-        raise click.UsageError("Use only one of --edit, --content-file and --answer.")
-    if accept is None and not changed:
-        raise click.UsageError("Add --accept or --reject: without a terminal nobody can be asked.")
-    if accept is False and changed:
-        raise click.UsageError("--edit, --content-file and --answer accept; --reject does not.")
-    if accept is not False and reason:
-        raise click.UsageError("--reason goes with --reject.")
-    return accept is not False
-
-
-@app.command()
-@click.option("--watch", is_flag=True, help="Keep watching until Ctrl-C.")
-@click.option("--all", "every", is_flag=True, help="All projects, not only this one.")
-@options.common
-def inbox(watch: bool, every: bool, project: str | None, as_json: bool, server: str | None) -> None:
-    """List what waits for a decision, the longest waiting first."""
-    from turnwright_cli.inbox import follow_inbox, show_inbox
-
-    settings = settings_of(server=server)
-    root = None if every else root_of(settings, project)
-    finish((follow_inbox if watch else show_inbox)(settings, root, as_json=as_json))
-
-
-@app.group(cls=Group, invoke_without_command=True)
-@click.option("--watch", is_flag=True, help="Keep watching until Ctrl-C.")
-@options.common
-@click.pass_context
-def runs(context: click.Context, /, watch: bool, **given: Any) -> None:
-    """The runs of a project; without a command they are listed, latest first."""
-    context.obj = given
-    if context.invoked_subcommand is None:
-        from turnwright_cli.lists import list_runs
-        from turnwright_cli.steering import watch_runs
-
-        settings = settings_of(server=given["server"])
-        show = watch_runs if watch else list_runs
-        finish(show(settings, root_of(settings, given["project"]), as_json=given["as_json"]))
-
-
-def one_run(before: dict[str, Any], after: dict[str, Any]) -> tuple[CliSettings, str, bool]:
-    """Settings, project and form: options may stand before or after the name of the subcommand."""
-    given = {name: after[name] or before[name] for name in after}
-    settings = settings_of(server=given["server"])
-    return settings, root_of(settings, given["project"]), bool(given["as_json"])
-
-
-@runs.command("show")
-@options.run
-@click.option("--full", is_flag=True, help="Show long proposals in full.")
-@click.option("--turns", is_flag=True, help="Show its turns too, with each command and how it ended.")
-@options.common
-@click.pass_obj
-def runs_show(before: dict[str, Any], /, run: str, full: bool, turns: bool, **after: Any) -> None:
-    """Show one run: its loops, and what waits for a decision."""
-    from turnwright_cli.lists import show_run
-
-    settings, root, json = one_run(before, after)
-    finish(show_run(settings, root, run, as_json=json, whole=full, turns=turns))
-
-
-@runs.command("abort")
-@options.run
-@options.common
-@click.pass_obj
-def runs_abort(before: dict[str, Any], /, run: str, **after: Any) -> None:
-    """End the active loop of a run."""
-    from turnwright_cli.lists import abort_run
-
-    settings, root, json = one_run(before, after)
-    finish(abort_run(settings, root, run, as_json=json))
-
-
-@app.command()
-@options.as_json
-@options.server
-def doctor(as_json: bool, server: str | None) -> None:
-    """Tell what is configured, what answers, and what is missing."""
-    from turnwright_cli.doctor import doctor as examine
-
-    finish(examine(settings_of(server=server), as_json=as_json))
-
-
-@app.command()
-@click.option("--only", metavar="NAME", multiple=True, help="Run this service; repeatable.")
-@click.option(
-    "--listen",
-    metavar="[NAME=]ADDR",
-    multiple=True,
-    help="Address a service listens on; without NAME, the executor.",
+runs = add_group(
+    app,
+    "runs",
+    "The runs of a project; without a command they are listed, latest first.",
+    _WATCH,
+    *COMMON,
+    work="steering:runs",
 )
-@click.option("--store", metavar="ADDR", help="Address of a store that runs elsewhere.")
-@click.option("--assembler", metavar="ADDR", help="Address of an assembler that runs elsewhere.")
-@click.option("--provider", metavar="ADDR", help="Address of a provider that runs elsewhere.")
-@options.database
-def serve(only: tuple[str, ...], listen: tuple[str, ...], db: str | None, **peers: str | None) -> None:
-    """Run the services in this process, all four or those named, until SIGINT or SIGTERM."""
-    from turnwright_cli.serving import serve as run_services
-    from turnwright_cli.serving import serve_plan, words
-
-    settings = settings_of()
-    plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers, db)
-    finish(run_services(plan, settings))
-
-
-@app.group(cls=Group)
-def store() -> None:
-    """The store's database."""
-
-
-@store.command("backup")
-@options.backup_file
-@options.database
-@options.as_json
-def store_backup(file: Path, db: str | None, as_json: bool) -> None:
-    """Write the store's database into a new file, whether the store runs or not."""
-    from turnwright_cli.storing import backup_store
-
-    raise SystemExit(backup_store(file, db, as_json=as_json))
-
-
-@store.command("restore")
-@options.backup_file
-@options.database
-@options.as_json
-def store_restore(file: Path, db: str | None, as_json: bool) -> None:
-    """Fill an empty database from a backup, of the same kind or of the other one."""
-    from turnwright_cli.storing import restore_store
-
-    raise SystemExit(restore_store(file, db, as_json=as_json))
-
-
-@app.group(cls=Group)
-def policy() -> None:
-    """Voters and other plugins."""
-
-
-@policy.command("test")
-@click.option(
-    "--hook",
-    metavar="MODULE:FUNCTION",
-    multiple=True,
-    help="A voter, or a plugin's register; repeatable.",
+add_command(
+    runs,
+    "show",
+    "lists:show_run",
+    "Show one run: its loops, and what waits for a decision.",
+    RUN,
+    Option(["--full"], is_flag=True, help="Show long proposals in full."),
+    Option(["--turns"], is_flag=True, help="Show its turns too, with each command and how it ended."),
+    *COMMON,
 )
-@click.option("--run", metavar="[PROJECT/]RUN", multiple=True, help="Over this run; repeatable.")
-@click.option("--all", "every", is_flag=True, help="Over every run of the project.")
-@options.common
-def policy_test(
-    hook: tuple[str, ...],
-    run: tuple[str, ...],
-    every: bool,
-    project: str | None,
-    as_json: bool,
-    server: str | None,
-) -> None:
-    """Tell which verdicts of stored turns would differ with a voter; nothing is changed. 1: some would."""
-    from turnwright_cli.policy import PolicyTest, try_policy
+add_command(runs, "abort", "lists:abort_run", "End the active loop of a run.", RUN, *COMMON)
+add_command(
+    runs,
+    "remove",
+    "steering:remove_run",
+    "Remove a run with everything that only it holds; its loops must have ended.",
+    RUN,
+    *COMMON,
+)
 
-    if every == bool(run):
-        raise click.UsageError("Say --run RUN, or --all.")
-    settings = settings_of(server=server)
-    finish(try_policy(settings, PolicyTest(hook, run, root_of(settings, project)), as_json=as_json))
+add_command(
+    app, "doctor", "doctor:doctor", "Tell what is configured, what answers, and what is missing.", AS_JSON, SERVER
+)
+add_command(
+    app,
+    "serve",
+    "serving:serve",
+    "Run the services in this process, all four or those named, until SIGINT or SIGTERM.",
+    Option(["--only"], metavar="NAME", multiple=True, help="Run this service; repeatable."),
+    Option(
+        ["--listen"],
+        metavar="[NAME=]ADDR",
+        multiple=True,
+        help="Address a service listens on; without NAME, the executor.",
+    ),
+    *(
+        Option([f"--{peer}"], metavar="ADDR", help=f"Address of {article} {peer} that runs elsewhere.")
+        for article, peer in (("a", "store"), ("an", "assembler"), ("a", "provider"))
+    ),
+    DATABASE,
+)
 
+store = add_group(app, "store", "The store's database.")
+_BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)
+add_command(
+    store,
+    "backup",
+    "storing:backup_store",
+    "Write the store's database into a new file, whether the store runs or not.",
+    *_BACKUP,
+)
+add_command(
+    store,
+    "restore",
+    "storing:restore_store",
+    "Fill an empty database from a backup, of the same kind or of the other one.",
+    *_BACKUP,
+)
 
-@app.command()
-@click.option("--tier", metavar="TIER", required=True, help="client, model or plugin.")
-@click.option("--principal", metavar="NAME", required=True, help="Who will use it.")
-def token(tier: str, principal: str) -> None:
-    """Print a token of a lower tier, derived from this deployment's own."""
-    from turnwright_cli.tokens import derived, secret_of
+policy = add_group(app, "policy", "Voters and other plugins.")
+add_command(
+    policy,
+    "test",
+    "policy:try_policy",
+    "Tell which verdicts of stored turns would differ with a voter; nothing is changed. 1: some would.",
+    Option(
+        ["--hook"],
+        metavar="MODULE:FUNCTION",
+        multiple=True,
+        help="A voter, or a plugin's register; repeatable.",
+    ),
+    Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Over this run; repeatable."),
+    Option(["--all", "every"], is_flag=True, help="Over every run of the project."),
+    *COMMON,
+)
 
-    print(derived(secret_of(settings_of()), tier, principal))
+add_command(
+    app,
+    "token",
+    "tokens:print_token",
+    "Print a token of a lower tier, derived from this deployment's own.",
+    Option(
+        ["--tier"],
+        metavar="TIER",
+        type=click.Choice(["client", "model", "plugin"]),
+        required=True,
+        help="client, model or plugin.",
+    ),
+    Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
+)
+add_command(
+    app,
+    "demo",
+    "demonstration:demo",
+    "Show the whole of it on a small project, without a key and without a network.",
+    Option(["--source"], hidden=True, type=click.Path(path_type=Path, exists=True, file_okay=False)),
+)
 
+models = add_group(
+    app,
+    "models",
+    "The models that runs may name, and whether each could be called now.",
+    AS_JSON,
+    SERVER,
+    work="models:list_models",
+)
+_ALIAS: Final = Argument(["alias"], metavar="ALIAS", help="Alias of the model.")
+add_command(
+    models,
+    "add",
+    "models:add_model",
+    "Add a model, or give its alias to another one.",
+    Argument(["alias"], metavar="ALIAS", help="Name that runs use."),
+    Argument(["vendor_model"], metavar="VENDOR/MODEL", help="The vendor and its own name for the model."),
+    Option(["--context"], type=AT_LEAST_0, default=0, metavar="TOKENS", help="Length of its context window."),
+    AS_JSON,
+    SERVER,
+)
+add_command(
+    models,
+    "set",
+    "models:set_model",
+    "Correct what is known of a model.",
+    _ALIAS,
+    Option(["--model", "vendor_model"], metavar="VENDOR/MODEL", help="Another vendor or model."),
+    Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: unknown."),
+    AS_JSON,
+    SERVER,
+)
+add_command(
+    models,
+    "remove",
+    "models:remove_model",
+    "Take a model away, so that no run can name it any more.",
+    _ALIAS,
+    AS_JSON,
+    SERVER,
+)
 
-@app.command()
-@click.option("--source", hidden=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
-def demo(source: Path | None) -> None:
-    """Show the whole of it on a small project, without a key and without a network."""
-    from turnwright_cli.demonstration import demo as show
+plan = add_group(app, "plan", "The plans of a run: what it means to do, and how far it has come.")
+_PLAN_ID: Final = Option(["--plan-id"], default="", metavar="ID", help="Which plan [main]")
+_TEXT_FILE: Final = Option(["--file"], metavar="FILE", type=FILE, help="Read the text from this file.")
+add_command(
+    plan,
+    "show",
+    "plans:show_plans",
+    "Show the plans of a run, or one of them.",
+    RUN,
+    Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
+    Option(["--version"], default=0, metavar="N", type=AT_LEAST_0, help="This version of it [the latest]"),
+    *COMMON,
+)
+add_command(
+    plan,
+    "set",
+    "plans:set_plan",
+    "Set a plan, or replace it whole by a new version.\n\n"
+    "An item is an object with content, priority (high, medium, low), status (pending, in_progress, completed, "
+    "cancelled, blocked) and, where it has any, evidence_paths.",
+    RUN,
+    Argument(["text"], metavar="[TEXT]", required=False, help="The plan, in Markdown; - reads standard input."),
+    _TEXT_FILE,
+    Option(["--items"], metavar="JSON", help="A plan of items: a JSON array; - reads standard input."),
+    Option(["--mode"], default="", metavar="WORD", help="The mode that it is written in."),
+    _PLAN_ID,
+    *COMMON,
+)
+add_command(
+    plan,
+    "update",
+    "plans:update_plan",
+    "Add to a plan; what it says stays as it is.",
+    RUN,
+    Argument(["text"], metavar="[TEXT]", required=False, help="What to add; - reads standard input."),
+    _TEXT_FILE,
+    _PLAN_ID,
+    *COMMON,
+)
+add_command(
+    plan,
+    "rm",
+    "plans:remove_plan",
+    "Take a plan away; its versions can still be shown.",
+    RUN,
+    _PLAN_ID,
+    *COMMON,
+)
 
-    finish(show(source))
-
-
-from turnwright_cli import model_commands as _models  # noqa: E402, F401 - they join the app when they are imported
-from turnwright_cli import plan_commands as _plans  # noqa: E402, F401
-from turnwright_cli import steering_commands as _more  # noqa: E402, F401
+add_command(
+    app,
+    "fork",
+    "steering:fork_run",
+    "Make a run that begins with what another one sees.",
+    RUN,
+    Option(["--to"], default="", metavar="ALIAS", help="Alias of the fork; by default a new one."),
+    Option(["--turn"], default=0, metavar="N", type=AT_LEAST_0, help="Begin at the end of this turn."),
+    *COMMON,
+)
+add_command(
+    app,
+    "rename",
+    "steering:rename_run",
+    "Give a run another alias; its loops must have ended.",
+    RUN,
+    Argument(["new"], metavar="NEW", help="The other alias."),
+    *COMMON,
+)
+add_command(
+    app,
+    "inject",
+    "steering:inject_message",
+    "Tell the model of a run something in its next turn, without giving it a task.",
+    RUN,
+    Argument(["message"], metavar="MESSAGE", help="Message to the model; - reads standard input."),
+    *COMMON,
+)
+add_command(
+    app,
+    "config",
+    "steering:configure_run",
+    "Show or change what the loops of a run share. The limits replace all that the run had.",
+    RUN,
+    Option(["--model"], metavar="MODEL", help="Alias of the model for later loops, or vendor/model."),
+    Option(["--temperature"], metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature."),
+    Option(["--persona-file"], metavar="FILE", type=FILE, help="Persona; before the first turn only."),
+    Option(["--context-limit"], metavar="TOKENS", type=AT_LEAST_0, help="Context window; 0: the model's."),
+    *LIMITS,
+    Option(["--yolo/--no-yolo"], default=None, help="Accept every proposal of the run."),
+    CALLS,
+    *COMMON,
+)

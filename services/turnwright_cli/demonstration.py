@@ -25,6 +25,7 @@ from rich.text import Text
 from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import diff_view
 from turnwright_cli.exit_codes import DONE, FAILED, FailureError
+from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
 from turnwright_cli.tasks import Task, run_task
@@ -45,7 +46,7 @@ class Tested(Struct, frozen=True):
     output: str
 
 
-async def demo(source: Path | None) -> int:
+async def demo(_call: Invocation, *, source: Path | None) -> int:
     """Run the demo on the bundled project, or on a copy of `source`. Returns the exit code, raises FailureError."""
     with _default_settings():
         scratch = Path(tempfile.mkdtemp(prefix="turnwright-demo-"))

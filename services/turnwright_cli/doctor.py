@@ -14,10 +14,11 @@ from turnwright.executor.v1 import query_pb2
 
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
+from turnwright_cli.invocation import Invocation
 from turnwright_cli.joining import differing_variables
-from turnwright_cli.json_lines import to_line
+from turnwright_cli.json_lines import show_lines
 from turnwright_cli.models import context_words
-from turnwright_cli.output import console, put, write_line
+from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, open_session
 from turnwright_cli.stack import START_ORDER, settings_class
@@ -36,8 +37,9 @@ CONFINEMENT: Final = {
 _NO_MODELS: Final = "models: none; add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model"
 
 
-async def doctor(settings: CliSettings, *, as_json: bool) -> int:
+async def doctor(call: Invocation) -> int:
     """Print how things are. Returns 0 when every service serves, else 5."""
+    settings = call.settings
     try:
         async with open_session(settings) as session:
             status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
@@ -50,8 +52,8 @@ async def doctor(settings: CliSettings, *, as_json: bool) -> int:
         _own(out, settings)
         _show_settings(out, "settings of this terminal; no service answered", _own_services())
         raise (failure_of(error) if isinstance(error, TurnwrightError) else error) from None
-    if as_json:
-        write_line(to_line(status))
+    if call.as_json:
+        show_lines([status])
     else:
         out = console()
         _own(out, settings)

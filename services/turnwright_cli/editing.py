@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -66,7 +66,7 @@ async def _run_editor(files: Sequence[Path]) -> None:
         raise FailureError(FAILED, f"The editor {named!r} ended with {code}; nothing was decided.")
 
 
-def contents_from(options: Sequence[str]) -> dict[str, str]:
+def contents_from(options: Iterable[str]) -> dict[str, str]:
     """The contents that `[PATH=]FILE` options name; `-` reads standard input. Raises FailureError."""
     contents: dict[str, str] = {}
     for option in options:

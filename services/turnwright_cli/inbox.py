@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from google.protobuf.message import Message
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import proposal_pb2 as types_pb2
 
-from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts
-from turnwright_cli.json_lines import to_line
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.json_lines import show_lines, to_line
 from turnwright_cli.output import write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_cli.tables import Column, show_table
+
+M = TypeVar("M", bound=Message)
 
 _PAST: Final = {
     types_pb2.DECISION_KIND_ACCEPTED: "accepted by",
@@ -29,15 +32,17 @@ _PAST: Final = {
 }
 
 
-async def show_inbox(settings: CliSettings, project: str | None, *, as_json: bool) -> int:
-    """What waits now, the longest waiting first; `project` is a directory, None stands for all projects."""
-    async with open_session(settings) as session:
-        name = (await session.client.init_project(project)).name if project else ""
+async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
+    """What waits now, the longest waiting first; with `watch` what comes and goes, until Ctrl-C."""
+    root = "" if every else call.root
+    async with open_session(call.settings) as session:
+        name = (await session.client.init_project(root)).name if root else ""
+        if watch:
+            await show_watch(call, session.client.watch_proposals(name), _show_change)
+            return 0
         items = [item async for item in session.client.list_proposals(name)]
-    if as_json:
-        for item in items:
-            write_line(to_line(item))
-        return 0
+    if call.as_json:
+        return show_lines(items)
     show_table(
         (*map(Column, ("project", "run", "path", "waits")), Column("wants to", TITLE_CHARS_MAX, decides=True)),
         ((item.project, item.run, item.proposal.path, _waits(item), effect_words(item.proposal)) for item in items),
@@ -56,19 +61,18 @@ def _waits(item: proposal_pb2.InboxItem) -> str:
     return f"{seconds} s"
 
 
-async def follow_inbox(settings: CliSettings, project: str | None, *, as_json: bool) -> int:
-    """What waits, then what comes and goes, until Ctrl-C."""
-    show: Callable[[Any], None] = _show_json if as_json else _show_text
+async def show_watch(call: Invocation, messages: AsyncGenerator[M, None], show: Callable[[M], None]) -> None:
+    """Show each message of a watch until Ctrl-C; as JSON the heartbeats too, so that a program knows that it lives."""
     with Interrupts().entered() as interrupts:
-        async with open_session(settings) as session:
-            name = (await session.client.init_project(project)).name if project else ""
-            async with contextlib.aclosing(session.client.watch_proposals(name)) as changes:
-                await pump(changes, interrupts.asked, show)
-    return 0
+        async with contextlib.aclosing(messages):
+            await _pump(messages, interrupts.asked, _show_json if call.as_json else show)
 
 
-async def pump(changes: Any, stopped: asyncio.Event, show: Callable[[Any], None]) -> None:
-    """Show each message of a watch until somebody stops it."""
+def _show_json(message: Message) -> None:
+    write_line(to_line(message))
+
+
+async def _pump(changes: Any, stopped: asyncio.Event, show: Callable[[Any], None]) -> None:
     stopping = asyncio.ensure_future(stopped.wait())
     coming: asyncio.Future[Any] = asyncio.ensure_future(anext(changes))
     try:
@@ -84,12 +88,7 @@ async def pump(changes: Any, stopped: asyncio.Event, show: Callable[[Any], None]
         await asyncio.gather(stopping, coming, return_exceptions=True)
 
 
-def _show_json(change: proposal_pb2.WatchProposalsResponse) -> None:
-    """Every message, heartbeats among them: a program wants to know that the watch lives."""
-    write_line(to_line(change))
-
-
-def _show_text(change: proposal_pb2.WatchProposalsResponse) -> None:
+def _show_change(change: proposal_pb2.WatchProposalsResponse) -> None:
     for item in change.pending:
         where = safe_line(f"{item.project}/{item.run} {item.proposal.path}")
         write_line(f"+ {where}: {safe_line(effect_title(item.proposal))}")

@@ -6,7 +6,7 @@ Source: architecture 15.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
@@ -14,12 +14,20 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.changes import FileChanges
+from turnwright_cli.output import write_line
 from turnwright_client.fold import Event
 
 
 def to_line(message: Message) -> str:
     """A message as one line. Escaped to ASCII: any terminal and any locale can take it."""
     return MessageToJson(message, preserving_proto_field_name=True, indent=None)
+
+
+def show_lines(messages: Iterable[Message]) -> int:
+    """Print messages, one a line; the exit code."""
+    for message in messages:
+        write_line(to_line(message))
+    return 0
 
 
 class JsonScreen:

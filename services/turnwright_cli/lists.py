@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.text import Text
@@ -23,15 +22,15 @@ from turnwright.types.v1 import (
     turn_pb2,
 )
 
-from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
-from turnwright_cli.json_lines import to_line
-from turnwright_cli.output import console, put, write_line
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.json_lines import show_lines
+from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import plan_title
 from turnwright_cli.records import record_line
 from turnwright_cli.render import turn_words, turns_words, usage_words
-from turnwright_cli.session import open_session
+from turnwright_cli.session import open_project
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, said_of
 from turnwright_cli.tables import Column, show_table
 from turnwright_client import pending_proposals
@@ -47,12 +46,11 @@ _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
 """The statuses of a loop that an abort ends; one that is queued stays."""
 
 
-async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> int:
-    async with open_session(settings) as session:
-        name = (await session.client.init_project(project)).name
-        found = [run async for run in session.client.list_runs(name)]
-    if as_json:
-        return json_lines(found)
+async def list_runs(call: Invocation) -> int:
+    async with open_project(call) as (client, name):
+        found = [run async for run in client.list_runs(name)]
+    if call.as_json:
+        return show_lines(found)
     show_table(
         (*map(Column, ("run", "status", "turns", "model", "changed")), Column("summary", SUMMARY_CHARS)),
         (
@@ -71,22 +69,20 @@ async def list_runs(settings: CliSettings, project: str, *, as_json: bool) -> in
     return 0
 
 
-async def show_run(
-    settings: CliSettings, project: str, alias: str, *, as_json: bool, whole: bool = False, turns: bool = False
-) -> int:
+async def show_run(call: Invocation, *, run: str, full: bool, turns: bool) -> int:
     """One run: its loops and plans, with `turns` its turns and their commands, and what waits for a decision."""
-    async with open_session(settings) as session:
-        name = (await session.client.init_project(project)).name
+    as_json = call.as_json
+    async with open_project(call) as (client, name):
         most = PAGE_SIZE_MAX if turns else 0
-        answer = await session.client.get_run(name, alias, turns_max=most, history_max=most if as_json else 0)
-        shows = session.client.list_entries(name, alias, RECORDS) if turns and not as_json else None
+        answer = await client.get_run(name, run, turns_max=most, history_max=most if as_json else 0)
+        shows = client.list_entries(name, run, RECORDS) if turns and not as_json else None
         records = [entry async for entry in shows] if shows else []
-        plans = [] if as_json else [plan async for plan in session.client.list_plans(name, alias)]
+        plans = [] if as_json else [plan async for plan in client.list_plans(name, run)]
         waits = answer.run.status == runs.PROPOSED
-        paths = [one.path for one in await pending_proposals(session.client, name, alias)] if waits else ()
-        pending = [(await session.client.get_proposal(name, alias, path)).proposal for path in paths]
+        paths = [one.path for one in await pending_proposals(client, name, run)] if waits else ()
+        pending = [(await client.get_proposal(name, run, path)).proposal for path in paths]
     if as_json:
-        return json_lines([answer])
+        return show_lines([answer])
     out = console()
     put(out, Text(f"{safe_line(answer.run.run)}: {run_words(answer.run)}, {turns_words(answer.run.turn)}"))
     if answer.run.status == runs.RUNNING and not answer.run.held:
@@ -100,7 +96,7 @@ async def show_run(
         put(out, Text(plan_title(plan)))
     if turns:
         show_turns(out, answer, records)
-    _show_pending(alias, pending, whole=whole)
+    _show_pending(run, pending, whole=full)
     return 0
 
 
@@ -125,21 +121,20 @@ def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
     return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}{told}"
 
 
-async def abort_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
-    async with open_session(settings) as session:
-        name = (await session.client.init_project(project)).name
-        answer = await session.client.abort(name, alias)
-        run = answer.run
-        if run.loop.status in _UNDER_WAY:
+async def abort_run(call: Invocation, *, run: str) -> int:
+    async with open_project(call) as (client, name):
+        answer = await client.abort(name, run)
+        now = answer.run
+        if now.loop.status in _UNDER_WAY:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(settings.rpc_timeout_s):
-                    await session.client.wait_loop(name, alias, run.loop.sequence, answer.cursor)
-            run = (await session.client.get_run(name, alias)).run
-    if as_json:
-        return json_lines([run])
-    goes_on = run.loop.sequence == answer.run.loop.sequence and run.loop.status in _UNDER_WAY
+                async with asyncio.timeout(call.settings.rpc_timeout_s):
+                    await client.wait_loop(name, run, now.loop.sequence, answer.cursor)
+            now = (await client.get_run(name, run)).run
+    if call.as_json:
+        return show_lines([now])
+    goes_on = now.loop.sequence == answer.run.loop.sequence and now.loop.status in _UNDER_WAY
     told = "; it was asked to stop and has not stopped yet" if goes_on else ""
-    put(console(), Text(f"{safe_line(run.run)}: {run_words(run)}{told}"))
+    put(console(), Text(f"{safe_line(now.run)}: {run_words(now)}{told}"))
     return 0
 
 
@@ -159,12 +154,6 @@ def spending_words(spent: budget_pb2.Spending) -> str:
     lost = f" ({spent.lost_tokens:,} estimated)" if spent.lost_tokens else ""
     cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""
     return f"{turns_words(spent.turns)}, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
-
-
-def json_lines(messages: Sequence[Message]) -> int:
-    for message in messages:
-        write_line(to_line(message))
-    return 0
 
 
 def _when(time: Timestamp) -> str:

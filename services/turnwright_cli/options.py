@@ -1,26 +1,51 @@
-"""The options that commands share, and how a command reads its settings and ends."""
+"""How commands are declared: a name, a help text, options, and the function that does the work.
+
+A function is named as `module:function` of this package and is loaded when its command runs, so that --help and usage
+errors load nothing else. It takes the `Invocation` and the command's own options by their names.
+"""
 # ruff: noqa: PLC0415 - nothing is loaded before a command needs it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
+from click import Argument, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
-    from turnwright.types.v1 import settings_pb2
+AT_LEAST_0: Final = click.IntRange(min=0)
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
-    from turnwright_cli.config import CliSettings
+PROJECT: Final = Option(["--project"], metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
+SERVER: Final = Option(
+    ["--server"], metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; the running stack, or a new one]"
+)
+AS_JSON: Final = Option(["--json", "as_json"], is_flag=True, help="Print only JSON, one message per line.")
+COMMON: Final = (PROJECT, AS_JSON, SERVER)
+"""Whose project, in which form, from which executor."""
 
-F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
+LIMITS: Final = (
+    Option(["--max-turns"], metavar="N", type=AT_LEAST_0, help="Limit on turns."),
+    Option(["--max-tokens"], metavar="N", type=AT_LEAST_0, help="Limit on tokens."),
+    Option(["--max-cost"], metavar="USD", type=click.FloatRange(min=0), help="Limit on cost, in US dollars."),
+    Option(["--max-seconds"], metavar="S", type=click.FloatRange(min=0), help="Limit on working time."),
+)
+"""What work may use up."""
 
-AT_LEAST_0 = click.IntRange(min=0)
-FILE = click.Path(path_type=Path, dir_okay=False)
+CALLS: Final = Option(
+    ["--calls"],
+    metavar="HOW",
+    type=click.Choice(["tags", "native", "auto"]),
+    help="How the model calls tools: tags, native or auto.",
+)
+RUN: Final = Argument(["run"], metavar="RUN", help="Alias of the run.")
+DATABASE: Final = Option(
+    ["--db"], metavar="DB", help="Database: a file, or postgresql://... [TURNWRIGHT_DB; that of the home]"
+)
 
 
 class Group(click.Group):
@@ -31,75 +56,62 @@ class Group(click.Group):
         return list(self.commands)
 
 
-def several(*options: Decorator[Any]) -> Decorator[Any]:
-    """Options that always come together, as one decorator."""
+class WorkCommand(click.Command):
+    """A command whose work is a function that is loaded when the command runs."""
 
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    def __init__(self, name: str, work: str, *params: click.Parameter, **more: Any) -> None:
+        super().__init__(name, params=list(params), callback=_callback(work), **more)
+        self.work = work
 
 
-project = click.option("--project", metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
-server = click.option(
-    "--server", metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; the running stack, or a new one]"
-)
-as_json = click.option("--json", "as_json", is_flag=True, help="Print only JSON, one message per line.")
-common = several(project, as_json, server)
-"""Whose project, in which form, from which executor."""
-
-limits = several(
-    click.option("--max-turns", metavar="N", type=AT_LEAST_0, help="Limit on turns."),
-    click.option("--max-tokens", metavar="N", type=AT_LEAST_0, help="Limit on tokens."),
-    click.option("--max-cost", metavar="USD", type=click.FloatRange(min=0), help="Limit on cost, in US dollars."),
-    click.option("--max-seconds", metavar="S", type=click.FloatRange(min=0), help="Limit on working time."),
-)
-"""What work may use up."""
-
-calls = click.option(
-    "--calls",
-    metavar="HOW",
-    type=click.Choice(["tags", "native", "auto"]),
-    help="How the model calls tools: tags, native or auto.",
-)
-run = click.argument("run", metavar="RUN", help="Alias of the run.")
-backup_file = click.argument("file", metavar="FILE", type=FILE, help="The backup.")
-database = click.option(
-    "--db", metavar="DB", help="Database: a file, or postgresql://... [TURNWRIGHT_DB; that of the home]"
-)
+def add_command(group: click.Group, name: str, work: str, told: str, *params: click.Parameter, **more: Any) -> None:
+    """Add a command; `told` is its help text."""
+    group.add_command(WorkCommand(name, work, *params, help=told, **more))
 
 
-def call_style(word: str | None) -> settings_pb2.CallStyle.ValueType | None:
-    """The value of --calls; None where it was not given."""
-    from turnwright.types.v1 import settings_pb2
+def add_group(parent: click.Group, name: str, told: str, *params: click.Parameter, work: str = "") -> click.Group:
+    """Add a group of commands; `work` is done where none of them is named. Its options count for each of them too."""
+    run = _callback(work)
 
-    return settings_pb2.CallStyle.Value(f"CALL_STYLE_{word.upper()}") if word else None
+    @click.pass_context
+    def enter(context: click.Context, /, **given: Any) -> None:
+        context.obj = given
+        if work and context.invoked_subcommand is None:
+            run(**given)
 
-
-def settings_of(**options: object) -> CliSettings:
-    """The settings of a command; options that were not given come from the environment."""
-    from turnwright_cli.config import CliSettings
-    from turnwright_core.kit.settings import load
-
-    return load(CliSettings, **options)
-
-
-def root_of(settings: CliSettings, project: str | None) -> str:
-    from turnwright_cli.tasks import project_root
-
-    return project_root(settings, project)
+    group = Group(name, params=list(params), help=told, callback=enter, invoke_without_command=bool(work))
+    parent.add_command(group)
+    return group
 
 
-def finish(work: Coroutine[Any, Any, int]) -> NoReturn:
-    """Run a command's coroutine and exit with its code."""
+def function_of(work: str) -> Callable[..., Any]:
+    module, _, name = work.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"turnwright_cli.{module}"), name)
+    return function
+
+
+def _callback(work: str) -> Callable[..., NoReturn]:
+    @click.pass_context
+    def run(context: click.Context, /, **given: Any) -> NoReturn:
+        from turnwright_cli.invocation import Invocation
+
+        group = context.obj or {}
+        shared: dict[str, Any] = {name: given.pop(name, None) or group.get(name) for name in Invocation.SHARED}
+        _finish(function_of(work)(Invocation(**shared), **given))
+
+    return run
+
+
+def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
+    """Run a command's coroutine to its end, and exit with its code."""
     import asyncio
     import gc
 
     from turnwright_cli.exit import CLOSE_S, watched
     from turnwright_cli.exit_codes import INTERRUPTED
 
+    if isinstance(work, int):
+        raise SystemExit(work)
     # What was loaded up to here stays: to look through it again and again frees nothing. See __main__.
     gc.freeze()
     gc.enable()

@@ -6,36 +6,36 @@ Source: architecture 9, 15.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-from google.protobuf.message import Message
+from click import UsageError
 from rich.text import Text
 from turnwright.types.v1 import plan_pb2
 
-from turnwright_cli.config import CliSettings
-from turnwright_cli.json_lines import to_line
-from turnwright_cli.output import console, put, write_line
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.json_lines import show_lines
+from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import kind_word, plan_lines, plan_title, priority_word, status_word
-from turnwright_cli.session import open_session
+from turnwright_cli.reading import given_text, text_in
+from turnwright_cli.session import open_project
 from turnwright_cli.tables import Column, show_table
+from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 
 _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "text", "evidence")
 
 
-async def show_plans(
-    settings: CliSettings, project: str, run: str, plan_id: str, version: int, *, as_json: bool
-) -> int:
+async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) -> int:
     """All plans of a run as they are now, or one of them, in any version."""
-    async with open_session(settings) as session:
-        client, name = session.client, (await session.client.init_project(project)).name
+    async with open_project(call) as (client, name):
         if plan_id or version:
             plans = [await client.get_plan(name, run, plan_id=plan_id, version=version)]
         else:
             plans = [plan async for plan in client.list_plans(name, run)]
-    if as_json:
-        return _json_lines(plans)
+    if call.as_json:
+        return show_lines(plans)
     out = console()
     if plans and out.is_terminal:
         for plan in plans:
@@ -58,38 +58,50 @@ def _rows(plan: plan_pb2.Plan) -> Iterator[tuple[str, ...]]:
         yield (*begin, "delta", "", "", delta.text, "")
 
 
-async def set_plan(settings: CliSettings, project: str, run: str, plan: plan_pb2.Plan, *, as_json: bool) -> int:
-    async with open_session(settings) as session:
-        name = (await session.client.init_project(project)).name
-        stored = await session.client.set_plan(name, run, plan, secrets.token_hex(16))
-    return _say(stored, plan_title(stored), as_json=as_json)
+async def set_plan(
+    call: Invocation, *, run: str, text: str | None, file: Path | None, items: str | None, mode: str, plan_id: str
+) -> int:
+    wanted = _given(text, file, items)
+    wanted.plan_id, wanted.mode = plan_id, mode
+    async with open_project(call) as (client, name):
+        stored = await client.set_plan(name, run, wanted, secrets.token_hex(16))
+    return _say(call, stored, plan_title(stored))
 
 
-async def update_plan(settings: CliSettings, project: str, run: str, plan_id: str, delta: str, *, as_json: bool) -> int:
-    async with open_session(settings) as session:
-        name = (await session.client.init_project(project)).name
-        stored = await session.client.update_plan(name, run, delta, plan_id=plan_id, request_id=secrets.token_hex(16))
-    return _say(stored, plan_title(stored), as_json=as_json)
+def _given(text: str | None, file: Path | None, items: str | None) -> plan_pb2.Plan:
+    """The plan that one of the three says. Raises UsageError, FailureError."""
+    if [text, file, items].count(None) != 2:
+        raise UsageError("Give the plan as TEXT, with --file or with --items: one of them.")
+    if items is not None:
+        body = given_text(items, "list of items", PLAN_BODY_BYTES_MAX)
+        return plan_pb2.Plan(kind=plan_pb2.PLAN_KIND_ITEMS, body=body)
+    return plan_pb2.Plan(kind=plan_pb2.PLAN_KIND_MARKDOWN, body=_text(text, file, "plan", PLAN_BODY_BYTES_MAX))
 
 
-async def remove_plan(settings: CliSettings, project: str, run: str, plan_id: str, *, as_json: bool) -> int:
+def _text(text: str | None, file: Path | None, what: str, bytes_max: int) -> str:
+    return text_in(file, what, bytes_max) if file is not None else given_text(text or "", what, bytes_max)
+
+
+async def update_plan(call: Invocation, *, run: str, text: str | None, file: Path | None, plan_id: str) -> int:
+    if [text, file].count(None) != 1:
+        raise UsageError("Give what to add as TEXT or with --file.")
+    delta = _text(text, file, "delta", PLAN_DELTA_BYTES_MAX)
+    async with open_project(call) as (client, name):
+        stored = await client.update_plan(name, run, delta, plan_id=plan_id, request_id=secrets.token_hex(16))
+    return _say(call, stored, plan_title(stored))
+
+
+async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
     """Take a plan away; what it was is told."""
-    async with open_session(settings) as session:
-        name = (await session.client.init_project(project)).name
-        plan = await session.client.get_plan(name, run, plan_id=plan_id)
-        await session.client.remove_plan(name, run, plan_id=plan_id, request_id=secrets.token_hex(16))
+    async with open_project(call) as (client, name):
+        plan = await client.get_plan(name, run, plan_id=plan_id)
+        await client.remove_plan(name, run, plan_id=plan_id, request_id=secrets.token_hex(16))
     shown = f"turnwright plan show {safe_line(run)} --plan-id {safe_line(plan.plan_id)} --version {plan.version}"
-    return _say(plan, f"plan {safe_line(plan.plan_id)}: removed; `{shown}` still shows it", as_json=as_json)
+    return _say(call, plan, f"plan {safe_line(plan.plan_id)}: removed; `{shown}` still shows it")
 
 
-def _say(plan: plan_pb2.Plan, words: str, *, as_json: bool) -> int:
-    if as_json:
-        return _json_lines([plan])
+def _say(call: Invocation, plan: plan_pb2.Plan, words: str) -> int:
+    if call.as_json:
+        return show_lines([plan])
     put(console(), Text(words))
-    return 0
-
-
-def _json_lines(messages: Sequence[Message]) -> int:
-    for message in messages:
-        write_line(to_line(message))
     return 0

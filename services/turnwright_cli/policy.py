@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from click import UsageError
 from rich.text import Text
 
-from turnwright_cli.config import CliSettings
 from turnwright_cli.exit_codes import DIFFERENT, DONE, FAILED, usage
+from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
@@ -42,27 +42,24 @@ TURNS_MAX: Final = 1000
 """Turns of a run that are looked at, the latest ones."""
 
 
-class PolicyTest(Struct, frozen=True):
-    """What is tried: functions `module:function`, over runs `RUN` or `PROJECT/RUN`; none: all of the project."""
+async def try_policy(call: Invocation, *, hook: Sequence[str], run: Sequence[str], every: bool) -> int:
+    """Try voters (`module:function`) over runs (`RUN`, `PROJECT/RUN`, or `every` one of the project).
 
-    hooks: tuple[str, ...]
-    runs: tuple[str, ...]
-    project_root: str
-
-
-async def try_policy(settings: CliSettings, wanted: PolicyTest, *, as_json: bool) -> int:
-    """Try the voters and tell; the exit code says whether anything would differ. Raises SettingsError."""
+    The exit code says whether anything would differ. Raises SettingsError, UsageError.
+    """
+    if every == bool(run):
+        raise UsageError("Say --run RUN, or --all.")
     executor = load(ExecutorSettings)
-    hooks = _hooks(executor, wanted.hooks)
+    hooks = _hooks(executor, hook)
     hooks.failures = []
     replayed: list[Replayed] = []
     incomplete = 0
-    async with open_session(settings) as session:
-        async for address in _addresses(session.client, wanted):
+    async with open_session(call.settings) as session:
+        async for address in _addresses(session.client, call, run):
             stored = await read_stored(session.client, address, limits_of(executor))
             replayed += await replay(hooks, stored.verdicts)
             incomplete += stored.incomplete
-    _show(replayed, incomplete, as_json=as_json)
+    _show(replayed, incomplete, as_json=call.as_json)
     failed = {(one.plugin, one.name): error for one, error in hooks.failures}
     for (plugin, name), error in failed.items():
         complain(f"the voter {name} of {plugin} failed, and did not vote: {type(error).__name__}: {error}")
@@ -95,13 +92,13 @@ def _register_of(target: str) -> Any:
     return register_voter
 
 
-async def _addresses(client: Client, wanted: PolicyTest) -> AsyncIterator[RunAddress]:
-    named = [name.partition("/") for name in wanted.runs]
+async def _addresses(client: Client, call: Invocation, runs: Sequence[str]) -> AsyncIterator[RunAddress]:
+    named = [name.partition("/") for name in runs]
     if any(separator and not (project and run) for project, separator, run in named):
         raise usage("--run: name a run as RUN, or as PROJECT/RUN.")
     own = ""
     if not named or not all(separator for _, separator, _ in named):
-        own = (await client.init_project(wanted.project_root)).name
+        own = (await client.init_project(call.root)).name
     for first, separator, second in named:
         yield RunAddress(first, second) if separator else RunAddress(own, first)
     if not named:

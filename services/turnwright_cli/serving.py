@@ -9,9 +9,9 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 
-from turnwright_cli.config import CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.invocation import Invocation
 from turnwright_cli.stack import LISTEN, START_ORDER, Stack, StackPlan
 from turnwright_core.kit.logs import configure_logs
 
@@ -61,8 +61,12 @@ def is_address(text: str) -> bool:
     return bool(separator and host and port.isascii() and port.isdigit() and int(port) < 65536)
 
 
-async def serve(plan: StackPlan, settings: CliSettings) -> int:
+async def serve(
+    call: Invocation, *, only: Sequence[str], listen: Sequence[str], db: str | None, **peers: str | None
+) -> int:
     """Run the services until SIGINT or SIGTERM. Raises FailureError when one cannot start."""
+    settings = call.settings
+    plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers, db)
     configure_logs(settings.log_level)
     stack = Stack(plan)
     with Interrupts().entered() as interrupts:

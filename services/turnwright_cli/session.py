@@ -19,6 +19,7 @@ from turnwright.types.v1 import model_pb2, project_pb2
 from turnwright_cli.config import CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import complain
 from turnwright_cli.stack import Stack, embedded_plan
 from turnwright_cli.tokens import secret_of
@@ -81,6 +82,13 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
             yield Session(client, joined, attached=stack is None and not settings.server)
         if stack is not None:
             await _serve_until_idle(store, found)
+
+
+@contextlib.asynccontextmanager
+async def open_project(call: Invocation) -> AsyncGenerator[tuple[Client, str], None]:
+    """A session's client, and the name of the command's project, which is made known."""
+    async with open_session(call.settings) as session:
+        yield session.client, (await session.client.init_project(call.root)).name
 
 
 async def _stop(stack: Stack) -> None:

@@ -7,78 +7,96 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 from turnwright.types.v1 import run_pb2, settings_pb2
 
-from turnwright_cli.config import CliSettings
 from turnwright_cli.exit_codes import usage
-from turnwright_cli.inbox import pump
-from turnwright_cli.interrupts import Interrupts
-from turnwright_cli.json_lines import to_line
-from turnwright_cli.lists import SUMMARY_CHARS, budget_words, call_words
+from turnwright_cli.inbox import show_watch
+from turnwright_cli.invocation import Invocation, budget_of, call_style
+from turnwright_cli.json_lines import show_lines
+from turnwright_cli.lists import SUMMARY_CHARS, budget_words, call_words, list_runs
 from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
+from turnwright_cli.reading import given_text
 from turnwright_cli.render import turns_words
-from turnwright_cli.session import open_session
+from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words, said_of
-from turnwright_client import Board, Client, RunsMessage
-from turnwright_core.limits import PERSONA_BYTES_MAX
+from turnwright_client import Board, RunsMessage
+from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 
 ROWS_MAX = 50
 """Runs that a live table shows; the rest is counted."""
 
 
-async def fork_run(settings: CliSettings, project: str, alias: str, new: str, turn: int, *, as_json: bool) -> int:
+async def fork_run(call: Invocation, *, run: str, to: str, turn: int) -> int:
     request_id = secrets.token_hex(16)
-    async with _client(settings, project) as (client, name):
-        run = await client.fork_run(name, alias, new_run=new, turn=turn, request_id=request_id)
-    return _say(run, f"forked from {alias} after turn {run.forked_from.turn}", as_json=as_json)
+    async with open_project(call) as (client, name):
+        made = await client.fork_run(name, run, new_run=to, turn=turn, request_id=request_id)
+    return _say(call, made, f"forked from {run} after turn {made.forked_from.turn}")
 
 
-async def rename_run(settings: CliSettings, project: str, alias: str, new: str, *, as_json: bool) -> int:
+async def rename_run(call: Invocation, *, run: str, new: str) -> int:
     request_id = secrets.token_hex(16)
-    async with _client(settings, project) as (client, name):
-        run = await client.rename_run(name, alias, new, request_id)
-    return _say(run, f"it was {alias}", as_json=as_json)
+    async with open_project(call) as (client, name):
+        renamed = await client.rename_run(name, run, new, request_id)
+    return _say(call, renamed, f"it was {run}")
 
 
-async def inject_message(settings: CliSettings, project: str, alias: str, message: str, *, as_json: bool) -> int:
+async def inject_message(call: Invocation, *, run: str, message: str) -> int:
+    text = given_text(message, "message", COMMENT_BYTES_MAX)
     request_id = secrets.token_hex(16)
-    async with _client(settings, project) as (client, name):
-        told = await client.inject_message(name, alias, message, request_id)
-    if as_json:
-        write_line(to_line(told))
-        return 0
-    return _say(told.run, "the model reads it in its next turn", as_json=False)
+    async with open_project(call) as (client, name):
+        told = await client.inject_message(name, run, text, request_id)
+    if call.as_json:
+        return show_lines([told])
+    return _say(call, told.run, "the model reads it in its next turn")
 
 
-async def remove_run(settings: CliSettings, project: str, alias: str, *, as_json: bool) -> int:
+async def remove_run(call: Invocation, *, run: str) -> int:
     """Remove a run with everything that only it holds."""
-    async with _client(settings, project) as (client, name):
-        run = (await client.get_run(name, alias)).run
-        await client.remove_run(name, alias)
-    return _say(run, "removed", as_json=as_json)
+    async with open_project(call) as (client, name):
+        removed = (await client.get_run(name, run)).run
+        await client.remove_run(name, run)
+    return _say(call, removed, "removed")
 
 
 async def configure_run(
-    settings: CliSettings, project: str, alias: str, patch: settings_pb2.RunSettingsPatch, *, as_json: bool
+    call: Invocation,
+    *,
+    run: str,
+    model: str | None,
+    temperature: float | None,
+    persona_file: Path | None,
+    context_limit: int | None,
+    yolo: bool | None,
+    calls: str | None,
+    **limits: Any,
 ) -> int:
     """Change what the loops of a run share; without changes only show it."""
-    async with _client(settings, project) as (client, name):
+    patch = settings_pb2.RunSettingsPatch(
+        model=model,
+        temperature=temperature,
+        context_limit=context_limit,
+        persona=None if persona_file is None else read_persona(persona_file),
+        budget=budget_of(**limits),
+        yolo=yolo,
+        calls=call_style(calls),
+    )
+    async with open_project(call) as (client, name):
         if patch.ListFields():
-            run = await client.configure_run(name, alias, patch, secrets.token_hex(16))
+            changed = await client.configure_run(name, run, patch, secrets.token_hex(16))
         else:
-            run = (await client.get_run(name, alias)).run
-    if as_json:
-        write_line(to_line(run))
-        return 0
+            changed = (await client.get_run(name, run)).run
+    if call.as_json:
+        return show_lines([changed])
     out = console()
-    for line in settings_lines(run.settings):
+    for line in settings_lines(changed.settings):
         put(out, Text(line))
     return 0
 
@@ -113,27 +131,21 @@ def read_persona(file: Path) -> str:
 # Watching -------------------------------------------------------------------------------------------------------------
 
 
-async def watch_runs(settings: CliSettings, project: str, *, as_json: bool) -> int:
+async def runs(call: Invocation, *, watch: bool) -> int:
+    """The runs of the project, or with `watch` those as they change."""
+    return await (watch_runs if watch else list_runs)(call)
+
+
+async def watch_runs(call: Invocation) -> int:
     """The runs of the project as they change, until Ctrl-C."""
     out = console()
-    with Interrupts().entered() as interrupts, contextlib.ExitStack() as stack:
-        if as_json:
-            show: Callable[[RunsMessage], None] = _show_json
-        elif out.is_terminal:
+    with contextlib.ExitStack() as stack:
+        show: Callable[[RunsMessage], None] = _show_lines
+        if not call.as_json and out.is_terminal:
             show = _live(stack.enter_context(Live(console=out, auto_refresh=False)))
-        else:
-            show = _show_lines
-        async with (
-            _client(settings, project) as (client, name),
-            contextlib.aclosing(client.watch_runs(name)) as messages,
-        ):
-            await pump(messages, interrupts.asked, show)
+        async with open_project(call) as (client, name):
+            await show_watch(call, client.watch_runs(name), show)
     return 0
-
-
-def _show_json(message: RunsMessage) -> None:
-    """Every message, heartbeats among them: a program wants to know that the watch lives."""
-    write_line(to_line(message))
 
 
 def _live(live: Live) -> Callable[[RunsMessage], None]:
@@ -179,18 +191,8 @@ def board_table(board: Board) -> Table:
     return table
 
 
-# Shared ---------------------------------------------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def _client(settings: CliSettings, project: str) -> AsyncIterator[tuple[Client, str]]:
-    async with open_session(settings) as session:
-        yield session.client, (await session.client.init_project(project)).name
-
-
-def _say(run: run_pb2.Run, what: str, *, as_json: bool) -> int:
-    if as_json:
-        write_line(to_line(run))
-    else:
-        put(console(), Text(f"{safe_line(run.run)}: {run_words(run, knows_holder=False)}; {safe_line(what)}"))
+def _say(call: Invocation, run: run_pb2.Run, what: str) -> int:
+    if call.as_json:
+        return show_lines([run])
+    put(console(), Text(f"{safe_line(run.run)}: {run_words(run, knows_holder=False)}; {safe_line(what)}"))
     return 0

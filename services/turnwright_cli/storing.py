@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 from rich.text import Text
 
 from turnwright_cli.exit_codes import DONE, FAILED, FailureError
+from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_core.kit.settings import load
@@ -29,15 +30,15 @@ _ERASE: Final = "\r\x1b[2K"
 Copy = Callable[[Callable[[str], None]], Report]
 
 
-def backup_store(file: Path, database: str | None, *, as_json: bool) -> int:
-    report = _done(lambda tell: back_up(database or configured(), file, tell))
-    _show(report, "Backed up {} to", as_json=as_json)
+def backup_store(call: Invocation, *, file: Path, db: str | None) -> int:
+    report = _done(lambda tell: back_up(db or configured(), file, tell))
+    _show(report, "Backed up {} to", as_json=call.as_json)
     return DONE
 
 
-def restore_store(file: Path, database: str | None, *, as_json: bool) -> int:
-    report = _done(lambda tell: restore(file, database or configured(), tell))
-    _show(report, "Restored {} into", as_json=as_json)
+def restore_store(call: Invocation, *, file: Path, db: str | None) -> int:
+    report = _done(lambda tell: restore(file, db or configured(), tell))
+    _show(report, "Restored {} into", as_json=call.as_json)
     return DONE
 
 

@@ -10,8 +10,9 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
+from click import UsageError
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.executor.v1 import task_pb2
@@ -19,16 +20,17 @@ from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
 
 from turnwright_cli.changes import RECORDS, FileChanges, changes_in
 from turnwright_cli.config import CliSettings
-from turnwright_cli.editing import edited_proposal
+from turnwright_cli.editing import contents_from, edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
 from turnwright_cli.exit_codes import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Followed, Follower
 from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.joining import announce
 from turnwright_cli.json_lines import JsonScreen
 from turnwright_cli.output import complain, console, lasting_stdout, write_line
 from turnwright_cli.plain import safe_line
-from turnwright_cli.prompting import Person, PromptDecision, TerminalLines
+from turnwright_cli.prompting import Person, PromptDecision, TerminalLines, cut_comment
 from turnwright_cli.reading import given_text
 from turnwright_cli.render import Screen, TextScreen
 from turnwright_cli.session import open_session
@@ -53,33 +55,12 @@ class Task(Struct, frozen=True):
     run: str = ""
     yolo: bool = False
     fork: bool = False
-    without: frozenset[str] = frozenset()
+    without: Collection[str] = ()
+    """`repo`, `web`, `interaction`, `proposals`: flags of LoopSettings without their `no_`."""
     budget: budget_pb2.Budget | None = None
     reasoning: settings_pb2.Reasoning | None = None
     response_format: settings_pb2.ResponseFormat | None = None
     calls: settings_pb2.CallStyle.ValueType | None = None
-
-
-WITHOUT: Final = ("repo", "web", "interaction", "proposals")
-"""What a task can do without: flags of LoopSettings without their `no_`."""
-
-
-def check_without(given: Collection[str]) -> frozenset[str]:
-    """What to do without. Raises FailureError for a word that is none of WITHOUT."""
-    if unknown := sorted(set(given) - set(WITHOUT)):
-        raise usage(f"--without takes {', '.join(WITHOUT)}; not {', '.join(unknown)}.")
-    return frozenset(given)
-
-
-def budget_of(
-    turns: int | None, tokens: int | None, cost_usd: float | None, wall_s: float | None
-) -> budget_pb2.Budget | None:
-    """The limits that were given; None for none at all."""
-    if (turns, tokens, cost_usd, wall_s) == (None, None, None, None):
-        return None
-    return budget_pb2.Budget(
-        turns_max=turns or 0, tokens_max=tokens or 0, cost_usd_max=cost_usd or 0.0, wall_s_max=wall_s or 0.0
-    )
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
@@ -104,15 +85,6 @@ def answer_format_of(file: str | None) -> settings_pb2.ResponseFormat | None:
         raise usage(f"--answer-schema {file} cannot be read: {error}") from None
 
 
-class ResolveTask(Struct, frozen=True):
-    """What `resolve` was called with. An empty path is the only proposal that waits."""
-
-    project: str
-    run: str
-    path: str
-    decision: PromptDecision
-
-
 class LoopToFollow(Struct, frozen=True):
     """What to follow. `decided` is the proposal whose decision began it, `asked` the one that is asked for first."""
 
@@ -123,6 +95,50 @@ class LoopToFollow(Struct, frozen=True):
 
 Begin = Callable[[Client], Awaitable[LoopToFollow]]
 """Queues a task or carries out a decision; repeating it is harmless."""
+
+
+async def act(call: Invocation, **given: Any) -> int:
+    return await _give(Mode.ACT, call, **given)
+
+
+async def ask(call: Invocation, **given: Any) -> int:
+    return await _give(Mode.ASK, call, **given)
+
+
+async def _give(
+    mode: Mode,
+    call: Invocation,
+    *,
+    prompt: str,
+    model: str | None,
+    run: str | None,
+    fork: bool,
+    yolo: bool,
+    calls: str | None,
+    without: Collection[str],
+    reasoning: str | None,
+    answer_schema: str | None,
+    **limits: Any,
+) -> int:
+    """Give the task that the options describe. Raises FailureError, UsageError."""
+    run = run or call.settings.run
+    if fork and not run:
+        raise UsageError("--fork needs --run.")
+    task = Task(
+        mode,
+        read_prompt(prompt),
+        call.root,
+        model or "",
+        run,
+        yolo,
+        fork,
+        without,
+        budget_of(**limits),
+        reasoning_of(reasoning),
+        answer_format_of(answer_schema),
+        call_style(calls),
+    )
+    return await run_task(call.settings, task, as_json=call.as_json)
 
 
 async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: Mapping[str, str] | None = None) -> int:
@@ -160,22 +176,52 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
     return await _follow(settings, begin, yolo=task.yolo, as_json=as_json, models=models)
 
 
-async def resolve(settings: CliSettings, verdict: ResolveTask, *, as_json: bool) -> int:
-    """Decide on a proposal, then follow the loop. Returns the exit code."""
+async def resolve(
+    call: Invocation,
+    *,
+    run: str,
+    path: str,
+    accept: bool | None,
+    reason: str,
+    edit: bool,
+    content_file: Collection[str],
+    answer: str,
+) -> int:
+    """Decide on a proposal, then follow the loop. Raises FailureError, UsageError."""
+    changes = (edit, content_file, answer)
+    if accept is None and not any(changes) and not reason and not call.as_json and has_terminal():
+        return await _ask_for(call, run, path)
+    accepts = _accepts(accept, reason, sum(map(bool, changes)))
+    contents = contents_from(content_file)
+    return await _decide(call, run, path, PromptDecision(accepts, cut_comment(reason), contents, answer, edits=edit))
+
+
+def _accepts(accept: bool | None, reason: str, changed: int) -> bool:
+    """Whether the options accept. Raises UsageError where they contradict each other."""
+    if changed > 1:
+        raise UsageError("Use only one of --edit, --content-file and --answer.")
+    if accept is None and not changed:
+        raise UsageError("Add --accept or --reject: without a terminal nobody can be asked.")
+    if accept is False and changed:
+        raise UsageError("--edit, --content-file and --answer accept; --reject does not.")
+    if accept is not False and reason:
+        raise UsageError("--reason goes with --reject.")
+    return accept is not False
+
+
+async def _decide(call: Invocation, run: str, path: str, decision: PromptDecision) -> int:
     request_id = secrets.token_hex(16)
-    decision = verdict.decision
-    path = verdict.path
 
     async def begin(client: Client) -> LoopToFollow:
         nonlocal decision, path
-        project = (await client.init_project(verdict.project)).name
-        path = path or await _only_proposal(client, project, verdict.run)
+        project = (await client.init_project(call.root)).name
+        path = path or await _only_proposal(client, project, run)
         if decision.edits:
-            contents = await edited_proposal(client, project, verdict.run, path)
+            contents = await edited_proposal(client, project, run, path)
             decision = replace(decision, contents=contents, edits=False)
-        answer = await client.resolve(
+        resolved = await client.resolve(
             project,
-            verdict.run,
+            run,
             path,
             accept=decision.accept,
             comment=decision.comment,
@@ -183,17 +229,17 @@ async def resolve(settings: CliSettings, verdict: ResolveTask, *, as_json: bool)
             answer=decision.answer,
             request_id=request_id,
         )
-        queued = QueuedLoop(project, verdict.run, answer.run.loop.sequence, answer.cursor, answer.run)
+        queued = QueuedLoop(project, run, resolved.run.loop.sequence, resolved.cursor, resolved.run)
         return LoopToFollow(queued, path)
 
-    return await _follow(settings, begin, yolo=False, as_json=as_json)
+    return await _follow(call.settings, begin, yolo=False, as_json=call.as_json)
 
 
-async def ask_for(settings: CliSettings, project: str, run: str, path: str) -> int:
-    """Show what waits in a run, or the proposal at a path, and ask for a decision. Returns the exit code."""
+async def _ask_for(call: Invocation, run: str, path: str) -> int:
+    """Show what waits in a run, or the proposal at a path, and ask for a decision."""
 
     async def begin(client: Client) -> LoopToFollow:
-        name = (await client.init_project(project)).name
+        name = (await client.init_project(call.root)).name
         state = (await client.get_run(name, run)).run
         found = [proposal.path for proposal in await pending_proposals(client, name, run)]
         if not found:
@@ -204,7 +250,7 @@ async def ask_for(settings: CliSettings, project: str, run: str, path: str) -> i
             QueuedLoop(name, run, state.loop.sequence, task_pb2.EventCursor(), state), asked=path or found[0]
         )
 
-    return await _follow(settings, begin, yolo=False, as_json=False)
+    return await _follow(call.settings, begin, yolo=False, as_json=False)
 
 
 def _nothing_waits(run: str) -> str:
@@ -299,15 +345,6 @@ def _exit(followed: Followed) -> int:
 def _how_to_resolve(run: str, proposal: proposal_pb2.Proposal) -> str:
     command = f"turnwright resolve {shlex.quote(run)} {shlex.quote(proposal.path)}"
     return f"{safe_line(command)} {how_to_accept(proposal)} (or --reject): {effect_title(proposal, TITLE_CHARS_MAX)}"
-
-
-def project_root(settings: CliSettings, option: str | None) -> str:
-    """The absolute path of the project. Raises FailureError unless it is a directory here, or a server is used."""
-    named = option or settings.project or "."
-    path = Path(named).expanduser().absolute()
-    if not settings.server and not path.is_dir():
-        raise usage(f"{named!r} is not a directory. Name an existing one with --project.")
-    return str(path if settings.server else path.resolve())
 
 
 def read_prompt(argument: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
+from turnwright_cli.invocation import Invocation
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.settings import Settings
-
-TIERS = {"client": Tier.CLIENT, "model": Tier.MODEL, "plugin": Tier.PLUGIN}
 
 
 def secret_of(settings: Settings) -> str:
@@ -18,11 +17,10 @@ def secret_of(settings: Settings) -> str:
         raise FailureError(FAILED, f"{error}.") from None
 
 
-def derived(secret: str, tier: str, principal: str) -> str:
-    """The token of a principal at a tier. Raises FailureError for another tier or a name that cannot be one."""
-    if tier not in TIERS:
-        raise usage(f"--tier: unknown tier {tier!r}. Choose from {', '.join(TIERS)}.")
+def print_token(call: Invocation, *, tier: str, principal: str) -> int:
+    """Print the token of a principal at a tier. Raises FailureError for a name that cannot be one."""
     try:
-        return derive_token(secret, TIERS[tier], principal)
+        print(derive_token(secret_of(call.settings), Tier[tier.upper()], principal))
     except ValueError as error:
         raise usage(f"--principal: {error}.") from None
+    return 0

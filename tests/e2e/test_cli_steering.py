@@ -149,7 +149,7 @@ def test_the_runs_of_a_project_are_followed_as_they_change(bench) -> None:
     ("arguments", "said"),
     [
         (["act", "x", "--fork"], "--fork needs --run"),
-        (["act", "x", "--without", "hands"], "--without takes repo, web, interaction, proposals; not hands"),
+        (["act", "x", "--without", "hands"], "'hands' is not one of 'repo', 'web', 'interaction', 'proposals'"),
         (["act", "x", "--max-turns", "-1"], "--max-turns"),
         (["inject", "r", " "], "The message is empty"),
         (["config", "r", "--persona-file", "/no/such/file"], "/no/such/file"),

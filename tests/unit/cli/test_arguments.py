@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 from importlib.metadata import version
 
+import click
 import pytest
+
+from turnwright_cli.app import app
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.options import WorkCommand, function_of
 
 
 def turnwright(*arguments: str, home, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -91,6 +97,22 @@ def test_a_token_is_derived_from_the_deployments_own(tmp_path) -> None:
 
     caller = authenticate(done.stdout.decode().strip(), (tmp_path / "token").read_text().strip())
     assert (done.returncode, caller.principal, caller.tier) == (0, "ci", Tier.CLIENT)
+
+
+def commands(group: click.Group) -> list[WorkCommand]:
+    found = []
+    for command in group.commands.values():
+        found += commands(command) if isinstance(command, click.Group) else [command]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(app), ids=lambda command: command.work)
+def test_the_function_of_a_command_takes_its_options(command) -> None:
+    own = {param.name: None for param in command.params if param.name not in Invocation.SHARED}
+
+    bound = inspect.signature(function_of(command.work)).bind(Invocation(), **own)
+
+    assert len(bound.args) + len(bound.kwargs) == len(own) + 1
 
 
 def test_help_loads_neither_grpc_nor_a_service(tmp_path) -> None:

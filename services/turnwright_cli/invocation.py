@@ -1,0 +1,59 @@
+"""What every command is given beside its own options, and the texts that options stand for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from turnwright.types.v1 import budget_pb2, settings_pb2
+
+from turnwright_cli.config import CliSettings
+from turnwright_cli.exit_codes import usage
+from turnwright_core.kit.settings import load
+
+
+class Invocation:
+    """The options that commands share. Settings are read when they are asked for."""
+
+    SHARED: Final = ("project", "as_json", "server")
+
+    def __init__(self, project: str | None = None, server: str | None = None, as_json: bool | None = None) -> None:
+        """Options that were not given come from the environment."""
+        self.as_json = bool(as_json)
+        """Whether standard output is JSON, one message a line."""
+        self._project = project
+        self._server = server
+
+    @cached_property
+    def settings(self) -> CliSettings:
+        """Raises SettingsError."""
+        return load(CliSettings, server=self._server)
+
+    @cached_property
+    def root(self) -> str:
+        """The project's absolute path. Raises FailureError unless it is a directory here, or a server is used."""
+        named = self._project or self.settings.project or "."
+        path = Path(named).expanduser().absolute()
+        if not self.settings.server and not path.is_dir():
+            raise usage(f"{named!r} is not a directory. Name an existing one with --project.")
+        return str(path if self.settings.server else path.resolve())
+
+
+def budget_of(
+    max_turns: int | None, max_tokens: int | None, max_cost: float | None, max_seconds: float | None
+) -> budget_pb2.Budget | None:
+    """The limits that were given; None for none at all."""
+    if (max_turns, max_tokens, max_cost, max_seconds) == (None, None, None, None):
+        return None
+    return budget_pb2.Budget(
+        turns_max=max_turns or 0,
+        tokens_max=max_tokens or 0,
+        cost_usd_max=max_cost or 0.0,
+        wall_s_max=max_seconds or 0.0,
+    )
+
+
+def call_style(word: str | None) -> settings_pb2.CallStyle.ValueType | None:
+    """The value of --calls; None where it was not given."""
+    return settings_pb2.CallStyle.Value(f"CALL_STYLE_{word.upper()}") if word else None
