@@ -18,9 +18,10 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Budget(_message.Message):
-    """What a run, or one loop, may spend. Every limit is counted on its own, and 0 is no limit. A loop ends with 499, its
-    reason `budget_exhausted:turns|tokens|cost|wall` and the figures, before anything is spent beyond a limit: what a
-    model call is expected to take is reserved before the call, and charged if the call is lost with its executor.
+    """Limits on what a run or a loop may spend. Each limit is checked on its own; 0 means no limit. If a limit would be
+    exceeded, the loop ends beforehand with 499 and the reason `budget_exhausted:turns|tokens|cost|wall` with the
+    figures. The expected consumption of a model call is reserved before the call, and charged if the call is lost with
+    its executor.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -30,18 +31,18 @@ class Budget(_message.Message):
     COST_USD_MAX_FIELD_NUMBER: _builtins.int
     WALL_S_MAX_FIELD_NUMBER: _builtins.int
     turns_max: _builtins.int
-    """Turns, at most 4294967295."""
+    """Maximum number of turns, at most 4294967295."""
     tokens_max: _builtins.int
-    """Tokens that models read and write, cached ones and reasoning included. A call begins only when the packet's
-    estimated tokens and the reserve for the reply fit what is left.
+    """Maximum number of tokens that models read and write, including cached tokens and reasoning. A call starts only if
+    the packet's estimated tokens and the reserve for the reply fit into what is left.
     """
     cost_usd_max: _builtins.float
-    """Price of the model calls in US dollars. Where a vendor does not tell what a call has cost, the loop ends after that
-    call: a limit in money could not be kept.
+    """Maximum cost of model calls, in US dollars. If no price is known for a call, the loop ends after it, because a
+    limit on cost could not be kept.
     """
     wall_s_max: _builtins.float
-    """Seconds of work, from the begin of each turn to its end. Waiting for a decision or for an executor is not counted.
-    Work that is under way at the end of that time is stopped.
+    """Maximum working time in seconds, from the begin of each turn to its end, without waiting for decisions or for an
+    executor. Work in progress is stopped when it runs out.
     """
     def __init__(
         self,
@@ -61,7 +62,7 @@ Global___Budget: _TypeAlias = Budget  # noqa: Y015
 
 @_typing.final
 class Spending(_message.Message):
-    """What was spent."""
+    """What was spent so far."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -75,20 +76,20 @@ class Spending(_message.Message):
     turns: _builtins.int
     """Turns that have begun."""
     tokens: _builtins.int
-    """Tokens as the vendors reported them, and `lost_tokens`."""
+    """Tokens as reported by vendors, plus `lost_tokens`."""
     lost_tokens: _builtins.int
-    """The part of `tokens` that no vendor reported: what was reserved for calls that were lost, and estimates for replies
-    whose vendor does not tell.
+    """The part of `tokens` that no vendor reported: amounts reserved for lost calls, and estimates for replies whose
+    vendor reports none.
     """
     cost_usd: _builtins.float
-    """Price in US dollars, as far as it is known."""
+    """Cost in US dollars, as far as it is known."""
     turns_without_cost: _builtins.int
-    """How many turns have a reply whose price is not known."""
+    """Number of turns with a reply whose cost is unknown."""
     wall_s: _builtins.float
-    """Seconds of work."""
+    """Working time in seconds."""
     prompt_tokens: _builtins.int
-    """Tokens of input over all turns, as the vendors reported them: what was paid for, part of `tokens`. How full the
-    window is stands in `usage` of each turn's result.
+    """Input tokens summed over all turns, as reported by vendors: what was paid for, part of `tokens`. For how full the
+    context window is, see `usage` in each turn's result.
     """
     def __init__(
         self,

@@ -27,25 +27,25 @@ class _EffectClass:
 class _EffectClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectClass.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     EFFECT_CLASS_UNSPECIFIED: _EffectClass.ValueType  # 0
-    """Not said: as OUTSIDE."""
+    """Not specified: treated as OUTSIDE."""
     EFFECT_CLASS_PURE: _EffectClass.ValueType  # 1
-    """It only writes entries, and these are written with its result: it is carried out again."""
+    """It only writes entries, in the same transaction as its result. It is run again."""
     EFFECT_CLASS_IDEMPOTENT: _EffectClass.ValueType  # 2
-    """It can tell that it was carried out, by hashes or by its key: it is carried out again."""
+    """It can detect, by hashes or by its key, that it has already been carried out. It is run again."""
     EFFECT_CLASS_OUTSIDE: _EffectClass.ValueType  # 3
-    """It may happen twice: it is never carried out again without a decision."""
+    """It might happen twice. It is never run again without a decision."""
 
 class EffectClass(_EffectClass, metaclass=_EffectClassEnumTypeWrapper):
-    """What happens when a command is carried out again because nobody knows how far it came: a property of its tool."""
+    """Whether a command can be run again after an interruption that left its result unknown. A property of its tool."""
 
 EFFECT_CLASS_UNSPECIFIED: EffectClass.ValueType  # 0
-"""Not said: as OUTSIDE."""
+"""Not specified: treated as OUTSIDE."""
 EFFECT_CLASS_PURE: EffectClass.ValueType  # 1
-"""It only writes entries, and these are written with its result: it is carried out again."""
+"""It only writes entries, in the same transaction as its result. It is run again."""
 EFFECT_CLASS_IDEMPOTENT: EffectClass.ValueType  # 2
-"""It can tell that it was carried out, by hashes or by its key: it is carried out again."""
+"""It can detect, by hashes or by its key, that it has already been carried out. It is run again."""
 EFFECT_CLASS_OUTSIDE: EffectClass.ValueType  # 3
-"""It may happen twice: it is never carried out again without a decision."""
+"""It might happen twice. It is never run again without a decision."""
 Global___EffectClass: _TypeAlias = EffectClass  # noqa: Y015
 
 class _Ruling:
@@ -55,32 +55,32 @@ class _Ruling:
 class _RulingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Ruling.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RULING_UNSPECIFIED: _Ruling.ValueType  # 0
-    """Not said; never stored."""
+    """Not specified; never stored."""
     RULING_ACCEPTED: _Ruling.ValueType  # 1
-    """Somebody accepted it."""
+    """Accepted."""
     RULING_REJECTED: _Ruling.ValueType  # 2
-    """Somebody rejected it."""
+    """Rejected."""
     RULING_EXPIRED: _Ruling.ValueType  # 3
-    """Nobody decided in time."""
+    """Not decided in time."""
 
 class Ruling(_Ruling, metaclass=_RulingEnumTypeWrapper):
     """What was decided on a proposal."""
 
 RULING_UNSPECIFIED: Ruling.ValueType  # 0
-"""Not said; never stored."""
+"""Not specified; never stored."""
 RULING_ACCEPTED: Ruling.ValueType  # 1
-"""Somebody accepted it."""
+"""Accepted."""
 RULING_REJECTED: Ruling.ValueType  # 2
-"""Somebody rejected it."""
+"""Rejected."""
 RULING_EXPIRED: Ruling.ValueType  # 3
-"""Nobody decided in time."""
+"""Not decided in time."""
 Global___Ruling: _TypeAlias = Ruling  # noqa: Y015
 
 @_typing.final
 class CommandRecord(_message.Message):
-    """What a command has come through, from the moment it is durable to its outcome. It belongs to the entry
-    `log://turn_N/{tool}/{slug}` of a model's command, or `log://call_{id}/{tool}/{slug}` of a client's; what the command is
-    about, and what its tool says of it, stands in that entry's attributes. At most 1 MiB serialised.
+    """The state of a command, from the moment it is durable to its outcome. It belongs to the entry
+    `log://turn_N/{tool}/{slug}` for a model's command, or `log://call_{id}/{tool}/{slug}` for a client's. The target of
+    the command, and what its tool reports about it, are attributes of that entry. At most 1 MiB serialized.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -99,20 +99,22 @@ class CommandRecord(_message.Message):
     DISPATCHED_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
-    """Name of the tool, as the command was written. 1 to 128 characters; empty where a proposal was no command."""
+    """Name of the tool as written in the command, 1 to 128 characters. Empty for a proposal that was not a command."""
     ordinal: _builtins.int
-    """Its place among the commands of the model's reply, from 0. Absent: a client called it."""
+    """0-based position among the commands of the model's reply. Absent: a client called it."""
     effect_class: Global___EffectClass.ValueType
-    """What it means that it was interrupted."""
+    """What happens to the command if it is interrupted."""
     key: _builtins.str
-    """Key of an idempotent command, 16 hexadecimal digits: the same at every attempt. Empty for other classes."""
+    """Idempotency key, 16 hexadecimal digits, the same at every attempt. Empty unless `effect_class` is IDEMPOTENT."""
     call_id: _builtins.str
-    """Our id of the native call that it came by, `call_{turn}_{ordinal}`; unique in the run. Empty: it came by a tag."""
+    """The runtime's id of the native tool call, `call_{turn}_{ordinal}`; unique in the run. Empty: the command was
+    written as a tag.
+    """
     vendor_call_id: _builtins.str
-    """The vendor's id of that call; empty where it gave none, or one of more than 512 characters. Not unique."""
+    """The vendor's id of that call; empty if it gave none, or one of more than 512 characters. Not unique."""
     @_builtins.property
     def command(self) -> Global___CommandText:
-        """The command. Empty where it was too large to be kept (`too_large:413`)."""
+        """The command as written. Empty if it was too large to store (`too_large:413`)."""
 
     @_builtins.property
     def call(self) -> Global___ClientCall:
@@ -120,23 +122,23 @@ class CommandRecord(_message.Message):
 
     @_builtins.property
     def recorded(self) -> Global___RecordedStage:
-        """It is durable, and nothing has happened. The entry is at RECORDED."""
+        """Durable; nothing has happened yet. The entry is RECORDED."""
 
     @_builtins.property
     def proposed(self) -> Global___ProposedStage:
-        """Its effect waits for a decision. The entry is at PROPOSED."""
+        """Its effect waits for a decision. The entry is PROPOSED."""
 
     @_builtins.property
     def accepted(self) -> Global___AcceptedStage:
-        """Somebody accepted its effect, and nobody has begun to carry it out. The entry is at RECORDED."""
+        """Its effect was accepted, but not started. The entry is RECORDED."""
 
     @_builtins.property
     def dispatched(self) -> Global___DispatchedStage:
-        """Its effect may have begun. The entry is at RECORDED."""
+        """Its effect may have started. The entry is RECORDED."""
 
     @_builtins.property
     def settled(self) -> Global___SettledStage:
-        """It is over. The entry is at RESOLVED, FAILED or CANCELLED."""
+        """It has ended. The entry is RESOLVED, FAILED or CANCELLED."""
 
     def __init__(
         self,
@@ -172,7 +174,7 @@ Global___CommandRecord: _TypeAlias = CommandRecord  # noqa: Y015
 
 @_typing.final
 class CommandText(_message.Message):
-    """A command as it was written: what stood in its tag beside its name."""
+    """The text of a command, without its name."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -182,7 +184,7 @@ class CommandText(_message.Message):
     """Its body."""
     @_builtins.property
     def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommandAttribute]:
-        """Its attributes, in the order in which they were written; each name once."""
+        """Its attributes, in the order written; each name occurs once."""
 
     def __init__(
         self,
@@ -200,7 +202,7 @@ Global___CommandText: _TypeAlias = CommandText  # noqa: Y015
 
 @_typing.final
 class CommandAttribute(_message.Message):
-    """An attribute of a command."""
+    """One attribute of a command."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,7 +228,7 @@ Global___CommandAttribute: _TypeAlias = CommandAttribute  # noqa: Y015
 
 @_typing.final
 class ClientCall(_message.Message):
-    """A client's call of a tool."""
+    """A tool call by a client (CallTool)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -236,9 +238,9 @@ class ClientCall(_message.Message):
     principal: _builtins.str
     """Who called: the name in the caller's token."""
     request: _builtins.str
-    """SHA-256 of the command as it was sent, lower-case hexadecimal, whatever filters made of it."""
+    """SHA-256 of the command as the client sent it, before any filters; lower-case hexadecimal."""
     owner: _builtins.str
-    """The executor that carries it out, by the id that it has until it stops. Empty: none does."""
+    """Id of the executor process that carries it out. Empty: none."""
     def __init__(
         self,
         *,
@@ -256,14 +258,14 @@ Global___ClientCall: _TypeAlias = ClientCall  # noqa: Y015
 
 @_typing.final
 class RecordedStage(_message.Message):
-    """A command that is durable."""
+    """A command that is durable and has not started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EFFECT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def effect(self) -> Global___Effect:
-        """What it wants to do. Absent where that is not known yet, and for a command that only writes entries."""
+        """What it wants to do. Absent if that is not known yet, and for a command that only writes entries."""
 
     def __init__(
         self,
@@ -288,11 +290,11 @@ class ProposedStage(_message.Message):
     INTERRUPTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def effect(self) -> Global___Effect:
-        """What will happen on acceptance. Absent where a proposal says nothing that the runtime could carry out."""
+        """What will happen if it is accepted. Absent if the proposal has no effect that the runtime could carry out."""
 
     @_builtins.property
     def interrupted(self) -> Global___Effect:
-        """An effect that was interrupted, while `effect` asks what became of it. Absent otherwise."""
+        """If `effect` asks a person what became of an interrupted effect: that effect. Otherwise absent."""
 
     def __init__(
         self,
@@ -323,11 +325,11 @@ class AcceptedStage(_message.Message):
 
     @_builtins.property
     def interrupted(self) -> Global___Effect:
-        """As in ProposedStage: then `effect` is the question that was answered."""
+        """As in ProposedStage; `effect` is then the question that was answered."""
 
     @_builtins.property
     def decision(self) -> Global___CommandDecision:
-        """Who accepted it, and how it shall be carried out."""
+        """Who accepted it, and how it is to be carried out."""
 
     def __init__(
         self,
@@ -346,7 +348,7 @@ Global___AcceptedStage: _TypeAlias = AcceptedStage  # noqa: Y015
 
 @_typing.final
 class DispatchedStage(_message.Message):
-    """A command whose effect may have begun."""
+    """A command whose effect may have started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -358,7 +360,7 @@ class DispatchedStage(_message.Message):
 
     @_builtins.property
     def decision(self) -> Global___CommandDecision:
-        """Who accepted it. Absent where nobody was asked."""
+        """Who accepted it. Absent if nobody was asked."""
 
     def __init__(
         self,
@@ -376,7 +378,7 @@ Global___DispatchedStage: _TypeAlias = DispatchedStage  # noqa: Y015
 
 @_typing.final
 class SettledStage(_message.Message):
-    """A command that is over."""
+    """A command that has ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -385,17 +387,17 @@ class SettledStage(_message.Message):
     INTERRUPTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decision(self) -> Global___CommandDecision:
-        """The latest decision. Absent where nobody made one."""
+        """The latest decision. Absent if there was none."""
 
     @_builtins.property
     def effect(self) -> Global___Effect:
-        """What did not happen because it was rejected, or because nobody decided in time, until its loop has heard of that.
-        Absent otherwise.
+        """An effect that did not happen because it was rejected or expired, kept until its loop has processed that. Otherwise
+        absent.
         """
 
     @_builtins.property
     def interrupted(self) -> Global___Effect:
-        """As in ProposedStage: then `effect` is the question to which there is no answer."""
+        """As in ProposedStage; `effect` is then the question that was not answered."""
 
     def __init__(
         self,
@@ -414,7 +416,7 @@ Global___SettledStage: _TypeAlias = SettledStage  # noqa: Y015
 
 @_typing.final
 class CommandDecision(_message.Message):
-    """A decision on a proposal, as its record keeps it."""
+    """A decision on a proposal, as stored in the record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -428,22 +430,22 @@ class CommandDecision(_message.Message):
     ruling: Global___Ruling.ValueType
     """What was decided."""
     principal: _builtins.str
-    """Who decided: the name in the caller's token. Empty when nobody did."""
+    """Who decided: the name in the caller's token. Empty if nobody did."""
     comment: _builtins.str
     """The comment, or the answer to a question. At most 65536 bytes."""
     client_runs: _builtins.bool
-    """Whether who decided carries the command out."""
+    """Whether the client that decided runs the command itself."""
     @_builtins.property
     def decide_time(self) -> _timestamp_pb2.Timestamp:
-        """When."""
+        """When it was decided."""
 
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedContent]:
-        """What shall be written instead of what was proposed, until the effect has it; each path once, at most 1000."""
+        """Content that replaces what was proposed, until the effect includes it. Each path once; at most 1000."""
 
     @_builtins.property
     def edited_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The paths whose content was given, once the effect has it; the empty one is the only one there was."""
+        """Paths whose content was replaced, once the effect includes it. An empty path means the only change."""
 
     def __init__(
         self,
@@ -466,14 +468,14 @@ Global___CommandDecision: _TypeAlias = CommandDecision  # noqa: Y015
 
 @_typing.final
 class DecidedContent(_message.Message):
-    """Content that a decision puts in the place of proposed content."""
+    """Content that replaces proposed content."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the proposed file change. Empty: the only one, or the command line of a proposed command."""
+    """Path of the proposed file change. Empty: the only change, or the command line of a proposed command."""
     content: _builtins.str
     """The whole content of the file, or the command line."""
     def __init__(
@@ -492,7 +494,7 @@ Global___DecidedContent: _TypeAlias = DecidedContent  # noqa: Y015
 
 @_typing.final
 class Effect(_message.Message):
-    """What a command wants to do to the world: all that any executor needs to carry it out."""
+    """What a command wants to do outside the store, with everything that any executor needs to carry it out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -502,19 +504,19 @@ class Effect(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def files(self) -> Global___FileEffect:
-        """Files change."""
+        """Change project files."""
 
     @_builtins.property
     def command(self) -> Global___CommandEffect:
-        """A shell command runs."""
+        """Run a shell command."""
 
     @_builtins.property
     def question(self) -> Global___QuestionEffect:
-        """A person is asked; nothing else happens."""
+        """Ask a person; nothing else happens."""
 
     @_builtins.property
     def call(self) -> Global___CallEffect:
-        """A tool does something itself, outside of the project."""
+        """Something that a tool does itself, outside the project."""
 
     def __init__(
         self,
@@ -560,8 +562,8 @@ Global___FileEffect: _TypeAlias = FileEffect  # noqa: Y015
 
 @_typing.final
 class FileEdit(_message.Message):
-    """One project file that changes. Who finds the file with the hash of the content knows that the work is done; who finds
-    neither that nor `base_hash` knows that it is a conflict.
+    """One project file that changes. If the file already has the hash of the content, the change is already done; if it has
+    neither that hash nor `base_hash`, there is a conflict.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -575,15 +577,17 @@ class FileEdit(_message.Message):
     path: _builtins.str
     """Path relative to the project's root, with forward slashes."""
     base_hash: _builtins.str
-    """SHA-256 of the file's bytes as it was read, lower-case hexadecimal. Absent: there was no file."""
+    """SHA-256 of the file when it was read, lower-case hexadecimal. Absent: the file did not exist."""
     content: _builtins.str
-    """The whole content that the file gets. Absent: the file goes away."""
+    """The new content of the whole file. Absent: the file is deleted."""
     patch: _builtins.str
-    """Unified diff from what was there to the content; where that was amended on acceptance, from what was proposed to it."""
+    """Unified diff from the old to the new content; if the content was edited on acceptance, from the proposed content to
+    it.
+    """
     amended: _builtins.bool
-    """Whether the content was amended on acceptance."""
+    """True if the content was edited on acceptance."""
     like: _builtins.str
-    """Path of the file whose mode a new one gets. Empty: none."""
+    """Path of the file whose permissions a new file gets. Empty: none."""
     def __init__(
         self,
         *,
@@ -620,13 +624,13 @@ class CommandEffect(_message.Message):
     READ_ONLY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     command: _builtins.str
-    """The command line, run by `/bin/sh -c`."""
+    """The command line, run with `/bin/sh -c`."""
     timeout_s: _builtins.float
-    """Seconds after which it is stopped."""
+    """Time limit in seconds, after which it is stopped."""
     read_only: _builtins.bool
-    """Whether it runs where it cannot change anything."""
+    """True if it runs where it cannot change anything."""
     producer: _builtins.str
-    """The client that runs it, by its principal. Empty: the executor does."""
+    """Principal of the client that runs it. Empty: the executor runs it."""
     def __init__(
         self,
         *,
@@ -655,10 +659,10 @@ class QuestionEffect(_message.Message):
     question: _builtins.str
     """The question, at most 512 characters."""
     answer: _builtins.str
-    """What was answered. Empty until then."""
+    """The answer. Empty until there is one."""
     @_builtins.property
     def options(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Answers that are suggested. At most 20, of at most 512 characters each."""
+        """Suggested answers. At most 20, each at most 512 characters."""
 
     def __init__(
         self,
@@ -683,7 +687,7 @@ class CallEffect(_message.Message):
 
     DATA_JSON_FIELD_NUMBER: _builtins.int
     data_json: _builtins.str
-    """All that the tool needs for it, as it chose to name it: a JSON object of at most 65536 bytes."""
+    """Everything that the tool needs for it: a JSON object chosen by the tool, at most 65536 bytes."""
     def __init__(
         self,
         *,

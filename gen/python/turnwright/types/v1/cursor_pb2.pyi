@@ -18,8 +18,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Cursor(_message.Message):
-    """A moment of a run's state: the revisions of the three scopes that a run reads.
-    Revisions are dense inside a scope. A cursor is exclusive: what follows it has not been seen.
+    """A moment in a run's state: the revisions of the three scopes that a run reads. Revisions in a scope have no gaps. A
+    cursor is exclusive: reading after it returns only what came later.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -29,8 +29,8 @@ class Cursor(_message.Message):
     PROJECT_REVISION_FIELD_NUMBER: _builtins.int
     GLOBAL_REVISION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
-    """Identity of the store's history; changes when a store is restored. A cursor with another incarnation
-    is refused with OUT_OF_RANGE, reason CURSOR_FOREIGN.
+    """Identity of the store's history; it changes when a backup is restored. A cursor with another incarnation fails with
+    OUT_OF_RANGE, reason CURSOR_FOREIGN.
     """
     run_revision: _builtins.int
     """Revision of the run's own scope."""

@@ -21,7 +21,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Delta(_message.Message):
-    """One increment of a streaming assistant message. Folding any split of the same stream gives the same message."""
+    """One increment of a streaming assistant message. Folding the deltas gives the same message, however the stream was
+    split.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -34,33 +36,33 @@ class Delta(_message.Message):
     ADD_SERVER_CONTENT_BLOCK_FIELD_NUMBER: _builtins.int
     MERGE_EXTRA_FIELD_NUMBER: _builtins.int
     append_content: _builtins.str
-    """Text to add to the content."""
+    """Text to append to the content."""
     append_reasoning: _builtins.str
-    """Text to add to the reasoning."""
+    """Text to append to the reasoning."""
     add_citation: _builtins.str
-    """A source that the vendor names for the text, to add: a JSON object as it wrote it."""
+    """A source to append that the vendor cites for the text: a JSON object as the vendor wrote it."""
     merge_extra: _builtins.str
-    """Whatever else the vendor tells of the message: a JSON object whose keys take the place of those of the same name.
-    Names of Message's fields are ignored.
+    """Other fields that the vendor returned: a JSON object whose keys replace existing ones of the same name. Names of
+    fields of Message are ignored.
     """
     @_builtins.property
     def set_tool_calls(self) -> Global___ToolCalls:
-        """Native tool calls so far: replaces the list."""
+        """All native tool calls so far; replaces the list."""
 
     @_builtins.property
     def set_usage(self) -> _usage_pb2.Usage:
-        """Consumption so far: each field becomes the larger of the old and the new value."""
+        """Usage so far. Each field becomes the maximum of its old and new value."""
 
     @_builtins.property
     def set_thinking_blocks(self) -> Global___ThinkingBlocks:
-        """Blocks of reasoning that are new or have changed. What a block says takes the place of what the one of the same type
-        and index says; without an index of the same type and id; without both of the same type and signature. A block that
-        has no such counterpart is added.
+        """Reasoning blocks that are new or changed. A block replaces the fields that it sets in the existing block with the
+        same type and index; without an index, the same type and id; without either, the same type and signature. If
+        there is none, it is appended.
         """
 
     @_builtins.property
     def add_server_content_block(self) -> Global___ServerBlock:
-        """A block that a tool of the vendor wrote, to add."""
+        """A block to append that a vendor's own tool wrote."""
 
     def __init__(
         self,
@@ -122,19 +124,19 @@ class ToolCall(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     BLOCK_FIELD_NUMBER: _builtins.int
     index: _builtins.int
-    """0-based place in the message."""
+    """0-based position in the message."""
     id: _builtins.str
     """The vendor's id; may be empty."""
     name: _builtins.str
     """Name of the tool."""
     arguments: _builtins.str
-    """Arguments as the model wrote them: JSON text, possibly incomplete or broken."""
+    """Arguments as the model wrote them: JSON text, possibly incomplete or invalid."""
     call_id: _builtins.str
-    """Our id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams."""
+    """The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams."""
     signature: _builtins.str
-    """What the vendor wants back with the call, opaque; empty: nothing."""
+    """Opaque value that the vendor wants back with the call; empty: none."""
     block: _builtins.int
-    """0-based place among all blocks of the message, where the vendor tells one. Absent: after the text."""
+    """0-based position among all blocks of the message, if the vendor gives one. Absent: after the text."""
     def __init__(
         self,
         *,
@@ -158,7 +160,7 @@ Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class ThinkingBlocks(_message.Message):
-    """Blocks of reasoning."""
+    """A list of reasoning blocks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -182,7 +184,7 @@ Global___ThinkingBlocks: _TypeAlias = ThinkingBlocks  # noqa: Y015
 
 @_typing.final
 class ThinkingBlock(_message.Message):
-    """A block of reasoning, as the vendor that made it wants it back: byte for byte."""
+    """A block of reasoning, which its vendor wants back byte for byte."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -193,17 +195,17 @@ class ThinkingBlock(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     index: _builtins.int
-    """0-based place among all blocks of the message, as the vendor counts. Absent: the vendor tells none."""
+    """0-based position among all blocks of the message, as the vendor counts. Absent: the vendor gives none."""
     type: _builtins.str
-    """The vendor's word: `thinking`, `redacted_thinking`, `reasoning`, `reasoning.text`, ..."""
+    """The vendor's type: `thinking`, `redacted_thinking`, `reasoning`, `reasoning.text`, ..."""
     id: _builtins.str
     """The vendor's id; may be empty."""
     text: _builtins.str
-    """The reasoning, as far as it is told in words. Also in Message.reasoning."""
+    """The readable part of the reasoning. Also in Message.reasoning."""
     signature: _builtins.str
-    """The vendor's proof that it wrote the block, opaque. A new one takes the place of the old; it is never joined."""
+    """Opaque signature of the vendor for the block. A new one replaces the old one; signatures are never concatenated."""
     data: _builtins.str
-    """What the vendor keeps to itself, opaque."""
+    """Opaque or encrypted content of the vendor."""
     def __init__(
         self,
         *,
@@ -226,14 +228,14 @@ Global___ThinkingBlock: _TypeAlias = ThinkingBlock  # noqa: Y015
 
 @_typing.final
 class ServerBlock(_message.Message):
-    """A block of a message that a tool of the vendor wrote, such as a web search."""
+    """A block of a message written by a tool that the vendor runs itself, such as a web search."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INDEX_FIELD_NUMBER: _builtins.int
     JSON_FIELD_NUMBER: _builtins.int
     index: _builtins.int
-    """0-based place among all blocks of the message, as the vendor counts."""
+    """0-based position among all blocks of the message, as the vendor counts."""
     json: _builtins.str
     """The block: a JSON object as the vendor wrote it."""
     def __init__(

@@ -26,25 +26,29 @@ class _Visibility:
 class _VisibilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Visibility.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     VISIBILITY_UNSPECIFIED: _Visibility.ValueType  # 0
-    """Not said. In a write: keep what the run's view has, else the default of the operation."""
+    """Not specified. In a write: keep the current visibility in the run's view, or use the default of the operation for a
+    new entry.
+    """
     VISIBILITY_VISIBLE: _Visibility.ValueType  # 1
-    """The whole body is shown."""
+    """The whole body."""
     VISIBILITY_SUMMARIZED: _Visibility.ValueType  # 2
-    """Path, attributes and a condensed body are shown."""
+    """Path, attributes and a condensed body."""
     VISIBILITY_ARCHIVED: _Visibility.ValueType  # 3
-    """Nothing is shown; patterns still find the entry."""
+    """Nothing; patterns still match the entry."""
 
 class Visibility(_Visibility, metaclass=_VisibilityEnumTypeWrapper):
-    """What the model sees of an entry in its next packet. Independent of State."""
+    """How much of an entry the model sees in its next packet. Independent of State."""
 
 VISIBILITY_UNSPECIFIED: Visibility.ValueType  # 0
-"""Not said. In a write: keep what the run's view has, else the default of the operation."""
+"""Not specified. In a write: keep the current visibility in the run's view, or use the default of the operation for a
+new entry.
+"""
 VISIBILITY_VISIBLE: Visibility.ValueType  # 1
-"""The whole body is shown."""
+"""The whole body."""
 VISIBILITY_SUMMARIZED: Visibility.ValueType  # 2
-"""Path, attributes and a condensed body are shown."""
+"""Path, attributes and a condensed body."""
 VISIBILITY_ARCHIVED: Visibility.ValueType  # 3
-"""Nothing is shown; patterns still find the entry."""
+"""Nothing; patterns still match the entry."""
 Global___Visibility: _TypeAlias = Visibility  # noqa: Y015
 
 class _State:
@@ -54,40 +58,40 @@ class _State:
 class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_State.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     STATE_UNSPECIFIED: _State.ValueType  # 0
-    """Not said. In a write: keep what the run's view has, else RESOLVED."""
+    """Not specified. In a write: keep the current state in the run's view, or use RESOLVED for a new entry."""
     STATE_RECORDED: _State.ValueType  # 1
-    """Accepted and durable, not dispatched yet."""
+    """Durable, but not yet dispatched."""
     STATE_PROPOSED: _State.ValueType  # 2
     """Waits for a decision; not shown to the model."""
     STATE_STREAMING: _State.ValueType  # 3
-    """The body is partial and grows."""
+    """The body is partial and growing."""
     STATE_RESOLVED: _State.ValueType  # 4
     """Done."""
     STATE_FAILED: _State.ValueType  # 5
-    """Ended without success; `outcome` says why."""
+    """Failed; `outcome` says why."""
     STATE_CANCELLED: _State.ValueType  # 6
-    """Ended because somebody stopped it; `outcome` says why."""
+    """Stopped by somebody; `outcome` says why."""
 
 class State(_State, metaclass=_StateEnumTypeWrapper):
-    """Where an entry is in its life. The HTTP status of an entry is derived from state and outcome:
-    recorded 100, streaming 102, resolved 200, proposed 202, cancelled 499, failed 500; a code at the
-    end of the outcome (`not_found:404`) replaces the last two.
+    """The life cycle of an entry. Its HTTP status is derived from state and outcome: recorded 100, streaming 102, resolved
+    200, proposed 202, cancelled 499, failed 500; a code at the end of the outcome (`not_found:404`) replaces the last
+    two.
     """
 
 STATE_UNSPECIFIED: State.ValueType  # 0
-"""Not said. In a write: keep what the run's view has, else RESOLVED."""
+"""Not specified. In a write: keep the current state in the run's view, or use RESOLVED for a new entry."""
 STATE_RECORDED: State.ValueType  # 1
-"""Accepted and durable, not dispatched yet."""
+"""Durable, but not yet dispatched."""
 STATE_PROPOSED: State.ValueType  # 2
 """Waits for a decision; not shown to the model."""
 STATE_STREAMING: State.ValueType  # 3
-"""The body is partial and grows."""
+"""The body is partial and growing."""
 STATE_RESOLVED: State.ValueType  # 4
 """Done."""
 STATE_FAILED: State.ValueType  # 5
-"""Ended without success; `outcome` says why."""
+"""Failed; `outcome` says why."""
 STATE_CANCELLED: State.ValueType  # 6
-"""Ended because somebody stopped it; `outcome` says why."""
+"""Stopped by somebody; `outcome` says why."""
 Global___State: _TypeAlias = State  # noqa: Y015
 
 class _Tier:
@@ -97,36 +101,36 @@ class _Tier:
 class _TierEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Tier.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TIER_UNSPECIFIED: _Tier.ValueType  # 0
-    """Not said. In a write: the effective tier of the call."""
+    """Not specified. In a write: the effective tier of the call."""
     TIER_MODEL: _Tier.ValueType  # 1
     """The language model."""
     TIER_CLIENT: _Tier.ValueType  # 2
     """A person or a program that uses the runtime."""
     TIER_PLUGIN: _Tier.ValueType  # 3
-    """An extension of the runtime: tools and their handlers."""
+    """An extension of the runtime, such as a tool."""
     TIER_SYSTEM: _Tier.ValueType  # 4
     """The runtime itself."""
 
 class Tier(_Tier, metaclass=_TierEnumTypeWrapper):
-    """Who writes. Every tier holds the rights of the tiers before it in this list when it calls an rpc;
-    whether a write reaches a scheme is decided by the scheme's exact `writable_by` list.
+    """The privilege level of a writer. For calling rpcs, each tier includes the rights of those above it in this list.
+    Whether a tier may write an entry is decided only by the exact `writable_by` list of the scheme.
     """
 
 TIER_UNSPECIFIED: Tier.ValueType  # 0
-"""Not said. In a write: the effective tier of the call."""
+"""Not specified. In a write: the effective tier of the call."""
 TIER_MODEL: Tier.ValueType  # 1
 """The language model."""
 TIER_CLIENT: Tier.ValueType  # 2
 """A person or a program that uses the runtime."""
 TIER_PLUGIN: Tier.ValueType  # 3
-"""An extension of the runtime: tools and their handlers."""
+"""An extension of the runtime, such as a tool."""
 TIER_SYSTEM: Tier.ValueType  # 4
 """The runtime itself."""
 Global___Tier: _TypeAlias = Tier  # noqa: Y015
 
 @_typing.final
 class Entry(_message.Message):
-    """The sole unit of state, as one run sees it."""
+    """The unit of stored state, as one run sees it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -150,46 +154,46 @@ class Entry(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Identity inside its scope: `scheme://locator`, or a bare path for a project file. 1 to 2048 characters."""
+    """Unique within its scope: `scheme://locator`, or a relative path for a project file. 1 to 2048 characters."""
     scheme: _builtins.str
     """The scheme of `path`; empty for a project file."""
     scope: _builtins.str
-    """`global`, `project:{id}` or `run:{id}`; decided by the scheme."""
+    """`global`, `project:{id}` or `run:{id}`; determined by the scheme."""
     body: _builtins.str
-    """Content. May be cut short or absent where the rpc says so; `body_size_bytes` is always the full length."""
+    """Content. May be truncated or absent if the rpc says so; `body_size_bytes` is always the full length."""
     body_size_bytes: _builtins.int
-    """Length of the whole body in bytes of UTF-8."""
+    """Length of the whole body, in bytes of UTF-8."""
     attributes_json: _builtins.str
-    """Structured metadata, one JSON object. `{}` when there is none."""
+    """Structured metadata: one JSON object, `{}` if there is none."""
     visibility: Global___Visibility.ValueType
-    """What the model sees of it."""
+    """How much of it the model sees."""
     state: Global___State.ValueType
-    """Where it is in its life."""
+    """Where it is in its life cycle."""
     outcome: _builtins.str
     """Short reason, `word` or `word:code`; empty unless failed or cancelled."""
     status: _builtins.int
     """HTTP status derived from state and outcome."""
     writer: Global___Tier.ValueType
-    """Tier of the last writer of body, attributes or record."""
+    """Tier of the last writer of the body, attributes or record."""
     turn: _builtins.int
     """Turn in which this run last touched it; 0 before the first turn."""
     loop: _builtins.int
     """Loop in which this run last touched it; 0 outside any loop."""
     position: _builtins.int
-    """Place in the run's timeline, assigned once; copied by forks."""
+    """Position in the run's timeline, assigned once; forks keep it."""
     write_count: _builtins.int
-    """How often this run wrote it."""
+    """Number of times this run wrote it."""
     revision: _builtins.int
     """Revision of the run's scope at which this view was written."""
     hash: _builtins.str
-    """SHA-256 of the body, lower-case hexadecimal; empty while a streaming body grows."""
+    """SHA-256 of the body, lower-case hexadecimal; empty while the body is streaming."""
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When the body, the attributes or the record were last written."""
+        """When the body, attributes or record were last written."""
 
     @_builtins.property
     def record(self) -> _command_record_pb2.CommandRecord:
-        """What the command has come through that the entry is the record of. Absent for all other entries, and for copies."""
+        """The state of the command, if this entry is the record of one. Absent for all other entries, and for copies."""
 
     def __init__(
         self,

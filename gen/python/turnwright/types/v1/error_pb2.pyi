@@ -25,222 +25,242 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Never sent."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 1
-    """INTERNAL. A fault of the service. Metadata: `error_id`, to be found in its log; the text is only there."""
+    """INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 2
-    """UNAUTHENTICATED. No token, or one that this service does not accept."""
+    """UNAUTHENTICATED. The token is missing, or this service does not accept it."""
     ERROR_REASON_TIER_FORBIDDEN: _ErrorReason.ValueType  # 3
-    """PERMISSION_DENIED. The call asks for more than its token allows. Metadata: `tier`, `ceiling`."""
+    """PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`."""
     ERROR_REASON_WRITER_FORBIDDEN: _ErrorReason.ValueType  # 4
-    """PERMISSION_DENIED. The writer is not in the scheme's writable_by. Metadata: `path`, `scheme`, `writer`, `outcome`."""
+    """PERMISSION_DENIED. The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
+    `outcome`.
+    """
     ERROR_REASON_INVALID_FIELD: _ErrorReason.ValueType  # 5
-    """INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; of a write of an entry also its `path`."""
+    """INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
     ERROR_REASON_LIMIT_EXCEEDED: _ErrorReason.ValueType  # 6
-    """INVALID_ARGUMENT. A field is over its limit. Metadata: `field`, `limit`, `actual`, `unit`; of a write of an entry also its
-    `path`.
+    """INVALID_ARGUMENT. A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
+    also its `path`.
     """
     ERROR_REASON_PROJECT_NOT_FOUND: _ErrorReason.ValueType  # 7
-    """NOT_FOUND. Metadata: `project`."""
+    """NOT_FOUND. There is no such project. Metadata: `project`."""
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 8
-    """NOT_FOUND. Metadata: `project`, `run`."""
+    """NOT_FOUND. There is no such run. Metadata: `project`, `run`."""
     ERROR_REASON_ENTRY_NOT_FOUND: _ErrorReason.ValueType  # 9
-    """NOT_FOUND. Metadata: `path`."""
+    """NOT_FOUND. There is no such entry. Metadata: `path`."""
     ERROR_REASON_MODEL_NOT_FOUND: _ErrorReason.ValueType  # 10
-    """NOT_FOUND. Metadata: `model`, `available` (aliases, joined by commas)."""
+    """NOT_FOUND. There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
     ERROR_REASON_MODEL_REQUIRED: _ErrorReason.ValueType  # 11
-    """INVALID_ARGUMENT. No model was named and the run has none. Metadata: `available`."""
+    """INVALID_ARGUMENT. No model was named, and the run has none. Metadata: `available`."""
     ERROR_REASON_RUN_EXISTS: _ErrorReason.ValueType  # 12
-    """ALREADY_EXISTS. Metadata: `project`, `run`."""
+    """ALREADY_EXISTS. The alias is taken by another run. Metadata: `project`, `run`."""
     ERROR_REASON_TRANSITION_FORBIDDEN: _ErrorReason.ValueType  # 13
-    """FAILED_PRECONDITION. The state does not allow the change. Metadata: `from`, `to`, `object`."""
+    """FAILED_PRECONDITION. The current state does not allow the change. Metadata: `from`, `to`, `object`."""
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 14
-    """FAILED_PRECONDITION. Another owner has claimed the run since, or it was released. Metadata: `run`, `epoch`."""
+    """FAILED_PRECONDITION. The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
+    `epoch`.
+    """
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 15
-    """ABORTED. The entry has changed since it was read, or something is missing before an append (then in bytes). Metadata:
-    `path`, `expected`, `actual`.
+    """ABORTED. The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
+    Metadata: `path`, `expected`, `actual`.
     """
     ERROR_REASON_NOT_PROPOSED: _ErrorReason.ValueType  # 16
-    """FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; when it
-    was decided before also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
+    """FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
+    was already decided also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
     """
     ERROR_REASON_CURSOR_FOREIGN: _ErrorReason.ValueType  # 17
-    """OUT_OF_RANGE. The cursor is from another history of the store; take a snapshot."""
+    """OUT_OF_RANGE. The cursor belongs to another history of the store; read a snapshot instead."""
     ERROR_REASON_WORKSPACE_UNAVAILABLE: _ErrorReason.ValueType  # 18
-    """FAILED_PRECONDITION. The executor does not see the project's directory. Metadata: `project`, `root`."""
+    """FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`."""
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 19
     """RESOURCE_EXHAUSTED. A bounded queue is full. Metadata: `queue`, `limit`."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
-    """ALREADY_EXISTS. The request id was used with another payload. Metadata: `request_id`."""
+    """ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`."""
     ERROR_REASON_SERVICE_UNAVAILABLE: _ErrorReason.ValueType  # 21
     """UNAVAILABLE. Another service did not answer. Metadata: `service`, `address`."""
     ERROR_REASON_VENDOR_NOT_CONFIGURED: _ErrorReason.ValueType  # 22
-    """FAILED_PRECONDITION. The model's vendor is not known or not configured. Metadata: `vendor`, `setting`."""
+    """FAILED_PRECONDITION. The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
     ERROR_REASON_VENDOR_UNREACHABLE: _ErrorReason.ValueType  # 23
-    """UNAVAILABLE. The vendor cannot be reached: connection refused, name unknown, TLS failure. Metadata: `vendor`, `detail`."""
+    """UNAVAILABLE. The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
+    `detail`.
+    """
     ERROR_REASON_VENDOR_AUTH: _ErrorReason.ValueType  # 24
     """PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`."""
     ERROR_REASON_VENDOR_REJECTED: _ErrorReason.ValueType  # 25
-    """FAILED_PRECONDITION. The vendor refused the request, or cannot take a field that it had to. Metadata: `vendor`,
+    """FAILED_PRECONDITION. The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
     `http_status`, `detail`.
     """
     ERROR_REASON_VENDOR_RATE_LIMIT: _ErrorReason.ValueType  # 26
-    """RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`, `detail`."""
+    """RESOURCE_EXHAUSTED. The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
+    `detail`.
+    """
     ERROR_REASON_VENDOR_FAILED: _ErrorReason.ValueType  # 27
-    """UNAVAILABLE. The vendor failed, and retries did not help. Metadata: `vendor`, `http_status`, `detail`."""
+    """UNAVAILABLE. The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
     ERROR_REASON_STREAM_INTERRUPTED: _ErrorReason.ValueType  # 28
-    """UNAVAILABLE. The vendor's stream stopped in the middle. Metadata: `vendor`, `detail`."""
+    """UNAVAILABLE. The vendor's stream broke off. Metadata: `vendor`, `detail`."""
     ERROR_REASON_VENDOR_PROTOCOL: _ErrorReason.ValueType  # 29
-    """FAILED_PRECONDITION. The vendor's answer is not what its interface promises. Metadata: `vendor`, `detail`."""
+    """FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
     ERROR_REASON_CONTEXT_EXCEEDED: _ErrorReason.ValueType  # 30
     """RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`."""
     ERROR_REASON_VENDOR_TIMEOUT: _ErrorReason.ValueType  # 31
-    """DEADLINE_EXCEEDED. The vendor was silent too long. Metadata: `vendor`, `timeout_s`."""
+    """DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 32
-    """UNAVAILABLE. The service is shutting down; call again."""
+    """UNAVAILABLE. The service is shutting down; retry."""
     ERROR_REASON_LEASE_HELD: _ErrorReason.ValueType  # 33
-    """FAILED_PRECONDITION. Another owner holds the run. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
+    """FAILED_PRECONDITION. Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
     ERROR_REASON_PACKET_BASE_MISSING: _ErrorReason.ValueType  # 34
-    """FAILED_PRECONDITION. A packet copies from one that is not the latest of its run. Metadata: `run`, `turn`."""
+    """FAILED_PRECONDITION. A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
+    `turn`.
+    """
     ERROR_REASON_TURN_NOT_FOUND: _ErrorReason.ValueType  # 35
-    """NOT_FOUND. The run has no such turn, or it has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
+    """NOT_FOUND. The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
     ERROR_REASON_SCHEME_FIXED: _ErrorReason.ValueType  # 36
-    """FAILED_PRECONDITION. The scheme cannot be changed so. Metadata: `scheme`."""
+    """FAILED_PRECONDITION. The scheme cannot be changed in this way. Metadata: `scheme`."""
     ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 37
-    """UNAVAILABLE. The database does not answer, or broke off in the middle of the call; repeat it under the same
-    request id. Metadata: `detail`.
+    """UNAVAILABLE. The database does not answer, or failed during the call; retry with the same request id. Metadata:
+    `detail`.
     """
     ERROR_REASON_NOT_OWNER: _ErrorReason.ValueType  # 38
-    """FAILED_PRECONDITION. The call was forwarded here, and another executor works on the run by now. Metadata: `run`,
+    """FAILED_PRECONDITION. The call was forwarded here, but another executor has the run by now. Metadata: `run`,
     `address`.
     """
     ERROR_REASON_VERSION_MISMATCH: _ErrorReason.ValueType  # 39
-    """FAILED_PRECONDITION. The executor is of another major version than its client. Said by clients. Metadata: `version`,
-    `client`.
+    """FAILED_PRECONDITION. Client and executor have different major versions. Raised by client libraries. Metadata:
+    `version`, `client`.
     """
     ERROR_REASON_PLUGIN_FAILED: _ErrorReason.ValueType  # 40
-    """FAILED_PRECONDITION. A plugin failed while the packet of a turn was made; its log line carries the id. Metadata:
+    """FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
     `plugin`, `part`, `error_id`.
     """
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 41
-    """RESOURCE_EXHAUSTED. The answer is longer than what clients of gRPC take by default, 4 MiB: ask for less, or say by the
-    metadata `turnwright-receive-bytes` what the client takes. Metadata: limit, actual, unit.
+    """RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
+    `turnwright-receive-bytes` with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`.
     """
     ERROR_REASON_PLAN_ENTRY: _ErrorReason.ValueType  # 42
-    """INVALID_ARGUMENT. An entry of `plan://` is written, moved, shown otherwise or removed by another rpc than SetPlan,
-    UpdatePlan and RemovePlan. Metadata: `path`, `outcome`.
+    """INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
+    UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """Every reason that an rpc of this product can fail with. On the wire it stands in google.rpc.ErrorInfo:
-    `reason` is the name below without its prefix, `domain` is `turnwright`, `metadata` holds the values named here.
-    The ErrorInfo is the detail of a google.rpc.Status, serialized in the trailing metadata `grpc-status-details-bin`. Errors
-    of the transport have none: no connection (UNAVAILABLE), a deadline of the caller (DEADLINE_EXCEEDED), a message that is
-    too large (RESOURCE_EXHAUSTED), a method that is not there (UNIMPLEMENTED).
+    """Every reason for which an rpc of this product can fail. It is sent in google.rpc.ErrorInfo: `reason` is the name
+    below without its prefix, `domain` is `turnwright`, and `metadata` has the keys listed here. The ErrorInfo is a
+    detail of the google.rpc.Status serialized in the trailing metadata `grpc-status-details-bin`. Errors from the
+    transport have none: no connection (UNAVAILABLE), the caller's deadline (DEADLINE_EXCEEDED), a message that is too
+    large (RESOURCE_EXHAUSTED), an unknown method (UNIMPLEMENTED).
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Never sent."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 1
-"""INTERNAL. A fault of the service. Metadata: `error_id`, to be found in its log; the text is only there."""
+"""INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 2
-"""UNAUTHENTICATED. No token, or one that this service does not accept."""
+"""UNAUTHENTICATED. The token is missing, or this service does not accept it."""
 ERROR_REASON_TIER_FORBIDDEN: ErrorReason.ValueType  # 3
-"""PERMISSION_DENIED. The call asks for more than its token allows. Metadata: `tier`, `ceiling`."""
+"""PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`."""
 ERROR_REASON_WRITER_FORBIDDEN: ErrorReason.ValueType  # 4
-"""PERMISSION_DENIED. The writer is not in the scheme's writable_by. Metadata: `path`, `scheme`, `writer`, `outcome`."""
+"""PERMISSION_DENIED. The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
+`outcome`.
+"""
 ERROR_REASON_INVALID_FIELD: ErrorReason.ValueType  # 5
-"""INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; of a write of an entry also its `path`."""
+"""INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
 ERROR_REASON_LIMIT_EXCEEDED: ErrorReason.ValueType  # 6
-"""INVALID_ARGUMENT. A field is over its limit. Metadata: `field`, `limit`, `actual`, `unit`; of a write of an entry also its
-`path`.
+"""INVALID_ARGUMENT. A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
+also its `path`.
 """
 ERROR_REASON_PROJECT_NOT_FOUND: ErrorReason.ValueType  # 7
-"""NOT_FOUND. Metadata: `project`."""
+"""NOT_FOUND. There is no such project. Metadata: `project`."""
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 8
-"""NOT_FOUND. Metadata: `project`, `run`."""
+"""NOT_FOUND. There is no such run. Metadata: `project`, `run`."""
 ERROR_REASON_ENTRY_NOT_FOUND: ErrorReason.ValueType  # 9
-"""NOT_FOUND. Metadata: `path`."""
+"""NOT_FOUND. There is no such entry. Metadata: `path`."""
 ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 10
-"""NOT_FOUND. Metadata: `model`, `available` (aliases, joined by commas)."""
+"""NOT_FOUND. There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
 ERROR_REASON_MODEL_REQUIRED: ErrorReason.ValueType  # 11
-"""INVALID_ARGUMENT. No model was named and the run has none. Metadata: `available`."""
+"""INVALID_ARGUMENT. No model was named, and the run has none. Metadata: `available`."""
 ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 12
-"""ALREADY_EXISTS. Metadata: `project`, `run`."""
+"""ALREADY_EXISTS. The alias is taken by another run. Metadata: `project`, `run`."""
 ERROR_REASON_TRANSITION_FORBIDDEN: ErrorReason.ValueType  # 13
-"""FAILED_PRECONDITION. The state does not allow the change. Metadata: `from`, `to`, `object`."""
+"""FAILED_PRECONDITION. The current state does not allow the change. Metadata: `from`, `to`, `object`."""
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 14
-"""FAILED_PRECONDITION. Another owner has claimed the run since, or it was released. Metadata: `run`, `epoch`."""
+"""FAILED_PRECONDITION. The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
+`epoch`.
+"""
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 15
-"""ABORTED. The entry has changed since it was read, or something is missing before an append (then in bytes). Metadata:
-`path`, `expected`, `actual`.
+"""ABORTED. The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
+Metadata: `path`, `expected`, `actual`.
 """
 ERROR_REASON_NOT_PROPOSED: ErrorReason.ValueType  # 16
-"""FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; when it
-was decided before also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
+"""FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
+was already decided also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
 """
 ERROR_REASON_CURSOR_FOREIGN: ErrorReason.ValueType  # 17
-"""OUT_OF_RANGE. The cursor is from another history of the store; take a snapshot."""
+"""OUT_OF_RANGE. The cursor belongs to another history of the store; read a snapshot instead."""
 ERROR_REASON_WORKSPACE_UNAVAILABLE: ErrorReason.ValueType  # 18
-"""FAILED_PRECONDITION. The executor does not see the project's directory. Metadata: `project`, `root`."""
+"""FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`."""
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 19
 """RESOURCE_EXHAUSTED. A bounded queue is full. Metadata: `queue`, `limit`."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
-"""ALREADY_EXISTS. The request id was used with another payload. Metadata: `request_id`."""
+"""ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`."""
 ERROR_REASON_SERVICE_UNAVAILABLE: ErrorReason.ValueType  # 21
 """UNAVAILABLE. Another service did not answer. Metadata: `service`, `address`."""
 ERROR_REASON_VENDOR_NOT_CONFIGURED: ErrorReason.ValueType  # 22
-"""FAILED_PRECONDITION. The model's vendor is not known or not configured. Metadata: `vendor`, `setting`."""
+"""FAILED_PRECONDITION. The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
 ERROR_REASON_VENDOR_UNREACHABLE: ErrorReason.ValueType  # 23
-"""UNAVAILABLE. The vendor cannot be reached: connection refused, name unknown, TLS failure. Metadata: `vendor`, `detail`."""
+"""UNAVAILABLE. The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
+`detail`.
+"""
 ERROR_REASON_VENDOR_AUTH: ErrorReason.ValueType  # 24
 """PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`."""
 ERROR_REASON_VENDOR_REJECTED: ErrorReason.ValueType  # 25
-"""FAILED_PRECONDITION. The vendor refused the request, or cannot take a field that it had to. Metadata: `vendor`,
+"""FAILED_PRECONDITION. The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
 `http_status`, `detail`.
 """
 ERROR_REASON_VENDOR_RATE_LIMIT: ErrorReason.ValueType  # 26
-"""RESOURCE_EXHAUSTED. The vendor's rate limit held beyond the deadline. Metadata: `vendor`, `http_status`, `detail`."""
+"""RESOURCE_EXHAUSTED. The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
+`detail`.
+"""
 ERROR_REASON_VENDOR_FAILED: ErrorReason.ValueType  # 27
-"""UNAVAILABLE. The vendor failed, and retries did not help. Metadata: `vendor`, `http_status`, `detail`."""
+"""UNAVAILABLE. The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
 ERROR_REASON_STREAM_INTERRUPTED: ErrorReason.ValueType  # 28
-"""UNAVAILABLE. The vendor's stream stopped in the middle. Metadata: `vendor`, `detail`."""
+"""UNAVAILABLE. The vendor's stream broke off. Metadata: `vendor`, `detail`."""
 ERROR_REASON_VENDOR_PROTOCOL: ErrorReason.ValueType  # 29
-"""FAILED_PRECONDITION. The vendor's answer is not what its interface promises. Metadata: `vendor`, `detail`."""
+"""FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
 ERROR_REASON_CONTEXT_EXCEEDED: ErrorReason.ValueType  # 30
 """RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`."""
 ERROR_REASON_VENDOR_TIMEOUT: ErrorReason.ValueType  # 31
-"""DEADLINE_EXCEEDED. The vendor was silent too long. Metadata: `vendor`, `timeout_s`."""
+"""DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 32
-"""UNAVAILABLE. The service is shutting down; call again."""
+"""UNAVAILABLE. The service is shutting down; retry."""
 ERROR_REASON_LEASE_HELD: ErrorReason.ValueType  # 33
-"""FAILED_PRECONDITION. Another owner holds the run. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
+"""FAILED_PRECONDITION. Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
 ERROR_REASON_PACKET_BASE_MISSING: ErrorReason.ValueType  # 34
-"""FAILED_PRECONDITION. A packet copies from one that is not the latest of its run. Metadata: `run`, `turn`."""
+"""FAILED_PRECONDITION. A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
+`turn`.
+"""
 ERROR_REASON_TURN_NOT_FOUND: ErrorReason.ValueType  # 35
-"""NOT_FOUND. The run has no such turn, or it has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
+"""NOT_FOUND. The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
 ERROR_REASON_SCHEME_FIXED: ErrorReason.ValueType  # 36
-"""FAILED_PRECONDITION. The scheme cannot be changed so. Metadata: `scheme`."""
+"""FAILED_PRECONDITION. The scheme cannot be changed in this way. Metadata: `scheme`."""
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 37
-"""UNAVAILABLE. The database does not answer, or broke off in the middle of the call; repeat it under the same
-request id. Metadata: `detail`.
+"""UNAVAILABLE. The database does not answer, or failed during the call; retry with the same request id. Metadata:
+`detail`.
 """
 ERROR_REASON_NOT_OWNER: ErrorReason.ValueType  # 38
-"""FAILED_PRECONDITION. The call was forwarded here, and another executor works on the run by now. Metadata: `run`,
+"""FAILED_PRECONDITION. The call was forwarded here, but another executor has the run by now. Metadata: `run`,
 `address`.
 """
 ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 39
-"""FAILED_PRECONDITION. The executor is of another major version than its client. Said by clients. Metadata: `version`,
-`client`.
+"""FAILED_PRECONDITION. Client and executor have different major versions. Raised by client libraries. Metadata:
+`version`, `client`.
 """
 ERROR_REASON_PLUGIN_FAILED: ErrorReason.ValueType  # 40
-"""FAILED_PRECONDITION. A plugin failed while the packet of a turn was made; its log line carries the id. Metadata:
+"""FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
 `plugin`, `part`, `error_id`.
 """
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 41
-"""RESOURCE_EXHAUSTED. The answer is longer than what clients of gRPC take by default, 4 MiB: ask for less, or say by the
-metadata `turnwright-receive-bytes` what the client takes. Metadata: limit, actual, unit.
+"""RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
+`turnwright-receive-bytes` with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`.
 """
 ERROR_REASON_PLAN_ENTRY: ErrorReason.ValueType  # 42
-"""INVALID_ARGUMENT. An entry of `plan://` is written, moved, shown otherwise or removed by another rpc than SetPlan,
-UpdatePlan and RemovePlan. Metadata: `path`, `outcome`.
+"""INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
+UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Loop(_message.Message):
-    """One ask or act, and all the turns until it ends."""
+    """One task, given by Ask or Act, and all its turns until it ends."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -38,34 +38,34 @@ class Loop(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """1-based place in the run's queue; loops of a run are worked on in this order, one at a time."""
+    """1-based position in the run's queue. Loops of a run are worked on in this order, one at a time."""
     prompt: _builtins.str
     """The task, as the client wrote it."""
     status: _builtins.int
-    """100 queued, 102 running, 202 a proposal waits; ended: 200 done, 204 done with nothing to say,
-    413 the context does not fit, 422 the task cannot be done, 499 aborted or given up, 500 failed.
+    """100: queued. 102: running. 202: a proposal waits for a decision. Ended: 200 done, 204 done without an answer, 413
+    the context does not fit the model, 422 the task cannot be done, 499 aborted or given up, 500 failed.
     """
     reason: _builtins.str
-    """Why it ended: a word (`update`, `text`, `text_after_failure`, `rejected`,
-    `strikes`, `cycles`, `aborted`), with a text where there is one. Empty while it runs.
+    """Why the loop ended: one word (`update`, `text`, `text_after_failure`, `rejected`, `strikes`, `cycles`, `aborted`,
+    ...), in some cases followed by a text. Empty while it runs.
     """
     summary: _builtins.str
-    """Body of its terminal update, or the plain text that ended it, at most 65536 bytes of it; empty while it runs. The
+    """Body of its terminal update, or the plain text that ended it, truncated after 65536 bytes; empty while it runs. The
     entry `assistant://N` of its last turn has the whole reply.
     """
     first_turn: _builtins.int
-    """Number of its first turn; 0 before it began."""
+    """Number of its first turn; 0 before it has begun."""
     turns: _builtins.int
-    """How many turns it took so far."""
+    """Number of turns so far."""
     revision: _builtins.int
     """Revision of the run's scope at which this row was written."""
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
-        """What it runs with."""
+        """The settings of the loop."""
 
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """Sum over its turns."""
+        """Usage summed over its turns."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -73,7 +73,7 @@ class Loop(_message.Message):
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ended; absent until then."""
+        """When it ended. Absent while it runs or waits."""
 
     def __init__(
         self,

@@ -27,35 +27,35 @@ class _Role:
 class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ROLE_UNSPECIFIED: _Role.ValueType  # 0
-    """Not said; refused."""
+    """Not specified; refused."""
     ROLE_SYSTEM: _Role.ValueType  # 1
-    """Standing instructions."""
+    """System instructions."""
     ROLE_USER: _Role.ValueType  # 2
     """The user."""
     ROLE_ASSISTANT: _Role.ValueType  # 3
     """The model."""
     ROLE_TOOL: _Role.ValueType  # 4
-    """A tool: what one call of the model came to."""
+    """A tool: the result of one call by the model."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """Who speaks in a message."""
+    """The author of a message."""
 
 ROLE_UNSPECIFIED: Role.ValueType  # 0
-"""Not said; refused."""
+"""Not specified; refused."""
 ROLE_SYSTEM: Role.ValueType  # 1
-"""Standing instructions."""
+"""System instructions."""
 ROLE_USER: Role.ValueType  # 2
 """The user."""
 ROLE_ASSISTANT: Role.ValueType  # 3
 """The model."""
 ROLE_TOOL: Role.ValueType  # 4
-"""A tool: what one call of the model came to."""
+"""A tool: the result of one call by the model."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final
 class Message(_message.Message):
-    """One message of a conversation, whoever the vendor is. What a model wrote is kept as far as its vendor told it, so that
-    it can go back to that vendor unchanged.
+    """One message of a conversation, independent of the vendor. What a vendor returned for a model's message is kept so
+    that it can be sent back to that vendor unchanged.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -73,40 +73,44 @@ class Message(_message.Message):
     TOOL_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
-    """Who speaks."""
+    """The author."""
     reasoning: _builtins.str
-    """The text of the reasoning, for vendors that take it back as text. Assistant only."""
+    """The reasoning as text, for vendors that take it back as text. Assistant only."""
     extra: _builtins.str
-    """What else the vendor told of the message: a JSON object; empty: nothing. Assistant only."""
+    """Other fields that the vendor returned: a JSON object; empty: none. Assistant only."""
     vendor_model: _builtins.str
-    """`vendor/model` that wrote it; empty: unknown. Thinking blocks, signatures and server blocks are sent back only where
-    the request goes to the same one, and are named in Finish.dropped elsewhere. Assistant only.
+    """`vendor/model` that wrote the message; empty: unknown. Thinking blocks, signatures and server blocks are sent back
+    only to this model; for other models they are listed in Finish.dropped. Assistant only.
     """
     call_id: _builtins.str
-    """The call that it answers: ToolCall.call_id, else ToolCall.id. Tool only, and required there."""
+    """The call that this message answers: ToolCall.call_id, or else ToolCall.id. Required for tool messages, not allowed
+    for others.
+    """
     tool: _builtins.str
     """Name of the tool that was called. Tool only."""
     failed: _builtins.bool
-    """True when the call failed. Tool only."""
+    """True if the call failed. Tool only."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """What is said, in order. A model's reply has one text at most, because increments say nothing of where one begins."""
+        """The content, in order. A model's reply has at most one text part, because deltas do not say where a text block
+        begins.
+        """
 
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[_delta_pb2.ToolCall]:
-        """The calls of the model, in order. Assistant only; at most 128."""
+        """The tool calls of the model, in order; at most 128. Assistant only."""
 
     @_builtins.property
     def thinking(self) -> _containers.RepeatedCompositeFieldContainer[_delta_pb2.ThinkingBlock]:
-        """The reasoning as blocks that belong to the vendor. Assistant only."""
+        """The reasoning as opaque blocks of the vendor. Assistant only."""
 
     @_builtins.property
     def server_blocks(self) -> _containers.RepeatedCompositeFieldContainer[_delta_pb2.ServerBlock]:
-        """What tools that the vendor runs itself wrote into the reply. Assistant only."""
+        """Output of tools that the vendor runs itself. Assistant only."""
 
     @_builtins.property
     def citations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Sources that the vendor names for the text: a JSON object each, as it wrote them. Assistant only."""
+        """Sources that the vendor cites for the text, each a JSON object as the vendor wrote it. Assistant only."""
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ Global___Message: _TypeAlias = Message  # noqa: Y015
 
 @_typing.final
 class Part(_message.Message):
-    """A part of what is said."""
+    """One part of a message's content."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -142,10 +146,10 @@ class Part(_message.Message):
     IMAGE_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """A text."""
+    """Text."""
     cache: _builtins.bool
-    """True asks the vendor to keep what stands up to the end of this part in its prompt cache. At most four marks in a
-    request, those of tools included. Default: false.
+    """True marks a prompt cache breakpoint: the vendor is asked to cache everything up to the end of this part. At most
+    four breakpoints in a request, including those on tools. Default: false.
     """
     @_builtins.property
     def image(self) -> Global___Image:
@@ -179,15 +183,13 @@ class Image(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     MIME_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """The image itself; at most 20 MiB, and `mime` is required."""
+    """The bytes of the image, at most 20 MiB. Requires `mime`."""
     url: _builtins.str
-    """An http or https address that the vendor fetches, or a `data:` URL. At most 8192 characters, for a `data:` URL as
-    many as 20 MiB take.
-    """
+    """An http or https URL that the vendor fetches, at most 8192 characters, or a `data:` URL with an image of at most 20 MiB."""
     path: _builtins.str
-    """Path of an entry in the run's view. The provider reads no entries and refuses it: send `data`."""
+    """Path of an entry in the run's view. The provider cannot read entries and refuses it: send `data` instead."""
     mime: _builtins.str
-    """`image/png`, `image/jpeg`, `image/gif` or `image/webp`; with `url` it may be empty."""
+    """`image/png`, `image/jpeg`, `image/gif` or `image/webp`; may be empty with `url`."""
     def __init__(
         self,
         *,

@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Model(_message.Message):
-    """A model that runs may name."""
+    """A model that runs can use, under an alias."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -28,9 +28,11 @@ class Model(_message.Message):
     alias: _builtins.str
     """Unique name that clients use, `[A-Za-z0-9._-]{1,128}`."""
     vendor_model: _builtins.str
-    """`vendor/model`; the first segment picks the vendor, the rest is the vendor's own name for it."""
+    """`vendor/model`: the part before the first slash selects the vendor, the rest is the vendor's own name for the
+    model.
+    """
     context_length: _builtins.int
-    """Length of its context window in tokens; 0 means unknown, and 32768 is assumed."""
+    """Context window in tokens; 0: unknown, and 32768 is assumed."""
     def __init__(
         self,
         *,

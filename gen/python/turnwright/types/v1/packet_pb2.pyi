@@ -18,8 +18,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PacketPiece(_message.Message):
-    """A piece of a message of a packet: the text of a message is its pieces, one after the other. Packets that follow one
-    another share most of their pieces, so a packet is described by what differs from another one, its base.
+    """A piece of a message in a packet; the text of a message is the concatenation of its pieces. Consecutive packets share
+    most of their pieces, so a packet is delta-encoded against another one, its base.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -28,15 +28,15 @@ class PacketPiece(_message.Message):
     COPIED_FIELD_NUMBER: _builtins.int
     SHOWS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Text of its own; at most 16 MiB."""
+    """New text; at most 16 MiB."""
     shows: _builtins.str
-    """Path of the entry whose body the text shows, or a good part of it; empty: none, or nobody says. The store may then keep
-    of the text what the body does not say already. It is taken at its word nowhere: an entry that the run does not see, or
-    another body, costs room and nothing else. Not for copied pieces. INVALID_ARGUMENT for what is no path.
+    """Path of the entry whose body makes up most of the text; empty: none. It is a hint for deduplication: the store need
+    not keep a second copy of the body. A wrong hint costs storage and nothing else. Not allowed with copied pieces. A
+    malformed path fails with INVALID_ARGUMENT.
     """
     @_builtins.property
     def copied(self) -> Global___CopiedPieces:
-        """Pieces of the base."""
+        """Pieces copied from the base."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ Global___PacketPiece: _TypeAlias = PacketPiece  # noqa: Y015
 
 @_typing.final
 class CopiedPieces(_message.Message):
-    """Pieces that stand in the base too, in the same order."""
+    """A range of consecutive pieces of the base."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FIRST_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     first: _builtins.int
-    """Place of the first one, from 0, counted over the pieces of all messages of the base."""
+    """0-based index of the first piece, counted over all messages of the base."""
     count: _builtins.int
-    """How many; at least 1."""
+    """Number of pieces; at least 1."""
     def __init__(
         self,
         *,

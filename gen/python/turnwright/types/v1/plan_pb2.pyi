@@ -27,25 +27,25 @@ class _PlanKind:
 class _PlanKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PLAN_KIND_UNSPECIFIED: _PlanKind.ValueType  # 0
-    """Not said. In a write: MARKDOWN."""
+    """Not specified. In a write: MARKDOWN."""
     PLAN_KIND_MARKDOWN: _PlanKind.ValueType  # 1
-    """Text in Markdown."""
+    """Markdown text."""
     PLAN_KIND_ITEMS: _PlanKind.ValueType  # 2
     """A JSON array of items."""
     PLAN_KIND_FILE: _PlanKind.ValueType  # 3
-    """The path of a file of the project."""
+    """The path of a project file."""
 
 class PlanKind(_PlanKind, metaclass=_PlanKindEnumTypeWrapper):
-    """What a plan's body is."""
+    """The format of a plan's body."""
 
 PLAN_KIND_UNSPECIFIED: PlanKind.ValueType  # 0
-"""Not said. In a write: MARKDOWN."""
+"""Not specified. In a write: MARKDOWN."""
 PLAN_KIND_MARKDOWN: PlanKind.ValueType  # 1
-"""Text in Markdown."""
+"""Markdown text."""
 PLAN_KIND_ITEMS: PlanKind.ValueType  # 2
 """A JSON array of items."""
 PLAN_KIND_FILE: PlanKind.ValueType  # 3
-"""The path of a file of the project."""
+"""The path of a project file."""
 Global___PlanKind: _TypeAlias = PlanKind  # noqa: Y015
 
 class _PlanPriority:
@@ -55,25 +55,25 @@ class _PlanPriority:
 class _PlanPriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanPriority.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PLAN_PRIORITY_UNSPECIFIED: _PlanPriority.ValueType  # 0
-    """Not said. In a write: MEDIUM."""
+    """Not specified. In a write: MEDIUM."""
     PLAN_PRIORITY_HIGH: _PlanPriority.ValueType  # 1
-    """First."""
+    """High."""
     PLAN_PRIORITY_MEDIUM: _PlanPriority.ValueType  # 2
-    """As others."""
+    """Medium."""
     PLAN_PRIORITY_LOW: _PlanPriority.ValueType  # 3
-    """Last."""
+    """Low."""
 
 class PlanPriority(_PlanPriority, metaclass=_PlanPriorityEnumTypeWrapper):
-    """How much an item of a plan matters."""
+    """Priority of a plan item."""
 
 PLAN_PRIORITY_UNSPECIFIED: PlanPriority.ValueType  # 0
-"""Not said. In a write: MEDIUM."""
+"""Not specified. In a write: MEDIUM."""
 PLAN_PRIORITY_HIGH: PlanPriority.ValueType  # 1
-"""First."""
+"""High."""
 PLAN_PRIORITY_MEDIUM: PlanPriority.ValueType  # 2
-"""As others."""
+"""Medium."""
 PLAN_PRIORITY_LOW: PlanPriority.ValueType  # 3
-"""Last."""
+"""Low."""
 Global___PlanPriority: _TypeAlias = PlanPriority  # noqa: Y015
 
 class _PlanStatus:
@@ -83,33 +83,33 @@ class _PlanStatus:
 class _PlanStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PLAN_STATUS_UNSPECIFIED: _PlanStatus.ValueType  # 0
-    """Not said. In a write: PENDING."""
+    """Not specified. In a write: PENDING."""
     PLAN_STATUS_PENDING: _PlanStatus.ValueType  # 1
-    """Nobody works on it yet."""
+    """Not started."""
     PLAN_STATUS_IN_PROGRESS: _PlanStatus.ValueType  # 2
-    """Somebody works on it."""
+    """Being worked on."""
     PLAN_STATUS_COMPLETED: _PlanStatus.ValueType  # 3
     """Done."""
     PLAN_STATUS_CANCELLED: _PlanStatus.ValueType  # 4
-    """It will not be done."""
+    """Will not be done."""
     PLAN_STATUS_BLOCKED: _PlanStatus.ValueType  # 5
-    """It waits for something else."""
+    """Waits for something else."""
 
 class PlanStatus(_PlanStatus, metaclass=_PlanStatusEnumTypeWrapper):
-    """How far an item of a plan has come."""
+    """Progress of a plan item."""
 
 PLAN_STATUS_UNSPECIFIED: PlanStatus.ValueType  # 0
-"""Not said. In a write: PENDING."""
+"""Not specified. In a write: PENDING."""
 PLAN_STATUS_PENDING: PlanStatus.ValueType  # 1
-"""Nobody works on it yet."""
+"""Not started."""
 PLAN_STATUS_IN_PROGRESS: PlanStatus.ValueType  # 2
-"""Somebody works on it."""
+"""Being worked on."""
 PLAN_STATUS_COMPLETED: PlanStatus.ValueType  # 3
 """Done."""
 PLAN_STATUS_CANCELLED: PlanStatus.ValueType  # 4
-"""It will not be done."""
+"""Will not be done."""
 PLAN_STATUS_BLOCKED: PlanStatus.ValueType  # 5
-"""It waits for something else."""
+"""Waits for something else."""
 Global___PlanStatus: _TypeAlias = PlanStatus  # noqa: Y015
 
 @_typing.final
@@ -123,15 +123,15 @@ class PlanItem(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     EVIDENCE_PATHS_FIELD_NUMBER: _builtins.int
     content: _builtins.str
-    """What is to be done; 1 to 4096 characters that are not all spaces."""
+    """What is to be done; 1 to 4096 characters, not only whitespace."""
     priority: Global___PlanPriority.ValueType
-    """How much it matters."""
+    """Its priority."""
     status: Global___PlanStatus.ValueType
-    """How far it has come."""
+    """Its progress."""
     @_builtins.property
     def evidence_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths of entries in the run's view that prove the status, as `log://turn_3/sh/tests`; at most 16. In a write each must
-        be in the view, else INVALID_ARGUMENT, reason INVALID_FIELD, and nothing is stored.
+        """Paths of entries in the run's view that prove the status, such as `log://turn_3/sh/tests`; at most 16. In a write,
+        a path that is not in the view fails with INVALID_ARGUMENT, reason INVALID_FIELD, and nothing is stored.
         """
 
     def __init__(
@@ -152,7 +152,7 @@ Global___PlanItem: _TypeAlias = PlanItem  # noqa: Y015
 
 @_typing.final
 class Plan(_message.Message):
-    """An identified document of intent that a run keeps. It is replaced whole, or added to."""
+    """A document that says what a run intends to do. It can be replaced or appended to."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -165,21 +165,22 @@ class Plan(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
-    """Identity in the run, `[A-Za-z0-9_-]{1,128}`; `main` where nobody names one."""
+    """Id in the run, `[A-Za-z0-9_-]{1,128}`. The default plan is `main`."""
     kind: Global___PlanKind.ValueType
-    """What the body is."""
+    """Format of the body."""
     body: _builtins.str
-    """The body; at most 98304 bytes of UTF-8. Of a plan of items a JSON array of objects with `content`, `priority` (`high`,
-    `medium`, `low`), `status` (`pending`, `in_progress`, `completed`, `cancelled`, `blocked`) and `evidence_paths`: in a
-    write empty where `items` says it. INVALID_ARGUMENT, reason INVALID_FIELD, names the first item that is none.
+    """The body; at most 98304 bytes of UTF-8. For a plan of items it is a JSON array of objects with `content`,
+    `priority` (`high`, `medium`, `low`), `status` (`pending`, `in_progress`, `completed`, `cancelled`, `blocked`) and
+    `evidence_paths`; leave it empty in a write that sets `items`. An invalid item fails with INVALID_ARGUMENT, reason
+    INVALID_FIELD, and the message names the first one.
     """
     version: _builtins.int
-    """1-based version: each replacement raises it. Never reused in a run, also not after a removal."""
+    """1-based version; each replacement increments it. Never reused in a run, not even after a removal."""
     mode: _builtins.str
-    """The mode that it was written in, a word of at most 128 characters; empty when nobody said."""
+    """The mode in which it was written, one word of at most 128 characters; empty if not given."""
     @_builtins.property
     def deltas(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanDelta]:
-        """The deltas of this version, oldest first."""
+        """Deltas appended to this version, oldest first."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
@@ -187,7 +188,7 @@ class Plan(_message.Message):
 
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanItem]:
-        """Of the kind ITEMS: the items of the body, at most 500. In a write they count where the body is empty."""
+        """For kind ITEMS: the items of the body, at most 500. In a write they are used if `body` is empty."""
 
     def __init__(
         self,
@@ -211,7 +212,7 @@ Global___Plan: _TypeAlias = Plan  # noqa: Y015
 
 @_typing.final
 class PlanDelta(_message.Message):
-    """A text that was added to a version of a plan."""
+    """Text appended to a version of a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -219,12 +220,12 @@ class PlanDelta(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """1-based number inside the plan's version."""
+    """1-based number within the plan's version."""
     text: _builtins.str
     """The text; at most 16384 bytes of UTF-8."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was added."""
+        """When it was appended."""
 
     def __init__(
         self,

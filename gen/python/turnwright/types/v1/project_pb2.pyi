@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Project(_message.Message):
-    """A directory of files that agents work in, and the owner of runs."""
+    """A directory that agents work in. It owns runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -30,24 +30,24 @@ class Project(_message.Message):
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     COPIED_FROM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Unique name, `[A-Za-z0-9._-]{1,128}`. The address of the project in every rpc."""
+    """Unique name, `[A-Za-z0-9._-]{1,128}`. Identifies the project in every rpc."""
     root: _builtins.str
     """Absolute path of the root directory on the executor's host."""
     workspace_id: _builtins.str
-    """Identity of the workspace, kept in a marker at the root; survives a move of the directory. A copy of the directory is
-    another workspace.
+    """Identity of the workspace, kept in a marker file below the root. It survives a move of the directory; a copy of the
+    directory gets an identity of its own.
     """
     config_path: _builtins.str
-    """Path of the file with the project's own settings, as its client named it; empty: it named none. Kept and told for
-    clients: the services do not read the file.
+    """Path of the client's own configuration file for the project, as the client gave it; empty: none. Stored for clients
+    only: the services do not read the file.
     """
     copied_from: _builtins.str
-    """The directory that this one is a copy of, in the one answer of InitProject that comes with finding that out: it is a
-    workspace of its own from then on. Else empty.
+    """The directory that this one was copied from. Set only in the answer of the InitProject that detects the copy and
+    makes it a workspace of its own; otherwise empty.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was first seen."""
+        """When the project was first registered."""
 
     def __init__(
         self,

@@ -28,25 +28,25 @@ class _FileChangeKind:
 class _FileChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileChangeKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FILE_CHANGE_KIND_UNSPECIFIED: _FileChangeKind.ValueType  # 0
-    """Not said; never sent."""
+    """Not specified; never sent."""
     FILE_CHANGE_KIND_CREATE: _FileChangeKind.ValueType  # 1
-    """The file does not exist yet."""
+    """The file is created."""
     FILE_CHANGE_KIND_MODIFY: _FileChangeKind.ValueType  # 2
-    """The file gets another content."""
+    """The content of the file is replaced."""
     FILE_CHANGE_KIND_DELETE: _FileChangeKind.ValueType  # 3
-    """The file goes away."""
+    """The file is deleted."""
 
 class FileChangeKind(_FileChangeKind, metaclass=_FileChangeKindEnumTypeWrapper):
     """What happens to one file."""
 
 FILE_CHANGE_KIND_UNSPECIFIED: FileChangeKind.ValueType  # 0
-"""Not said; never sent."""
+"""Not specified; never sent."""
 FILE_CHANGE_KIND_CREATE: FileChangeKind.ValueType  # 1
-"""The file does not exist yet."""
+"""The file is created."""
 FILE_CHANGE_KIND_MODIFY: FileChangeKind.ValueType  # 2
-"""The file gets another content."""
+"""The content of the file is replaced."""
 FILE_CHANGE_KIND_DELETE: FileChangeKind.ValueType  # 3
-"""The file goes away."""
+"""The file is deleted."""
 Global___FileChangeKind: _TypeAlias = FileChangeKind  # noqa: Y015
 
 class _DecisionKind:
@@ -56,30 +56,30 @@ class _DecisionKind:
 class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DECISION_KIND_UNSPECIFIED: _DecisionKind.ValueType  # 0
-    """Nobody decided: its loop was aborted, or its record went away."""
+    """No decision: its loop was aborted, or its record was removed."""
     DECISION_KIND_ACCEPTED: _DecisionKind.ValueType  # 1
-    """Somebody accepted it."""
+    """Accepted."""
     DECISION_KIND_REJECTED: _DecisionKind.ValueType  # 2
-    """Somebody rejected it."""
+    """Rejected."""
     DECISION_KIND_EXPIRED: _DecisionKind.ValueType  # 3
-    """It waited longer than the store's setting allows."""
+    """Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S."""
 
 class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
     """How a proposal was decided."""
 
 DECISION_KIND_UNSPECIFIED: DecisionKind.ValueType  # 0
-"""Nobody decided: its loop was aborted, or its record went away."""
+"""No decision: its loop was aborted, or its record was removed."""
 DECISION_KIND_ACCEPTED: DecisionKind.ValueType  # 1
-"""Somebody accepted it."""
+"""Accepted."""
 DECISION_KIND_REJECTED: DecisionKind.ValueType  # 2
-"""Somebody rejected it."""
+"""Rejected."""
 DECISION_KIND_EXPIRED: DecisionKind.ValueType  # 3
-"""It waited longer than the store's setting allows."""
+"""Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S."""
 Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final
 class Proposal(_message.Message):
-    """An effect that waits for a decision. Durable: it survives every service."""
+    """An effect that waits for a decision. It is durable and outlives every process."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -95,24 +95,28 @@ class Proposal(_message.Message):
     BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     COMMAND_WRITTEN_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the command's record, `log://turn_N/{tool}/{slug}`; what Resolve addresses."""
+    """Path of the command's record, `log://turn_N/{tool}/{slug}`. Pass it to Resolve."""
     tool: _builtins.str
     """Name of the tool."""
     turn: _builtins.int
-    """The turn that it belongs to."""
+    """Number of the turn that it belongs to."""
     target: _builtins.str
-    """What the command is about, in one line: the path of a file, the name of an issue; empty for a tool without a target."""
+    """What the command is about, in one line, such as the path of a file or the name of an issue; empty for a tool
+    without a target.
+    """
     body: _builtins.str
-    """What the tool says about its proposal, for people. GetProposal has it whole; elsewhere it is cut after 16384 bytes."""
+    """What the tool says about its proposal, for people. GetProposal returns all of it; elsewhere it is truncated after
+    16384 bytes.
+    """
     body_size_bytes: _builtins.int
-    """Length of the whole body in bytes."""
+    """Length of the whole body, in bytes."""
     @_builtins.property
     def files(self) -> Global___FileChanges:
-        """Files will change."""
+        """Files will be changed."""
 
     @_builtins.property
     def command(self) -> Global___CommandRun:
-        """A command will run."""
+        """A shell command will be run."""
 
     @_builtins.property
     def question(self) -> Global___Question:
@@ -120,12 +124,12 @@ class Proposal(_message.Message):
 
     @_builtins.property
     def call(self) -> Global___PluginCall:
-        """A tool will do something itself, outside of the project: one of a plugin, or `get` and `skill` that open an address."""
+        """A tool will do something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL."""
 
     @_builtins.property
     def command_written(self) -> Global___WrittenCommand:
-        """The command as the model wrote it, for tools of plugins: on acceptance they may use all of it. Absent for others, whose
-        effect is all that happens.
+        """The command as the model wrote it, for plugins' tools, which may use all of it once it is accepted. Absent for
+        other tools, whose effect is all that happens.
         """
 
     def __init__(
@@ -160,13 +164,13 @@ Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
 
 @_typing.final
 class PluginCall(_message.Message):
-    """What a tool will do itself. Of `get` and `skill` `data_json` holds the `address`."""
+    """Something that a tool will do itself. For `get` and `skill`, `data_json` has the `address`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DATA_JSON_FIELD_NUMBER: _builtins.int
     data_json: _builtins.str
-    """What the tool will be called with, as it chose to name it: a JSON object of at most 65536 bytes."""
+    """What the tool will be called with: a JSON object chosen by the tool, at most 65536 bytes."""
     def __init__(
         self,
         *,
@@ -182,7 +186,7 @@ Global___PluginCall: _TypeAlias = PluginCall  # noqa: Y015
 
 @_typing.final
 class WrittenCommand(_message.Message):
-    """A command as a model wrote it."""
+    """A command as the model wrote it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -210,9 +214,9 @@ class WrittenCommand(_message.Message):
     BODY_FIELD_NUMBER: _builtins.int
     BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     body: _builtins.str
-    """Its body. GetProposal has it whole; elsewhere it is cut after 16384 bytes."""
+    """Its body. GetProposal returns all of it; elsewhere it is truncated after 16384 bytes."""
     body_size_bytes: _builtins.int
-    """Length of the whole body in bytes."""
+    """Length of the whole body, in bytes."""
     @_builtins.property
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Its attributes."""
@@ -234,14 +238,14 @@ Global___WrittenCommand: _TypeAlias = WrittenCommand  # noqa: Y015
 
 @_typing.final
 class FileChanges(_message.Message):
-    """Changes of project files that are made together."""
+    """Changes to project files that are made together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
-        """The changes, in the order they are made."""
+        """The changes, in the order in which they are made."""
 
     def __init__(
         self,
@@ -258,7 +262,7 @@ Global___FileChanges: _TypeAlias = FileChanges  # noqa: Y015
 
 @_typing.final
 class FileChange(_message.Message):
-    """One change of one project file."""
+    """A change to one project file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -270,9 +274,9 @@ class FileChange(_message.Message):
     kind: Global___FileChangeKind.ValueType
     """What happens."""
     patch: _builtins.str
-    """Unified diff from the file as it was read to what it will be; made by the runtime, for files that a plugin changes too.
-    All diffs of a proposal have at most 262144 bytes together: the last line of one that is cut says so and how long it
-    is. GetProposal has the whole content of each file.
+    """Unified diff from the file as it was read to its new content, computed by the runtime, also for plugins. The diffs
+    of a proposal have at most 262144 bytes together; the last line of a truncated diff says so and gives its full
+    length. GetProposal returns the whole content of each file.
     """
     def __init__(
         self,
@@ -298,9 +302,9 @@ class CommandRun(_message.Message):
     COMMAND_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
     command: _builtins.str
-    """The command line, run by `/bin/sh -c` in the project's root."""
+    """The command line, run with `/bin/sh -c` in the project's root."""
     timeout_s: _builtins.float
-    """Seconds after which it is stopped."""
+    """Time limit in seconds, after which it is stopped."""
     def __init__(
         self,
         *,
@@ -317,7 +321,7 @@ Global___CommandRun: _TypeAlias = CommandRun  # noqa: Y015
 
 @_typing.final
 class Question(_message.Message):
-    """A question of the model to a person."""
+    """A question from the model to a person."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -327,7 +331,7 @@ class Question(_message.Message):
     """The question, at most 512 characters."""
     @_builtins.property
     def options(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Answers that the model suggests; any other text answers as well. At most 20, of at most 512 characters each."""
+        """Suggested answers; any other text is accepted too. At most 20, each at most 512 characters."""
 
     def __init__(
         self,
@@ -345,17 +349,17 @@ Global___Question: _TypeAlias = Question  # noqa: Y015
 
 @_typing.final
 class EditedContent(_message.Message):
-    """Content that takes the place of proposed content."""
+    """Content that replaces proposed content."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the proposed file change. Empty: the only one, or the command line of a proposed command."""
+    """Path of the proposed file change. Empty: the only change, or the command line of a proposed command."""
     content: _builtins.str
-    """The whole content of the file, or the command line, exactly as it shall be. A file that the proposal deletes has
-    none.
+    """The exact new content of the whole file, or the exact command line. Not allowed for a file that the proposal
+    deletes.
     """
     def __init__(
         self,
@@ -373,7 +377,7 @@ Global___EditedContent: _TypeAlias = EditedContent  # noqa: Y015
 
 @_typing.final
 class ProposalDecision(_message.Message):
-    """What became of a proposal."""
+    """How a proposal was decided."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -388,20 +392,20 @@ class ProposalDecision(_message.Message):
     path: _builtins.str
     """Path of the record."""
     state: _entry_pb2.State.ValueType
-    """The record's state after the decision: an accepted one is RECORDED until its effect has happened."""
+    """State of the record after the decision; an accepted one is RECORDED until its effect has happened."""
     outcome: _builtins.str
-    """The record's outcome, `word:code`; empty when it did not fail."""
+    """Outcome of the record, `word:code`; empty unless it failed."""
     kind: Global___DecisionKind.ValueType
     """How it was decided."""
     principal: _builtins.str
-    """Who decided: the name in the caller's token. Empty when nobody did."""
+    """Who decided: the name in the caller's token. Empty if nobody did."""
     comment: _builtins.str
-    """The comment or the answer that was given."""
+    """The comment, or the answer to a question."""
     edited: _builtins.bool
-    """True when it was accepted with other content than was proposed."""
+    """True if it was accepted with other content than was proposed."""
     @_builtins.property
     def decide_time(self) -> _timestamp_pb2.Timestamp:
-        """When; absent when nobody decided."""
+        """When it was decided. Absent if nobody decided."""
 
     def __init__(
         self,

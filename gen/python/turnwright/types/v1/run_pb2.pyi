@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Run(_message.Message):
-    """One agent's life in one project, addressed by (project, run)."""
+    """A series of loops with shared settings and state, addressed by (project, run). Other agents call it a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -43,28 +43,28 @@ class Run(_message.Message):
     run: _builtins.str
     """Alias, unique in the project, `[A-Za-z0-9_-]{1,128}`."""
     status: _builtins.int
-    """100 queued, or without any task yet; 102 running, 200 completed, 202 a proposal waits, 499 aborted, 500 failed.
-    Every ended state may go back to running.
+    """100: queued, or no task yet. 102: running. 200: completed. 202: a proposal waits for a decision. 499: aborted. 500:
+    failed. An ended run returns to 102 when it gets another task.
     """
     turn: _builtins.int
     """Number of the latest turn; 0 before the first."""
     summary: _builtins.str
-    """Body of the latest terminal update, cut like that of its loop; empty when there is none."""
+    """Body of the latest terminal update, truncated like Loop.summary; empty if there is none."""
     loops_queued: _builtins.int
-    """How many loops wait behind the active one."""
+    """Number of loops queued behind the active one."""
     revision: _builtins.int
     """Revision of the run's scope at which this row was written."""
     held: _builtins.bool
-    """Whether an executor works on it, where its status is 102: one that nobody holds was interrupted, and goes on when an
-    executor takes it up. Told by GetRun, ListRuns and WatchRuns; false elsewhere.
+    """True if an executor holds the run's lease. A run with status 102 that nobody holds was interrupted, and goes on
+    when an executor claims it. Set by GetRun, ListRuns and WatchRuns; false elsewhere.
     """
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
-        """What its loops share."""
+        """The settings that its loops share."""
 
     @_builtins.property
     def loop(self) -> _loop_pb2.Loop:
-        """The loop that is running or waiting, else the latest one. Absent before the first."""
+        """The loop that is running or waiting, or else the latest one. Absent before the first."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -76,7 +76,7 @@ class Run(_message.Message):
 
     @_builtins.property
     def forked_from(self) -> Global___ForkOrigin:
-        """The run that it was forked from, and the turn at whose end; absent for a run of its own."""
+        """The run and turn that this run was forked from. Absent if it is not a fork."""
 
     def __init__(
         self,
@@ -112,17 +112,17 @@ Global___Run: _TypeAlias = Run  # noqa: Y015
 
 @_typing.final
 class RunOverview(_message.Message):
-    """A run among the others of its project."""
+    """A run in a list of runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
     PROPOSALS_FIELD_NUMBER: _builtins.int
     proposals: _builtins.int
-    """How many of its proposals wait for a decision."""
+    """Number of its proposals that wait for a decision."""
     @_builtins.property
     def run(self) -> Global___Run:
-        """The run. The prompt, the summary and the reason of its loop, and its own summary, are cut after 2048 bytes each."""
+        """The run. Its summary and the prompt, summary and reason of its loop are truncated after 2048 bytes each."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ForkOrigin(_message.Message):
     run: _builtins.str
     """Alias of the parent at that time; the parent may have been removed since."""
     turn: _builtins.int
-    """The parent's turn at whose end the fork began; its latest ended one where it was forked at the head."""
+    """The parent's turn at whose end the fork began; the latest ended turn if it was forked from the head."""
     def __init__(
         self,
         *,

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Scheme(_message.Message):
-    """Rules of one kind of path."""
+    """The rules for one kind of path."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -31,16 +31,18 @@ class Scheme(_message.Message):
     DEFAULT_SCOPE_FIELD_NUMBER: _builtins.int
     WRITABLE_BY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The part before `://`; empty for project files."""
+    """The part of the path before `://`; empty for project files."""
     model_visible: _builtins.bool
     """False hides its entries from every packet."""
     category: _builtins.str
-    """`data`, `logging`, `unknown`, `prompt`, `plan`, `audit` or `hidden`: where its entries stand in a packet."""
+    """`data`, `logging`, `unknown`, `prompt`, `plan`, `audit` or `hidden`: decides in which section of a packet its
+    entries appear.
+    """
     default_scope: _builtins.str
-    """`run`, `project` or `global`: the scope that its entries live in."""
+    """`run`, `project` or `global`: the scope that its entries belong to."""
     @_builtins.property
     def writable_by(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.Tier.ValueType]:
-        """The tiers that may write it: an exact list, no tier is implied by another."""
+        """The tiers that may write its entries. The list is exact: no tier implies another."""
 
     def __init__(
         self,
@@ -61,17 +63,17 @@ Global___Scheme: _TypeAlias = Scheme  # noqa: Y015
 
 @_typing.final
 class SchemeRegistry(_message.Message):
-    """The schemes of a store beside the built-in ones, which every reader knows."""
+    """The registered schemes of a store. Built-in schemes are not listed: every reader knows them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """Which registry this is: equal versions mean equal schemes. Opaque; empty: nothing is registered."""
+    """Version of the registry; equal versions mean equal schemes. Opaque. Empty: no schemes are registered."""
     @_builtins.property
     def schemes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scheme]:
-        """All registered schemes, by name; at most 1000."""
+        """All registered schemes, sorted by name; at most 1000."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Setting(_message.Message):
-    """A setting of a service that is not at its default."""
+    """A setting of a service that differs from its default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -26,12 +26,12 @@ class Setting(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     variable: _builtins.str
-    """The environment variable that it is read from, as `TURNWRIGHT_STRIKES_MAX`."""
+    """Environment variable, such as `TURNWRIGHT_STRIKES_MAX`."""
     value: _builtins.str
-    """Its value for people: a secret is only said to be set, and a URL is without user, password and query."""
+    """Value for display. A secret is only reported as set; a URL has no user, password or query."""
     digest: _builtins.str
-    """Digest of the whole value under the deployment's secret, lower-case hexadecimal: who holds that secret finds out whether
-    a value of its own is the same, secrets among them. Nobody else learns anything by it.
+    """Keyed digest (under the deployment's secret) of the whole value, lower-case hexadecimal. A holder of the secret can
+    check whether its own value is the same, even for secrets; nobody else learns anything from it.
     """
     def __init__(
         self,

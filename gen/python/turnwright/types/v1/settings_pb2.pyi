@@ -25,21 +25,21 @@ class _Mode:
 class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MODE_UNSPECIFIED: _Mode.ValueType  # 0
-    """Not said; refused where a mode is required."""
+    """Not specified; refused where a mode is required."""
     MODE_ASK: _Mode.ValueType  # 1
-    """Read-only: no `sh`, no change of project files."""
+    """Read-only: no `sh`, and no changes to project files."""
     MODE_ACT: _Mode.ValueType  # 2
-    """The whole set of tools."""
+    """All tools are available."""
 
 class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
     """Whether a loop may change anything."""
 
 MODE_UNSPECIFIED: Mode.ValueType  # 0
-"""Not said; refused where a mode is required."""
+"""Not specified; refused where a mode is required."""
 MODE_ASK: Mode.ValueType  # 1
-"""Read-only: no `sh`, no change of project files."""
+"""Read-only: no `sh`, and no changes to project files."""
 MODE_ACT: Mode.ValueType  # 2
-"""The whole set of tools."""
+"""All tools are available."""
 Global___Mode: _TypeAlias = Mode  # noqa: Y015
 
 class _ReasoningEffort:
@@ -49,29 +49,29 @@ class _ReasoningEffort:
 class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningEffort.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASONING_EFFORT_UNSPECIFIED: _ReasoningEffort.ValueType  # 0
-    """Not said: the vendor's default."""
+    """Not specified: the vendor's default."""
     REASONING_EFFORT_OFF: _ReasoningEffort.ValueType  # 1
-    """Not at all, or as little as the model can."""
+    """No reasoning, or as little as the model supports."""
     REASONING_EFFORT_LOW: _ReasoningEffort.ValueType  # 2
-    """Little; 1024 tokens where a vendor counts."""
+    """Low; 1024 tokens for vendors that take a number."""
     REASONING_EFFORT_MEDIUM: _ReasoningEffort.ValueType  # 3
-    """Some; 8192 tokens where a vendor counts."""
+    """Medium; 8192 tokens for vendors that take a number."""
     REASONING_EFFORT_HIGH: _ReasoningEffort.ValueType  # 4
-    """Much; 24576 tokens where a vendor counts."""
+    """High; 24576 tokens for vendors that take a number."""
 
 class ReasoningEffort(_ReasoningEffort, metaclass=_ReasoningEffortEnumTypeWrapper):
-    """How much a model reasons, in a word."""
+    """A level of reasoning."""
 
 REASONING_EFFORT_UNSPECIFIED: ReasoningEffort.ValueType  # 0
-"""Not said: the vendor's default."""
+"""Not specified: the vendor's default."""
 REASONING_EFFORT_OFF: ReasoningEffort.ValueType  # 1
-"""Not at all, or as little as the model can."""
+"""No reasoning, or as little as the model supports."""
 REASONING_EFFORT_LOW: ReasoningEffort.ValueType  # 2
-"""Little; 1024 tokens where a vendor counts."""
+"""Low; 1024 tokens for vendors that take a number."""
 REASONING_EFFORT_MEDIUM: ReasoningEffort.ValueType  # 3
-"""Some; 8192 tokens where a vendor counts."""
+"""Medium; 8192 tokens for vendors that take a number."""
 REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 4
-"""Much; 24576 tokens where a vendor counts."""
+"""High; 24576 tokens for vendors that take a number."""
 Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
 
 class _CallStyle:
@@ -81,34 +81,34 @@ class _CallStyle:
 class _CallStyleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallStyle.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CALL_STYLE_UNSPECIFIED: _CallStyle.ValueType  # 0
-    """Not said: as TAGS."""
+    """Not specified: same as TAGS."""
     CALL_STYLE_TAGS: _CallStyle.ValueType  # 1
-    """By tags in its text, which every model can write."""
+    """With tags in its text. Works with every model."""
     CALL_STYLE_NATIVE: _CallStyle.ValueType  # 2
-    """By the calls of its vendor: it is offered the tools with a schema of the arguments of each. A vendor that cannot take
-    tools refuses the call, VENDOR_REJECTED.
+    """With the tool calling of the vendor's API; each tool is offered with a JSON Schema of its arguments. If the vendor
+    does not support tools, the model call fails with VENDOR_REJECTED.
     """
     CALL_STYLE_AUTO: _CallStyle.ValueType  # 3
-    """NATIVE where the model is known to take tools, else TAGS."""
+    """NATIVE if the model is known to support tool calling, otherwise TAGS."""
 
 class CallStyle(_CallStyle, metaclass=_CallStyleEnumTypeWrapper):
     """How a model calls tools."""
 
 CALL_STYLE_UNSPECIFIED: CallStyle.ValueType  # 0
-"""Not said: as TAGS."""
+"""Not specified: same as TAGS."""
 CALL_STYLE_TAGS: CallStyle.ValueType  # 1
-"""By tags in its text, which every model can write."""
+"""With tags in its text. Works with every model."""
 CALL_STYLE_NATIVE: CallStyle.ValueType  # 2
-"""By the calls of its vendor: it is offered the tools with a schema of the arguments of each. A vendor that cannot take
-tools refuses the call, VENDOR_REJECTED.
+"""With the tool calling of the vendor's API; each tool is offered with a JSON Schema of its arguments. If the vendor
+does not support tools, the model call fails with VENDOR_REJECTED.
 """
 CALL_STYLE_AUTO: CallStyle.ValueType  # 3
-"""NATIVE where the model is known to take tools, else TAGS."""
+"""NATIVE if the model is known to support tool calling, otherwise TAGS."""
 Global___CallStyle: _TypeAlias = CallStyle  # noqa: Y015
 
 @_typing.final
 class ResponseFormat(_message.Message):
-    """The form of a reply."""
+    """The format of the final answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -116,11 +116,11 @@ class ResponseFormat(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     schema: _builtins.str
-    """JSON Schema that the reply has to meet, at most 64 KiB. Empty: any JSON object."""
+    """JSON Schema that the answer must match, at most 64 KiB. Empty: any JSON object."""
     name: _builtins.str
-    """A name for it, `[A-Za-z0-9_-]{1,64}`. Empty: `answer`."""
+    """Name of the schema, `[A-Za-z0-9_-]{1,64}`. Empty: `answer`."""
     strict: _builtins.bool
-    """True asks the vendor to hold the reply to the schema. Default: false."""
+    """True asks the vendor to enforce the schema. Default: false."""
     def __init__(
         self,
         *,
@@ -138,16 +138,16 @@ Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015
 
 @_typing.final
 class Reasoning(_message.Message):
-    """How much a model reasons."""
+    """How much a model should reason before it answers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EFFORT_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     effort: Global___ReasoningEffort.ValueType
-    """A word."""
+    """A level."""
     tokens: _builtins.int
-    """Tokens that reasoning may take, at least 1."""
+    """Maximum tokens for reasoning; at least 1."""
     def __init__(
         self,
         *,
@@ -166,7 +166,7 @@ Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
 class LoopSettings(_message.Message):
-    """What one loop runs with. Kept on the loop when it is enqueued; never guessed later."""
+    """The settings of one loop. Fixed when the loop is enqueued."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -181,32 +181,32 @@ class LoopSettings(_message.Message):
     REASONING_FIELD_NUMBER: _builtins.int
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
-    """Whether it may change anything."""
+    """Whether the loop may change anything."""
     model: _builtins.str
-    """Alias of the model, or `vendor/model`. Required when the run has none yet; else empty means the run's model."""
+    """Alias of the model, or `vendor/model`. Empty: the run's model; required if the run has none yet."""
     no_repo: _builtins.bool
-    """True leaves the project's files out: no scan, no manifest."""
+    """True leaves out the project's files: no scan, no manifest."""
     no_interaction: _builtins.bool
     """True removes the tools that ask the user."""
     no_web: _builtins.bool
-    """True removes the tools that reach the web."""
+    """True removes the tools that access the web."""
     no_proposals: _builtins.bool
     """True removes every tool that can only act through a proposal."""
     yolo: _builtins.bool
-    """True accepts every proposal without asking. Also true where the run's settings say so."""
+    """True accepts every proposal without asking. Also in effect if the run's settings say so."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
-        """What this loop may spend. Absent: no limit of its own."""
+        """Limits for this loop. Absent: only those of the run."""
 
     @_builtins.property
     def reasoning(self) -> Global___Reasoning:
-        """How much the model reasons before it answers. Absent: as in the run's latest loop, else the vendor's default."""
+        """How much the model reasons before it answers. Absent: as in the run's latest loop, or else the vendor's default."""
 
     @_builtins.property
     def response_format(self) -> Global___ResponseFormat:
-        """The form of the answer that ends the loop at 200: JSON that meets the schema. An answer that does not is refused with
-        what is wrong, and the model gets another turn; the loop ends at 422, reason `answer`, where that brings none either.
-        TurnResult.answer has the answer. Absent: free text.
+        """Requires the answer that ends the loop with 200 to be JSON that matches a schema. An answer that does not match is
+        refused with an explanation, and the model gets one more turn; if that fails too, the loop ends with 422, reason
+        `answer`. TurnResult.answer has the answer. Absent: free text.
         """
 
     def __init__(
@@ -244,7 +244,7 @@ Global___LoopSettings: _TypeAlias = LoopSettings  # noqa: Y015
 
 @_typing.final
 class RunSettings(_message.Message):
-    """What every loop of one run shares. Given when the run is created; ConfigureRun changes it."""
+    """The settings that all loops of a run share. Given when the run is created; ConfigureRun changes them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -256,23 +256,21 @@ class RunSettings(_message.Message):
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Alias of the model that loops use when they name none, or `vendor/model`."""
+    """Default model of the run's loops: an alias, or `vendor/model`."""
     temperature: _builtins.float
-    """Sampling temperature, 0 to 2. Absent: the executor's TURNWRIGHT_TEMPERATURE, by default 0.1."""
+    """Sampling temperature, 0 to 2. Absent: the executor's TURNWRIGHT_TEMPERATURE (0.1 by default)."""
     persona: _builtins.str
-    """Text placed below the tool documentation in the system message. Absent: the built-in persona.
-    At most 65536 bytes.
-    """
+    """Text placed below the tool documentation in the system message, at most 65536 bytes. Absent: the built-in persona."""
     context_limit: _builtins.int
     """Upper limit for the context window in tokens, at least 1024. Absent: that of the model."""
     yolo: _builtins.bool
-    """True accepts every proposal of every loop without asking."""
+    """True accepts every proposal in every loop without asking."""
     calls: Global___CallStyle.ValueType
-    """How models call tools, in loops whose first turn is yet to come."""
+    """How models call tools. Applies to loops whose first turn has not begun."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
-        """What the run may spend, all its loops together. Absent: no limit. A fork begins with the limits of its parent and
-        with nothing spent: what a run shows as spent was spent in it, so that the runs of a project add up to the bill.
+        """Limits for all loops of the run together. Absent: no limits. A fork inherits the limits but not the spend of its
+        parent, so the spend of all runs of a project adds up to the bill.
         """
 
     def __init__(
@@ -311,7 +309,7 @@ Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
 
 @_typing.final
 class RunSettingsPatch(_message.Message):
-    """Changes of a run's settings. What is absent stays as it is."""
+    """Changes to a run's settings. Absent fields stay as they are."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -323,22 +321,24 @@ class RunSettingsPatch(_message.Message):
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Alias of the model for loops from now on, or `vendor/model`. NOT_FOUND, reason MODEL_NOT_FOUND, when there is none."""
+    """Model for future loops: an alias, or `vendor/model`. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
+    unknown.
+    """
     temperature: _builtins.float
     """Sampling temperature, 0 to 2."""
     persona: _builtins.str
-    """Persona, at most 65536 bytes; empty: the built-in one. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, when it
-    would be another one after the run's first turn: the system message must stay as it is.
+    """Persona, at most 65536 bytes; empty: the built-in one. Fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN,
+    if it would change after the run's first turn, because the system message must stay the same.
     """
     context_limit: _builtins.int
     """Upper limit for the context window in tokens, at least 1024; 0: that of the model."""
     yolo: _builtins.bool
-    """Whether every proposal of loops from now on is accepted without asking."""
+    """Whether every proposal of future loops is accepted without asking."""
     calls: Global___CallStyle.ValueType
-    """How models call tools, in loops whose first turn is yet to come."""
+    """How models call tools. Applies to loops whose first turn has not begun."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
-        """What the run may spend; replaces all limits. What was spent already counts."""
+        """Limits for the run; replaces all of them. What was already spent still counts."""
 
     def __init__(
         self,

@@ -25,25 +25,25 @@ class _StreamEnd:
 class _StreamEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StreamEnd.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     STREAM_END_UNSPECIFIED: _StreamEnd.ValueType  # 0
-    """Refused."""
+    """Not specified; refused."""
     STREAM_END_COMPLETED: _StreamEnd.ValueType  # 1
-    """Its producer has finished: 200 with the exit code 0 or none, 500 with another."""
+    """The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500."""
     STREAM_END_ABORTED: _StreamEnd.ValueType  # 2
-    """Its producer gives it up: 499, `aborted`."""
+    """The producer gives up. Status 499, outcome `aborted`."""
     STREAM_END_CANCELLED: _StreamEnd.ValueType  # 3
-    """Somebody else ends it: 499, `cancelled`. The producer has to stop."""
+    """Somebody else ends the stream, and the producer must stop. Status 499, outcome `cancelled`."""
 
 class StreamEnd(_StreamEnd, metaclass=_StreamEndEnumTypeWrapper):
     """How a stream ends."""
 
 STREAM_END_UNSPECIFIED: StreamEnd.ValueType  # 0
-"""Refused."""
+"""Not specified; refused."""
 STREAM_END_COMPLETED: StreamEnd.ValueType  # 1
-"""Its producer has finished: 200 with the exit code 0 or none, 500 with another."""
+"""The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500."""
 STREAM_END_ABORTED: StreamEnd.ValueType  # 2
-"""Its producer gives it up: 499, `aborted`."""
+"""The producer gives up. Status 499, outcome `aborted`."""
 STREAM_END_CANCELLED: StreamEnd.ValueType  # 3
-"""Somebody else ends it: 499, `cancelled`. The producer has to stop."""
+"""Somebody else ends the stream, and the producer must stop. Status 499, outcome `cancelled`."""
 Global___StreamEnd: _TypeAlias = StreamEnd  # noqa: Y015
 
 @_typing.final
@@ -57,13 +57,13 @@ class StreamChannel(_message.Message):
     BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Its number, as those of Unix descriptors: 1 is the main output, 2 the one for errors, others are auxiliary."""
+    """Channel number, as with Unix file descriptors: 1 is standard output, 2 is standard error, others are auxiliary."""
     path: _builtins.str
-    """Path of its entry."""
+    """Path of the channel's entry."""
     body_size_bytes: _builtins.int
-    """Length of its body in bytes."""
+    """Current length of the body, in bytes."""
     state: _entry_pb2.State.ValueType
-    """Where it is in its life: STREAMING, then RESOLVED, FAILED or CANCELLED."""
+    """STREAMING while it grows, then RESOLVED, FAILED or CANCELLED."""
     def __init__(
         self,
         *,

@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TurnRequest(_message.Message):
-    """The settings one turn ran with. Immutable once the turn has begun."""
+    """The settings of one turn. Immutable once the turn has begun."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -38,20 +38,20 @@ class TurnRequest(_message.Message):
     model: _builtins.str
     """Alias of the model."""
     vendor_model: _builtins.str
-    """What the alias stood for, `vendor/model`."""
+    """The model that the alias stood for, `vendor/model`."""
     context_length: _builtins.int
-    """Context window in tokens that the packet was made for."""
+    """Context window that the packet was built for, in tokens."""
     temperature: _builtins.float
     """Sampling temperature, 0 to 2."""
     calls: _settings_pb2.CallStyle.ValueType
-    """How the model called them: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases: TAGS."""
+    """How the model was told to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the tools that were offered, in display order."""
 
     @_builtins.property
     def reasoning(self) -> _settings_pb2.Reasoning:
-        """How much the model was asked to reason. Absent: nothing was said."""
+        """How much the model was asked to reason. Absent: the vendor's default."""
 
     def __init__(
         self,
@@ -99,48 +99,48 @@ class TurnResult(_message.Message):
     VENDOR_MODEL_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
-    """The vendor's finish reason (`stop`, `length`, ...), or `aborted`, `error`."""
+    """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
-    """Reason of an error that ended the turn, `word:code`; empty when there was none."""
+    """The error that ended the turn, `word:code`; empty if there was none."""
     status: _builtins.int
-    """The verdict: 102 goes on, anything else is the status that the loop ended with."""
+    """The verdict: 102 if the loop goes on, otherwise the status that the loop ended with."""
     reason: _builtins.str
-    """Why, in a word: `update`, `text`, `text_after_failure`, `strikes`, `cycles`, `rejected`, `expired`, ...; empty where it
-    simply goes on.
+    """The reason for the verdict, one word: `update`, `text`, `text_after_failure`, `strikes`, `cycles`, `rejected`,
+    `expired`, ...; empty if the loop simply goes on.
     """
     strikes: _builtins.int
-    """Strikes in a row after this turn; 0 after a clean one."""
+    """Consecutive strikes after this turn; 0 after a turn without one."""
     fingerprint: _builtins.str
-    """Digest of the commands, by which repeated turns are recognised. Lower-case hexadecimal."""
+    """Digest of the turn's commands, used to detect cycles. Lower-case hexadecimal."""
     packet_digest: _builtins.str
-    """SHA-256 of what the model was sent, lower-case hexadecimal."""
+    """SHA-256 of the packet that the model was sent, lower-case hexadecimal."""
     packet_tokens: _builtins.int
-    """Tokens that the packet was estimated at."""
+    """Estimated size of the packet, in tokens."""
     first_delta_ms: _builtins.int
-    """Milliseconds from the request to the first delta."""
+    """Time from the request to the first delta, in milliseconds."""
     model_ms: _builtins.int
-    """Milliseconds that the model call took."""
+    """Duration of the model call, in milliseconds."""
     lost_tokens: _builtins.int
-    """Tokens that were reserved for calls of this turn whose answer was lost, with an executor or in the middle of its
-    stream, and the estimate for a reply whose vendor does not tell; not part of `usage`.
+    """Tokens charged for model calls of this turn whose usage is unknown, because the executor died, the stream broke
+    off, or the vendor reports none: the amount reserved or estimated for them. Not part of `usage`.
     """
     lost_cost_usd: _builtins.float
-    """The same in US dollars, as far as a price was known."""
+    """Cost of `lost_tokens` in US dollars, as far as a price was known."""
     work_ms: _builtins.int
-    """Milliseconds that were worked on the turn. Waiting for decisions is not counted, nor commands that were carried out
+    """Time spent working on the turn, in milliseconds. Excludes waiting for decisions, and commands that were carried out
     before such a wait.
     """
     answer: _builtins.str
-    """The answer that the loop ended with, JSON that meets its response format; empty: none."""
+    """The answer that the loop ended with: JSON that matches its response format. Empty: none."""
     vendor_model: _builtins.str
-    """What the vendor called the model that answered; empty where it did not say."""
+    """Name by which the vendor identified the model that answered; empty if it gave none."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """What the model call consumed."""
+        """Tokens and cost of the model call."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The state that the packet was assembled from."""
+        """The state from which the packet was assembled."""
 
     @_builtins.property
     def dropped(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -178,7 +178,7 @@ Global___TurnResult: _TypeAlias = TurnResult  # noqa: Y015
 
 @_typing.final
 class Turn(_message.Message):
-    """One packet sent to the model and one reply read."""
+    """One round: a packet is sent to the model, and its reply is read and carried out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -190,26 +190,26 @@ class Turn(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """1-based number, absolute over the run and its forks; never reused."""
+    """1-based number, counted over the run and the run it was forked from; never reused."""
     loop: _builtins.int
-    """The loop that it belongs to."""
+    """Sequence of the loop that the turn belongs to."""
     revision: _builtins.int
     """Revision of the run's scope at which this row was written."""
     @_builtins.property
     def request(self) -> Global___TurnRequest:
-        """What it ran with."""
+        """The settings of the turn."""
 
     @_builtins.property
     def result(self) -> Global___TurnResult:
-        """How it ended; absent until then."""
+        """How the turn ended. Absent while it is open."""
 
     @_builtins.property
     def begin_time(self) -> _timestamp_pb2.Timestamp:
-        """When it began."""
+        """When the turn began."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ended; absent until then."""
+        """When the turn ended. Absent while it is open."""
 
     def __init__(
         self,

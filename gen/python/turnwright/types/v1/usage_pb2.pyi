@@ -18,7 +18,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Usage(_message.Message):
-    """What a model call consumed, as the vendor reported it."""
+    """Tokens and cost of a model call, as the vendor reported them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -30,19 +30,19 @@ class Usage(_message.Message):
     COST_USD_FIELD_NUMBER: _builtins.int
     CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
-    """Tokens of the input, cached ones included."""
+    """Input tokens, including cached ones."""
     cached_tokens: _builtins.int
-    """Input tokens that came from the vendor's cache; part of prompt_tokens."""
+    """Input tokens that were read from the vendor's cache; part of `prompt_tokens`."""
     completion_tokens: _builtins.int
-    """Tokens of the output, reasoning included."""
+    """Output tokens, including reasoning."""
     reasoning_tokens: _builtins.int
-    """Output tokens spent on reasoning; part of completion_tokens."""
+    """Output tokens spent on reasoning; part of `completion_tokens`."""
     total_tokens: _builtins.int
-    """prompt_tokens + completion_tokens."""
+    """Sum of `prompt_tokens` and `completion_tokens`."""
     cost_usd: _builtins.float
-    """Price in US dollars. Absent when unknown."""
+    """Cost in US dollars. Absent if unknown."""
     cache_write_tokens: _builtins.int
-    """Input tokens that were written to the vendor's cache; part of prompt_tokens."""
+    """Input tokens that were written to the vendor's cache; part of `prompt_tokens`."""
     def __init__(
         self,
         *,

@@ -22,9 +22,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ViewChange(_message.Message):
-    """What one write has changed of a run's view, as a packet shows it: what ReadView with `after` set to `before` would tell
-    for VIEW_FILTER_PACKET and `instructions://system` if nothing else had been written. Who holds the view of `before`
-    and takes it over holds that of `after`.
+    """What one write changed in the view of a run, as a packet shows it. It equals what ReadView after `before` would
+    return for VIEW_FILTER_PACKET and `instructions://system` if nothing else had been written. A reader that has the
+    view as of `before` can apply it to get the view as of `after`, without reading.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -35,22 +35,22 @@ class ViewChange(_message.Message):
     REMOVED_PATHS_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     schemes_version: _builtins.str
-    """`version` of the SchemeRegistry by which it was decided what a packet shows."""
+    """`version` of the SchemeRegistry that was used to decide what a packet shows."""
     @_builtins.property
     def before(self) -> _cursor_pb2.Cursor:
         """The moment before the write."""
 
     @_builtins.property
     def after(self) -> _cursor_pb2.Cursor:
-        """The moment after it."""
+        """The moment after the write."""
 
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """Entries that entered the view or changed in it, whole."""
+        """Entries that are new in the view or have changed, with their whole body."""
 
     @_builtins.property
     def removed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths that left it."""
+        """Paths that are no longer in the view."""
 
     def __init__(
         self,
