@@ -25,48 +25,55 @@ class Differences(Generic[T]):
 
     def __init__(self, base: Sequence[T]) -> None:
         """Tell by the difference to this base; an empty one makes every item new."""
-        self._base = base
-        self._first: dict[T, int] = dict(zip(reversed(base), range(len(base) - 1, -1, -1), strict=True))
+        self._base = tuple(base)
+        self._first: dict[T, int] | None = None
+        """The place of each item; made when one is looked for that does not stand where the last run went on."""
         self._next = 0
         self._skipped = 0
 
-    def of(self, items: Iterable[T]) -> Iterator[Copied | T]:
+    def of(self, sequence: Iterable[T]) -> Iterator[Copied | T]:
         """The parts of a sequence: runs of the base as long as they go, and new items."""
-        base, size = self._base, len(self._base)
-        first = end = 0
-        for item in items:
-            if first < end < size and base[end] == item:
-                # So it is nearly always: a run goes on.
-                end += 1
-                continue
-            if first < end:
-                yield Copied(first, end - first)
-                self._next, self._skipped = end, 0
-            place = self._place(item)
+        items, at = tuple(sequence), 0
+        while at < len(items):
+            place = self._place(items[at])
             if place is None:
-                first = end = 0
-                yield item
-            else:
-                first, end = place, place + 1
-        if first < end:
-            yield Copied(first, end - first)
-            self._next, self._skipped = end, 0
+                yield items[at]
+                at += 1
+                continue
+            count = _alike(items, at, self._base, place)
+            yield Copied(place, count)
+            self._next, self._skipped = place + count, 0
+            at += count
 
     def _place(self, item: T) -> int | None:
         """The place of an item, at best right where the last run went on; None for a new one."""
         for place in (self._next, self._next + self._skipped):
             # Something was put in before it, or as much was replaced.
             if place < len(self._base) and self._base[place] == item:
-                return self._found(place)
+                return place
+        if self._first is None:
+            base = self._base
+            self._first = dict(zip(reversed(base), range(len(base) - 1, -1, -1), strict=True))
         known = self._first.get(item)
         if known is None:
             self._skipped += 1
-            return None
-        return self._found(known)
+        return known
 
-    def _found(self, place: int) -> int:
-        self._next, self._skipped = place + 1, 0
-        return place
+
+def _alike(items: tuple[T, ...], at: int, base: tuple[T, ...], place: int) -> int:
+    """How many items are the same from these places on: compared by slices, because nearly always a run is long."""
+    most = min(len(items) - at, len(base) - place)
+
+    def goes_on(count: int, more: int) -> bool:
+        end = min(count + more, most)
+        return items[at + count : at + end] == base[place + count : place + end]
+
+    count, more = 0, 1
+    while count < most and goes_on(count, more):
+        count, more = count + more, 2 * more
+    while more:
+        count, more = count + more * goes_on(count, more), more // 2
+    return min(count, most)
 
 
 def whole(parts: Iterable[Copied | T], base: Sequence[T]) -> Iterator[T]:

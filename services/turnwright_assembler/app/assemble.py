@@ -156,7 +156,8 @@ class Assembler:
     def _composed(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
         ceiling, divisor = self._ceiling(ask), self._rules.token_divisor
         additions = rows.additions(folded.gone, folded.marker)
-        return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools)
+        index = rows.index() if blocks is rows.ordered() else None
+        return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index)
 
     def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
         folded, ceiling = self._folded(ask, rows), self._ceiling(ask)

@@ -14,9 +14,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.account import account_for
-from turnwright_assembler.domain.blocks import Block, Figures, active_prompt
-from turnwright_assembler.sections import PacketDraft
+from turnwright_assembler.domain.blocks import Block, Figures
+from turnwright_assembler.sections import BlockIndex, PacketDraft, indexed
 from turnwright_assembler.sections.plugged import NO_ADDITIONS, Additions, Plugged, PluggedFilter
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
@@ -84,12 +83,17 @@ def compose(
     divisor: int,
     additions: Additions = NO_ADDITIONS,
     tools: str = "",
+    index: BlockIndex | None = None,
 ) -> ComposedPacket:
-    """The packet of a loop's next turn, from blocks in their order, with what plugins add. Raises PLUGIN_FAILED."""
+    """The packet of a loop's next turn, from blocks in their order, with what plugins add. Raises PLUGIN_FAILED.
+
+    `index` is that of the blocks, where somebody has it.
+    """
+    index = index or indexed(blocks)
     draft = PacketDraft(
-        blocks=blocks,
-        prompt=active_prompt(blocks, loop),
-        account=account_for(blocks),
+        index=index,
+        prompt=index.activate(loop),
+        account=index.account(),
         system_tokens=count_tokens(system, divisor) + count_tokens(tools, divisor),
         ceiling=ceiling,
         loop=loop,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Container, Sequence
 from itertools import chain
 from sys import getsizeof
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs, stale
 from turnwright_assembler.ports import ViewPart
+from turnwright_assembler.sections import BlockIndex, indexed
 from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
 from turnwright_assembler.sections.system import SYSTEM_PATH, system_text, tools_text
 from turnwright_core.differences import Copied, Differences
@@ -46,10 +48,16 @@ class RunRows:
         self._fixed: dict[str, Block] = {}
         """Those of plans and events."""
         self._fixed_ordered: tuple[Block, ...] | None = None
+        self._stale: frozenset[str] = frozenset()
+        """Paths of the rows that no packet shows: deltas of plans that were replaced since, or are gone."""
         self._plan_costs: tuple[PlanCost, ...] = ()
         self._large: set[int] = set()
         """Who they are of the rows' texts that are looked for among pieces."""
+        self._sorted: list[Block] = []
+        """All blocks, in order."""
         self._ordered: tuple[Block, ...] | None = None
+        self._index: BlockIndex | None = None
+        """Of those that packets show."""
         self._told_digest = ""
         self._told: tuple[str, ...] = ()
         self._told_bytes = 0
@@ -81,18 +89,23 @@ class RunRows:
     def ordered(self) -> tuple[Block, ...]:
         """The blocks in the order in which the run first saw them."""
         if self._ordered is None:
-            blocks = _in_order(self._blocks.values())
-            if len(self.fixed()) < len(self._fixed):
-                gone = self._fixed.keys() - {block.path for block in self.fixed()}
-                blocks = tuple(block for block in blocks if block.path not in gone)
-            self._ordered = blocks
+            self.fixed()
+            gone = self._stale
+            self._ordered = tuple([block for block in self._sorted if block.path not in gone] if gone else self._sorted)
         return self._ordered
+
+    def index(self) -> BlockIndex:
+        """The same by section."""
+        if self._index is None:
+            self._index = indexed(self.ordered())
+        return self._index
 
     def fixed(self) -> tuple[Block, ...]:
         """Those of the blocks that are plans, what was added to them, and events."""
         if self._fixed_ordered is None:
             gone = stale(self._fixed.values())
-            self._fixed_ordered = _in_order(block for path, block in self._fixed.items() if path not in gone)
+            shown = (block for path, block in self._fixed.items() if path not in gone)
+            self._stale, self._fixed_ordered = gone, tuple(sorted(shown, key=_place))
             self._plan_costs = plan_costs(self._fixed_ordered)
         return self._fixed_ordered
 
@@ -117,7 +130,7 @@ class RunRows:
 
     def _keep_told(self, digest: str, told: tuple[str, ...]) -> None:
         """Nearly all pieces are texts of the rows, of which names are kept; the others, parts of long texts, count."""
-        large = [piece for piece in told if len(piece) > _SMALL_CHARS]
+        large = (piece for piece in told if len(piece) > _SMALL_CHARS) if max(map(len, told)) > _SMALL_CHARS else ()
         copies = (piece for piece in large if id(piece) not in self._large and piece not in (self.system, self.tools))
         told_bytes = sum(map(getsizeof, copies))
         self.size_bytes += told_bytes - self._told_bytes
@@ -158,6 +171,7 @@ class RunRows:
         if before:
             self.size_bytes -= _weight(before)
             self._large -= _large_of(before)
+            del self._sorted[bisect_left(self._sorted, _place(before), key=_place)]
         self._fresh.pop(path, None)
         if self._fixed.pop(path, None):
             self._fixed_ordered = None
@@ -167,12 +181,27 @@ class RunRows:
             self._blocks[path] = self._fresh[path] = block
             self.size_bytes += _weight(block)
             self._large |= _large_of(block)
+            insort(self._sorted, block, key=_place)
         if before or block:
             self._ordered = None
+            self._reindex(before, block)
+
+    def _reindex(self, before: Block | None, block: Block | None) -> None:
+        """Have the index show a block in place of the one before it."""
+        if any(one and one.plan and not one.plan.sequence for one in (before, block)):
+            # A plan takes its deltas along, and brings them back.
+            self._index = None
+        if self._index is None:
+            return
+        if before and before.path not in self._stale:
+            self._index.remove(before)
+        self.fixed()
+        if block and block.path not in self._stale:
+            self._index.add(block)
 
 
-def _in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    return tuple(sorted(blocks, key=lambda block: (block.position, block.path)))
+def _place(block: Block) -> tuple[int, str]:
+    return block.position, block.path
 
 
 def _weight(block: Block) -> int:

@@ -10,13 +10,12 @@ Source: RU206-RU211; decisions C15, C24.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from turnwright_assembler.domain.blocks import Block
-from turnwright_core.entries import Visibility
+from turnwright_assembler.domain.fixed import FIXED_SCHEMES
 
 
 class SchemeLine(Struct, frozen=True):
@@ -45,31 +44,50 @@ class Account(Struct, frozen=True):
         return usage - self.floor - self.premium
 
 
-def account_for(blocks: Sequence[Block]) -> Account:
-    """Count the entries of a packet."""
-    by_scheme: defaultdict[str, list[int]] = defaultdict(list)
-    hidden: list[int] = []
-    floor = 0
-    for block in blocks:
-        floor += block.s_tokens
-        if block.visibility is Visibility.VISIBLE:
+class EntryCounts:
+    """What an account is made of, kept up to date as blocks come and go. Mutable."""
+
+    def __init__(self) -> None:
+        """No entries."""
+        self._floor = 0
+        self._visible: dict[str, list[int]] = {}
+        """By scheme: how many entries, and their tokens."""
+        self._fixed: dict[str, list[int]] = {"plan": [0, 0], "event": [0, 0]}
+        self._summarized = [0, 0]
+
+    def add(self, block: Block) -> None:
+        """An entry more."""
+        self._count(block, 1)
+
+    def remove(self, block: Block) -> None:
+        """An entry less."""
+        self._count(block, -1)
+
+    def _count(self, block: Block, by: int) -> None:
+        self._floor += by * block.s_tokens
+        counted, tokens = self._summarized, block.s_tokens
+        if block.scheme in FIXED_SCHEMES:
             # What has one form frees nothing, and counts with all that it takes.
-            by_scheme[block.scheme or "file"].append(block.a_tokens if block.condensed else block.s_tokens)
-        else:
-            hidden.append(block.s_tokens)
-    fixed = {scheme: by_scheme.pop(scheme) for scheme in ("plan", "event") if scheme in by_scheme}
-    lines = _lines(by_scheme)
-    lines.sort(key=lambda line: (-line.tokens, line.scheme))
-    return Account(
-        floor=floor,
-        premium=sum(line.tokens for line in lines),
-        lines=tuple(lines),
-        visible=sum(line.visible for line in lines),
-        summarized=len(hidden),
-        summarized_tokens=sum(hidden),
-        fixed=tuple(_lines(fixed)),
-    )
+            counted = self._fixed[block.scheme]
+        elif block.is_visible:
+            counted, tokens = self._visible.setdefault(block.scheme or "file", [0, 0]), block.a_tokens
+        counted[0] += by
+        counted[1] += by * tokens
+
+    def account(self) -> Account:
+        """The figures of all that are here."""
+        lines = _lines(self._visible)
+        lines.sort(key=lambda line: (-line.tokens, line.scheme))
+        return Account(
+            floor=self._floor,
+            premium=sum(line.tokens for line in lines),
+            lines=tuple(lines),
+            visible=sum(line.visible for line in lines),
+            summarized=self._summarized[0],
+            summarized_tokens=self._summarized[1],
+            fixed=tuple(_lines(self._fixed)),
+        )
 
 
-def _lines(by_scheme: Mapping[str, Sequence[int]]) -> list[SchemeLine]:
-    return [SchemeLine(scheme, len(tokens), sum(tokens)) for scheme, tokens in by_scheme.items()]
+def _lines(by_scheme: Mapping[str, list[int]]) -> list[SchemeLine]:
+    return [SchemeLine(scheme, visible, tokens) for scheme, (visible, tokens) in by_scheme.items() if visible]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.envelope import element, fenced, tag_name
+from turnwright_assembler.domain.envelope import attributes_text, fenced, tag_name, wrapped
 from turnwright_assembler.domain.fixed import (
     FIXED_SCHEMES,
     EventPart,
@@ -125,11 +125,12 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
         return _fixed_block(entry, scheme.category, divisor)
     attributes = entry.attributes
     category = scheme.category
-    tag, shown = _tag(entry, category, attributes, views.reserved), _shown(entry, attributes)
+    tag, shown = _tag(entry, category, attributes, views.reserved), attributes_text(_shown(entry, attributes))
     body = fenced(entry.path, views.visible(entry))
     short = fenced(entry.path, views.summarized(entry, schemes))
     freed = (_second_block_tokens if category == "data" else _difference_tokens)(tag, shown, body, short, divisor)
-    condensed = element(tag, shown | {"tokens": freed}, short) + _END
+    shown = f'{shown} tokens="{freed}"'
+    condensed = wrapped(tag, shown, short) + _END
     s_tokens = tokens_of(len(condensed), divisor)
     if entry.visibility is not Visibility.VISIBLE:
         body = ""
@@ -140,7 +141,7 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
         visibility=entry.visibility,
         turn=entry.turn,
         position=entry.position,
-        whole=element(tag, shown | {"tokens": freed}, body) + _END if entry.visibility is Visibility.VISIBLE else "",
+        whole=wrapped(tag, shown, body) + _END if entry.visibility is Visibility.VISIBLE else "",
         condensed=condensed,
         v_tokens=s_tokens + freed,
         s_tokens=s_tokens,
@@ -190,9 +191,9 @@ def active_prompt(blocks: Iterable[Block], loop: int) -> Block | None:
     return max(own, key=lambda block: block.position, default=None)
 
 
-def _second_block_tokens(tag: str, shown: Attributes, body: str, _short: str, divisor: int) -> int:
+def _second_block_tokens(tag: str, shown: str, body: str, _short: str, divisor: int) -> int:
     """Tokens of the tag around the whole body, its own `tokens` figure and newline included."""
-    chars = len(element(tag, shown | {"tokens": 0}, body)) - len("0") + len(_END)
+    chars = len(wrapped(tag, f'{shown} tokens=""', body)) + len(_END)
     tokens = 0
     # The figure is part of what it counts. A larger figure never has fewer digits, so this climbs to the least answer.
     while (needed := tokens_of(chars + len(str(tokens)), divisor)) > tokens:
@@ -200,9 +201,9 @@ def _second_block_tokens(tag: str, shown: Attributes, body: str, _short: str, di
     return tokens
 
 
-def _difference_tokens(tag: str, shown: Attributes, body: str, short: str, divisor: int) -> int:
+def _difference_tokens(tag: str, shown: str, body: str, short: str, divisor: int) -> int:
     """Tokens between the tag around the whole body and around the condensed one; both show the same figure."""
-    chars = len(element(tag, shown, body)) - len(element(tag, shown, short))
+    chars = len(wrapped(tag, shown, body)) - len(wrapped(tag, shown, short))
     # What a plugin shows of a summarized entry may be longer than its body: then demoting it frees nothing.
     return tokens_of(max(0, chars), divisor)
 

@@ -24,6 +24,7 @@ _CONTROLS: Final = (*range(0x20), 0x7F, 0x85, 0x2028, 0x2029)
 _ESCAPES: Final = str.maketrans(
     {chr(code): f"&#{code};" for code in _CONTROLS} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 )
+_TO_ESCAPE: Final = re.compile(f"[{''.join(map(re.escape, map(chr, _ESCAPES)))}\ud800-\udfff]")
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _DIGEST_STEP: Final = 8
 
@@ -43,7 +44,7 @@ def well_formed(text: str) -> str:
 
 def escape(text: str) -> str:
     """The text as it may stand between the quotes of an attribute: one line, no markup."""
-    return well_formed(text).translate(_ESCAPES)
+    return well_formed(text).translate(_ESCAPES) if _TO_ESCAPE.search(text) else text
 
 
 def tag_name(name: str, reserved: Container[str] = RESERVED) -> str:
@@ -54,17 +55,24 @@ def tag_name(name: str, reserved: Container[str] = RESERVED) -> str:
     return f"{clean}_" if clean.lower() in reserved else clean
 
 
-def open_tag(name: str, attributes: Mapping[str, str | int], end: str = ">") -> str:
-    """`<name key="value">`, attributes in their order; empty values are left out."""
-    pairs = (f' {key}="{escape(str(value))}"' for key, value in attributes.items() if value != "")
-    return f"<{name}{''.join(pairs)}{end}"
+def attributes_text(attributes: Mapping[str, str | int]) -> str:
+    """` key="value"` for each of them in their order; empty values are left out."""
+    return "".join([f' {key}="{escape(str(value))}"' for key, value in attributes.items() if value != ""])
+
+
+def open_tag(name: str, attributes: Mapping[str, str | int]) -> str:
+    """`<name key="value">`."""
+    return f"<{name}{attributes_text(attributes)}>"
 
 
 def element(name: str, attributes: Mapping[str, str | int], content: str) -> str:
     """A tag around content on lines of its own; without content it closes itself."""
-    if not content:
-        return open_tag(name, attributes, "/>")
-    return f"{open_tag(name, attributes)}\n{content}\n</{name}>"
+    return wrapped(name, attributes_text(attributes), content)
+
+
+def wrapped(name: str, attributes: str, content: str) -> str:
+    """The same, with attributes that are text already."""
+    return f"<{name}{attributes}>\n{content}\n</{name}>" if content else f"<{name}{attributes}/>"
 
 
 def fenced(path: str, body: str) -> str:

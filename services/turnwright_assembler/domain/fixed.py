@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.envelope import fenced, open_tag
+from turnwright_assembler.domain.envelope import element, fenced
 from turnwright_core.entries import Entry
 from turnwright_core.events import Subkind
 from turnwright_core.plans import PlanPart, part_of
@@ -59,19 +59,15 @@ def plan_text(entry: Entry, part: PlanPart) -> str:
     """`<plan>`, or `<plan-update>` for a delta."""
     shown: dict[str, str | int] = {"plan_id": part.plan_id, "version": part.version}
     if part.sequence:
-        return _element("plan-update", shown | {"sequence": part.sequence}, fenced(entry.path, entry.body))
-    return _element("plan", shown | {"mode": entry.attributes["mode"]}, fenced(entry.path, entry.body))
+        return element("plan-update", shown | {"sequence": part.sequence}, fenced(entry.path, entry.body))
+    return element("plan", shown | {"mode": entry.attributes["mode"]}, fenced(entry.path, entry.body))
 
 
 def event_text(entry: Entry, event: EventPart) -> str:
     """`<event>`: the payload as one line of JSON without markup, then the message."""
     payload = f"<payload>{_json_line(event.payload)}</payload>"
     lines = (payload, fenced(entry.path, entry.body)) if entry.body else (payload,)
-    return _element("event", {"subkind": event.subkind, "source": event.source}, "\n".join(lines))
-
-
-def _element(tag: str, shown: dict[str, str | int], content: str) -> str:
-    return f"{open_tag(tag, shown)}\n{content}\n</{tag}>" if content else open_tag(tag, shown, "/>")
+    return element("event", {"subkind": event.subkind, "source": event.source}, "\n".join(lines))
 
 
 def _json_line(payload: object) -> str:

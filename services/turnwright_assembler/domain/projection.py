@@ -110,6 +110,8 @@ def _outline(path: str, body: str) -> str:
     if len(body) <= SUMMARY_CHARS:
         return body
     starts = _HEADINGS if path.lower().endswith(_TEXT_SUFFIXES) else _DEFINITIONS
+    if not any(start in body for start in starts):
+        return _head(body)
     shown: list[str] = []
     room = SUMMARY_CHARS
     for number, line in enumerate(body[:OUTLINE_SCAN_CHARS].split("\n"), 1):

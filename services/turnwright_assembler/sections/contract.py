@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -15,15 +15,18 @@ from turnwright_assembler.domain.account import Account
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_core.entries import Entry
 
+if TYPE_CHECKING:
+    from turnwright_assembler.sections.block_index import BlockIndex
+
 NOT_SETTLED: Final = Figures(0, 0)
 
 
 class PacketDraft(Struct, frozen=True):
-    """What sections are rendered from. Blocks are in the order in which the run first saw them."""
+    """What sections are rendered from."""
 
-    blocks: tuple[Block, ...]
+    index: BlockIndex
     prompt: Block | None
-    """The block of the active prompt; it is one of `blocks`."""
+    """The block of the active prompt."""
     account: Account
     system_tokens: int
     ceiling: int
@@ -65,6 +68,25 @@ class Section(Protocol):
         pieces of its own.
         """
         ...
+
+
+class BlockSection(Struct, frozen=True):
+    """A section that shows one text of each of some blocks, in the order in which the run first saw them.
+
+    The active prompt is in none of these: it has a section of its own.
+    """
+
+    tag: str
+    priority: int
+    is_live: bool = False
+
+    def shows(self, block: Block) -> str:
+        """What it shows of a block; empty: nothing."""
+        raise NotImplementedError
+
+    def render(self, draft: PacketDraft) -> Sequence[str]:
+        """One piece for each block; nothing without any."""
+        return block_section(self.tag, draft.index.texts(self.tag))
 
 
 SECTIONS_PACKAGE: Final = "turnwright_assembler.sections"

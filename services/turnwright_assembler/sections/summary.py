@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from msgspec import Struct
-
-from turnwright_assembler.sections.contract import PacketDraft, block_section
+from turnwright_assembler.domain.blocks import Block
+from turnwright_assembler.sections.contract import BlockSection
 
 
-class SummarySection(Struct, frozen=True):
+class SummarySection(BlockSection, frozen=True):
     """Every data entry, condensed, in first-seen order: grows at its end, so that what stands above stays cached."""
 
     tag: str = "summary"
     priority: int = 50
-    is_live: bool = False
 
-    def render(self, draft: PacketDraft) -> Sequence[str]:
-        """One block for each data entry, visible or summarized."""
-        return block_section("summary", (block.condensed for block in draft.blocks if block.category == "data"))
+    def shows(self, block: Block) -> str:
+        return block.condensed if block.category == "data" else ""

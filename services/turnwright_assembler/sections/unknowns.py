@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from msgspec import Struct
-
-from turnwright_assembler.sections.contract import PacketDraft, block_section
+from turnwright_assembler.domain.blocks import Block
+from turnwright_assembler.sections.contract import BlockSection
 
 
-class UnknownsSection(Struct, frozen=True):
+class UnknownsSection(BlockSection, frozen=True):
     """Every unknown, as an `<unknown>` child."""
 
     tag: str = "unknowns"
     priority: int = 150
-    is_live: bool = False
 
-    def render(self, draft: PacketDraft) -> Sequence[str]:
-        """One child for each entry."""
-        return block_section("unknowns", (block.text for block in draft.blocks if block.category == "unknown"))
+    def shows(self, block: Block) -> str:
+        return block.text if block.category == "unknown" else ""

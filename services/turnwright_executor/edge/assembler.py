@@ -67,7 +67,7 @@ class AssemblerPackets:
             async for part in parts:
                 if part.WhichOneof("part") == "report":
                     messages = _messages(roles, changes, base)
-                    chars = sum(len(piece) for message in messages for piece in message.pieces)
+                    chars = sum(sum(map(len, message.pieces)) for message in messages)
                     return _packet(messages, part.report, shows) if chars == part.report.chars else None
                 role = "tools" if part.pieces.tools else _ROLES.get(part.pieces.role, "assistant")
                 roles.setdefault(part.pieces.index, role)

@@ -27,7 +27,7 @@ def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) 
     """
     if packet.plugins:
         return None
-    chars = sum(len(piece) for message in packet.messages for piece in message.pieces)
+    chars = sum(sum(map(len, message.pieces)) for message in packet.messages)
     room = room_chars(packet.tokens, chars, packet.ceiling, calibration)
     written = chars_of((*packet.effects, *losses)) + packet.effects_chars
     return int(room - written) if room is not None and isfinite(written) else None

@@ -1,8 +1,11 @@
 """Entries as a store would send them, with everything defaulted that a test does not care about."""
 
+from collections.abc import Iterable
 from hashlib import sha256
 
+from turnwright_assembler.domain.account import Account
 from turnwright_assembler.domain.blocks import Block, make_block
+from turnwright_assembler.sections import indexed
 from turnwright_core.entries import Entry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.text import scheme_of
 
@@ -53,3 +56,7 @@ def block(path: str, body: str = "body", **changes: object) -> Block:
 def blocks(*entries: Entry) -> tuple[Block, ...]:
     made = (make_block(each, DIVISOR) for each in entries)
     return tuple(sorted((each for each in made if each), key=lambda each: (each.position, each.path)))
+
+
+def account_of(made: Iterable[Block]) -> Account:
+    return indexed(made).account()

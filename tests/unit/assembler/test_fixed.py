@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.run_rows import RunRows
-from turnwright_assembler.domain.account import account_for
 from turnwright_assembler.domain.blocks import make_block
 from turnwright_assembler.domain.effects import PLANS_LISTED_MAX, effects_of
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.entries import Cursor, Visibility
-from unit.assembler.entries import DIVISOR, block, entry
+from unit.assembler.entries import DIVISOR, account_of, block, entry
 from unit.assembler.packet_reader import names, read_packet, section
 
 PROMPT = entry("prompt://1", "mend the test", mode="act", tokenUsage=3, tokensFree=4, position=1)
@@ -154,7 +153,7 @@ def test_nothing_makes_a_plan_or_an_event_smaller(path, visibility):
     made = block(path, "w" * 2000, turn=4, visibility=visibility, **told)
     assert made.text == block(path, "w" * 2000, turn=4, **told).text
     assert (made.a_tokens, made.v_tokens, made.s_tokens) == (0, -(-len(made.text) // DIVISOR), made.v_tokens)
-    account = account_for((made,))
+    account = account_of((made,))
     assert (made.is_visible, account.summarized, account.fixed[0].tokens) == (True, 0, made.s_tokens)
     climbed = climb((made,), 5, None, TokenBudget(1), lambda blocks: Cost(sum(one.s_tokens for one in blocks)))
     assert (climbed.demoted, climbed.overflow) == ((), True)
@@ -184,7 +183,7 @@ def test_plans_and_events_are_counted():
     assert "| plan |" not in text
     assert "| event |" not in text
     assert "Total: 1 visible + 0 summarized entries;" in text
-    account = account_for(made)
+    account = account_of(made)
     assert (account.floor, account.premium) == (events + plans, 0)
     assert one.tokens == -(-len(one.system) // DIVISOR) + -(-len(one.user) // DIVISOR)
 

@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import compose
-from turnwright_assembler.domain.account import account_for
-from turnwright_assembler.domain.blocks import active_prompt, make_block
-from turnwright_assembler.sections import SECTIONS, PacketDraft
+from turnwright_assembler.domain.blocks import make_block
+from turnwright_assembler.sections import SECTIONS, PacketDraft, indexed
 from turnwright_assembler.sections.budget import BudgetSection
 from turnwright_core.entries import State, Visibility
 from turnwright_core.text import count_tokens
-from unit.assembler.entries import DIVISOR, blocks, entry
+from unit.assembler.entries import DIVISOR, account_of, blocks, entry
 from unit.assembler.packet_reader import names, paths, section
 
 SYSTEM = "system " * 50
@@ -219,7 +218,7 @@ def test_demoting_an_entry_frees_the_tokens_on_its_tag(rows, which):
 # RU208
 def test_usage_is_floor_premium_and_overhead():
     one = packet(*EVERY_KIND)
-    account = account_for(blocks(*EVERY_KIND))
+    account = account_of(blocks(*EVERY_KIND))
     made = {each.path: each for each in blocks(*EVERY_KIND)}
     assert account.floor == sum(each.s_tokens for each in made.values())
     assert account.premium == sum(each.a_tokens for each in made.values() if each.path != "known://a")
@@ -257,8 +256,9 @@ def test_the_budget_is_a_table_of_visible_schemes_and_three_totals():
 @pytest.mark.parametrize("place", range(len(SECTIONS)))
 def test_only_the_budget_reads_what_entries_cost(place):
     made = blocks(*EVERY_KIND)
-    draft = PacketDraft(made, active_prompt(made, 1), account_for(made), system_tokens=5, ceiling=CEILING)
-    other = replace(draft, account=account_for(()), system_tokens=6, ceiling=CEILING - 1)
+    index = indexed(made)
+    draft = PacketDraft(index, index.activate(1), index.account(), system_tokens=5, ceiling=CEILING)
+    other = replace(draft, account=account_of(()), system_tokens=6, ceiling=CEILING - 1)
     part = SECTIONS[place]
     assert (part.render(draft) == part.render(other)) is not isinstance(part, BudgetSection)
 

@@ -50,7 +50,7 @@ def written(change, position):
 
 
 def bytes_of(rows):
-    return [compose(rows.ordered(), rows.system, loop, 5_000, DIVISOR) for loop in (1, 2)]
+    return [compose(rows.ordered(), rows.system, loop, 5_000, DIVISOR, index=rows.index()) for loop in (1, 2)]
 
 
 # RU204, architecture 12.4 and 12.5
@@ -81,6 +81,22 @@ def test_warm_rows_give_the_bytes_of_a_snapshot(operations, parts):
             made = written(operation, positions.setdefault(operation["path"], len(positions)))
             state[made.path] = entered[made.path] = made
             left.discard(made.path)
+
+
+PLANS = ["plan://main", "plan://main/v1/1", "plan://main/v2/1", "event://turn_1/tick/a", "known://a", "prompt://1"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PLANS), st.integers(0, 2), st.booleans()), max_size=20))
+def test_what_comes_and_goes_is_shown_as_if_all_were_looked_at_anew(moves):
+    rows = RunRows(DIVISOR)
+    for revision, (path, version, is_leaving) in enumerate(moves, 1):
+        told = {"event": {"subkind": "tick", "source": "x", "payload": {}}} if path.startswith("event") else {}
+        more = {"version": version} if path == "plan://main" else told
+        made = entry(path, f"body {version}", position=PLANS.index(path), **more)
+        rows.apply(ViewPart(() if is_leaving else (made,), (path,) if is_leaving else (), cursor(revision)))
+        anew = [compose(rows.ordered(), rows.system, loop, 5_000, DIVISOR) for loop in (1, 2)]
+        assert bytes_of(rows) == anew
 
 
 def test_only_what_changed_is_rendered_again():
