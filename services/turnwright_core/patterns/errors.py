@@ -28,6 +28,7 @@ class PatternError(ValueError):
     def __init__(self, reason: PatternReason, pattern: str, detail: str) -> None:
         super().__init__(f"{detail} (pattern: {_shortened(pattern)})")
         self.reason = reason
+        self.detail = detail
         self.pattern = pattern
 
 

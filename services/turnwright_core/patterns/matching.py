@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from turnwright_core.patterns.bounds import PATTERN_TIMEOUT_S, Deadline, check_length, overrun
 from turnwright_core.patterns.replacing import Replaced, replace_region
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     import regex
 
     from turnwright_core.patterns.compiled import CompiledPattern
-
-
-class _Paths(Protocol):
-    """What the modules `xpath` and `jsonpath` offer."""
-
-    def select(self, pattern: str, text: str, /) -> Selection: ...
-
-    def replace(self, pattern: str, replacement: str, text: str, /) -> str | None: ...
 
 
 def match(pattern: str, string: str | None) -> bool:
@@ -120,7 +112,9 @@ def replace(pattern: str, replacement: str, string: str) -> str:
         case Shape.LITERAL:
             return _literally(pattern, replacement, string)
         case Shape.JSONPATH | Shape.XPATH:
-            replaced = _paths_of(ready).replace(pattern, replacement, string)
+            from turnwright_core.patterns import documents  # noqa: PLC0415 - most processes read no document
+
+            replaced = documents.replace(ready.shape, pattern, replacement, string)
             return string.replace(pattern, replacement) if replaced is None else replaced
         case _:
             deadline = Deadline(pattern)
@@ -149,18 +143,9 @@ def _literally(pattern: str, replacement: str, string: str) -> str:
 def _selection(ready: CompiledPattern, string: str) -> Selection:
     if ready.shape not in (Shape.JSONPATH, Shape.XPATH):
         return NO_DOCUMENT
-    return _paths_of(ready).select(ready.source, string)
+    from turnwright_core.patterns import documents  # noqa: PLC0415 - as above
 
-
-def _paths_of(ready: CompiledPattern) -> _Paths:
-    # Loaded when first needed: together they take a quarter of a second, and most processes need neither.
-    if ready.shape is Shape.XPATH:
-        from turnwright_core.patterns import xpath  # noqa: PLC0415
-
-        return xpath
-    from turnwright_core.patterns import jsonpath  # noqa: PLC0415
-
-    return jsonpath
+    return documents.select(ready.shape, ready.source, string)
 
 
 def _fullmatch(one: regex.Pattern[str], string: str, limit_s: float) -> regex.Match[str] | None:

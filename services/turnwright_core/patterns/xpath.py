@@ -1,13 +1,10 @@
 """XPath 1.0 over texts that are XML, by lxml.
 
-Expression and document may both be hostile. The document is parsed without entities, DTDs or network
-and has a size that libxml2's worst step, quadratic in the nodes, finishes within a second; the
-expression is given a pulse (see `xpath_steps`) at which the deadline is checked.
+Expression and document may both be hostile. The document is parsed without entities, DTDs or network;
+only `document_worker` runs an expression.
 
 A name without a prefix also means the document's default namespace, because that is what a model
 means by `//dependency` or `//svg`; prefixes are those of the root element.
-
-This module loads lxml: import it where an xpath is about to run.
 
 Source: RU273, RU274.
 """
@@ -22,19 +19,14 @@ from xml.sax.saxutils import escape, quoteattr
 from lxml import etree
 from msgspec import Struct
 
-from turnwright_core.patterns.bounds import Deadline, check_length
+from turnwright_core.patterns.bounds import check_length
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.selection import NO_DOCUMENT, Selection, with_spans_replaced
-from turnwright_core.patterns.xpath_steps import prefixes_of, tokens_of, with_pulse
 
-XML_CHARS_MAX = 1_000_000
-# Elements, attributes and comments, counted by their signs before anything is parsed.
-XML_NODES_MAX = 10_000
 _EXPRESSIONS_KEPT = 64
 
-# A prefix and a namespace of our own, which no document has.
-_PREFIX = "turnwright.pulse"
-_NAMESPACE = "urn:turnwright:pulse"
+# A name before a single colon; in a string it does no harm.
+_PREFIX = re.compile(r"([^\W\d][\w.-]*):(?!:)")
 _UNDECLARED = "urn:turnwright:undeclared:"
 # Rules inside of the document change what its text means.
 _DOCTYPE_RULES = re.compile(r"<!DOCTYPE[^>]*\[")
@@ -46,7 +38,7 @@ def select(pattern: str, text: str) -> Selection:
     The text of an element is all the text within it; that of an attribute is its value.
     """
     check(pattern)
-    root = _parsed(pattern, text)
+    root = _parsed(text)
     if root is None:
         return NO_DOCUMENT
     for found in _evaluated(pattern, root):
@@ -61,7 +53,7 @@ def replace(pattern: str, replacement: str, text: str) -> str | None:
     byte beside them; anything else is refused.
     """
     check(pattern)
-    root = _parsed(pattern, text)
+    root = _parsed(text)
     if root is None:
         return None
     selected = _evaluated(pattern, root)
@@ -87,24 +79,12 @@ def replace(pattern: str, replacement: str, text: str) -> str | None:
 def check(pattern: str) -> None:
     """Raise PatternError when `pattern` is no XPath 1.0 expression."""
     try:
-        etree.XPath(_with_pulse(pattern)[0], namespaces={_PREFIX: _NAMESPACE})
-    except (ValueError, etree.XPathError) as error:
+        etree.XPath(pattern)
+    except etree.XPathError as error:
         raise _invalid(pattern, error) from None
 
 
-@lru_cache(maxsize=_EXPRESSIONS_KEPT)
-def _with_pulse(pattern: str) -> tuple[str, frozenset[str]]:
-    tokens = tokens_of(pattern)
-    return with_pulse(tokens, f"{_PREFIX}:beat()"), prefixes_of(tokens)
-
-
-def _parsed(pattern: str, text: str) -> etree._Element | None:
-    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
-        return None
-    nodes = text.count("<") - text.count("</") + text.count("=")
-    if len(text) > XML_CHARS_MAX or nodes > XML_NODES_MAX:
-        detail = f"An xpath reads documents of at most {XML_CHARS_MAX} characters and {XML_NODES_MAX} elements"
-        raise PatternError("too_large", pattern, f"{detail} and attributes; use a regex for this text")
+def _parsed(text: str) -> etree._Element | None:
     parser = etree.XMLParser(
         encoding="utf-8",
         resolve_entities=False,
@@ -131,19 +111,11 @@ def _without_default_namespaces(root: etree._Element, text: str) -> None:
 
 
 def _evaluated(pattern: str, root: etree._Element) -> list[Any]:
-    expression, prefixes = _with_pulse(pattern)
-    deadline = Deadline(pattern)
-
-    def beat(_context: object) -> bool:
-        deadline.check()
-        return True
-
     declared = {prefix: uri for prefix, uri in root.nsmap.items() if prefix}
     # A prefix that this document does not declare selects nothing in it.
-    namespaces = {prefix: _UNDECLARED + prefix for prefix in prefixes} | declared | {_PREFIX: _NAMESPACE}
+    namespaces = {prefix: _UNDECLARED + prefix for prefix in _PREFIX.findall(pattern)} | declared
     try:
-        evaluate = etree.XPath(expression, namespaces=namespaces, extensions={(_NAMESPACE, "beat"): beat}, regexp=False)
-        found = evaluate(root.getroottree())
+        found = etree.XPath(pattern, namespaces=namespaces, regexp=False)(root.getroottree())
     except etree.XPathError as error:
         raise _invalid(pattern, error) from None
     return found if isinstance(found, list) else []

@@ -1,0 +1,115 @@
+"""Xpaths and jsonpaths, run by a process of their own that the kernel ends when it takes too long.
+
+Expression and document may both be hostile: forty characters can visit a million nodes a million times, and neither
+library can be stopped from within. So they run in a worker process (`document_worker`) with limits on its processor
+time and its memory. Its end is the end of one question; the next one starts another worker.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from functools import lru_cache
+from typing import Any, Final
+
+from turnwright_core.patterns.bounds import overrun
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.selection import NO_DOCUMENT, Selection
+from turnwright_core.patterns.shapes import Shape
+
+DOCUMENT_CHARS_MAX: Final = 1_000_000
+
+_CHECKED_MAX: Final = 64
+_BLANK: Final = "\ufeff \t\r\n"
+_OPENERS: Final = {Shape.XPATH: ("<",), Shape.JSONPATH: ("{", "[")}
+
+
+def select(shape: Shape, pattern: str, text: str) -> Selection:
+    """Return what `pattern` selects in `text`. Raises PatternError."""
+    found = _asked(shape, pattern, text)
+    return NO_DOCUMENT if found is None else Selection(found[0])
+
+
+def replace(shape: Shape, pattern: str, replacement: str, text: str) -> str | None:
+    """Return `text` with what `pattern` selects replaced; None where it is no document. Raises PatternError."""
+    found = _asked(shape, pattern, text, replacement)
+    return None if found is None else found[0]
+
+
+def _asked(shape: Shape, pattern: str, text: str, *replacement: str) -> Any:
+    _check(shape, pattern)
+    if not text.lstrip(_BLANK).startswith(_OPENERS[shape]):
+        return None
+    if len(text) > DOCUMENT_CHARS_MAX:
+        detail = f"It reads documents of at most {DOCUMENT_CHARS_MAX} characters; use a regex for this text"
+        raise PatternError("too_large", pattern, detail)
+    return _worker.answer(shape, pattern, text, *replacement)
+
+
+@lru_cache(maxsize=_CHECKED_MAX)
+def _check(shape: Shape, pattern: str) -> None:
+    """Raise PatternError where the pattern is no expression, whatever the text is."""
+    _worker.answer(shape, pattern)
+
+
+class _Worker:
+    """The process, started when it is first asked. It answers one question at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def answer(self, shape: Shape, pattern: str, *texts: str) -> Any:
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self.end()
+                self._process = _started()
+            process = self._process
+            try:
+                process.stdin.write(json.dumps([shape.value, pattern, *texts]) + "\n")  # type: ignore[union-attr]
+                process.stdin.flush()  # type: ignore[union-attr]
+                line = process.stdout.readline()  # type: ignore[union-attr]
+            except OSError:
+                line = ""
+            if not line:
+                self.end()
+                raise _lost(pattern, process.returncode)
+        found = json.loads(line)
+        if isinstance(found, dict):
+            raise PatternError(found["reason"], pattern, found["detail"])
+        return found
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _started() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "turnwright_core.patterns.document_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # Of the environment, which may hold secrets, only where modules are found.
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        text=True,
+        # Ctrl-C in a terminal is for those who ask.
+        process_group=0,
+    )
+
+
+def _lost(pattern: str, exit_code: int) -> PatternError:
+    if exit_code == -signal.SIGPROF:
+        return overrun(pattern)
+    return PatternError("too_large", pattern, "It needs too much memory for this document; use a regex")
+
+
+_worker: Final = _Worker()
+atexit.register(_worker.end)
