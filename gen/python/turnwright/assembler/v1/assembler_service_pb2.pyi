@@ -49,21 +49,22 @@ class AssembleRequest(_message.Message):
     context_length: _builtins.int
     """Context window of the model in tokens; at least 1."""
     calibration: _builtins.float
-    """Tokens the vendor reported for the run's previous turn on the same model, over the estimate of that packet.
-    0: unknown, counts as 1. Only the comparison with the ceiling uses it.
+    """Ratio of the tokens that the vendor reported for the run's previous turn on the same model to the estimate for that
+    packet. 0: unknown, treated as 1. Only used for the comparison with the ceiling.
     """
     base_digest: _builtins.str
-    """Digest of a packet of this run whose pieces the caller still has, as they were sent to it. Where the assembler has them
-    too, the answer copies from it. Empty, or unknown by now: the answer is whole.
+    """Digest of a packet of this run whose pieces the caller still has. If the assembler has it too, the answer copies
+    pieces from it. Empty or unknown: the answer contains all text.
     """
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
-        """The packet must show at least this moment. Absent: whatever the store has."""
+        """The packet must include this moment. Absent: whatever the store has."""
 
     @_builtins.property
     def view_changes(self) -> _containers.RepeatedCompositeFieldContainer[_view_pb2.ViewChange]:
-        """What was written since the caller's latest packet of this run, in order, as the store told it. Where they lead from the
-        moment that the assembler knows to `at_least`, it reads nothing. At most 64; without them, or with others, it reads.
+        """What was written since the caller's latest packet of this run, in order, as returned by the store. If the changes
+        lead from the moment that the assembler has to `at_least`, it does not read the store; otherwise it does. At most
+        64.
         """
 
     def __init__(
@@ -91,7 +92,7 @@ Global___AssembleRequest: _TypeAlias = AssembleRequest  # noqa: Y015
 
 @_typing.final
 class AssembleResponse(_message.Message):
-    """A part of the answer: first the pieces, in order, in parts of at most 256 KiB, then the report."""
+    """A part of the answer: first the pieces, in order, in messages of at most 256 KiB, then the report."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -103,7 +104,7 @@ class AssembleResponse(_message.Message):
 
     @_builtins.property
     def report(self) -> Global___PacketReport:
-        """The rest; always last."""
+        """The report; always last."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ Global___AssembleResponse: _TypeAlias = AssembleResponse  # noqa: Y015
 
 @_typing.final
 class MessagePieces(_message.Message):
-    """Pieces to be added to the end of a message of the packet."""
+    """Pieces to append to a message of the packet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -134,14 +135,14 @@ class MessagePieces(_message.Message):
     index: _builtins.int
     """0-based index of the message."""
     role: _message_pb2.Role.ValueType
-    """Who speaks in it."""
+    """Author of the message."""
     tools: _builtins.bool
-    """True: nobody speaks. The text is what the model may call, a JSON list of objects with `name`, `description` and
-    `parameters`, a JSON Schema. At most one message, the last; none where models call by tags.
+    """True if this is not a message but the list of tools for native calls: a JSON list of objects with `name`,
+    `description` and `parameters` (a JSON Schema). At most one, and the last; none if models call tools with tags.
     """
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
-        """The pieces; a text has at most 64 Ki code points."""
+        """The pieces; each text has at most 64 Ki code points."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ Global___MessagePieces: _TypeAlias = MessagePieces  # noqa: Y015
 
 @_typing.final
 class PacketReport(_message.Message):
-    """What the assembler decided and counted."""
+    """What the assembler decided and measured."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -176,34 +177,34 @@ class PacketReport(_message.Message):
     PLUGINS_FIELD_NUMBER: _builtins.int
     PLAN_TOKENS_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
-    """True when the packet does not fit even so: the turn must end with 413."""
+    """True if the packet does not fit even after all demotions: the turn must end with 413."""
     digest: _builtins.str
-    """SHA-256 over roles and texts, lower-case hexadecimal; however the texts are cut into pieces."""
+    """SHA-256 over roles and texts, lower-case hexadecimal; independent of how the texts are split into pieces."""
     tokens: _builtins.int
-    """Tokens that the packet is estimated at."""
+    """Estimated size of the packet in tokens."""
     ceiling: _builtins.int
-    """Tokens that it may have."""
+    """Maximum size of the packet in tokens."""
     chars: _builtins.int
-    """Code points of all messages: a caller that puts copied pieces together checks them by it."""
+    """Code points of all messages, so that a caller that reassembles copied pieces can verify the result."""
     render_version: _builtins.str
-    """What made the bytes: the release, and each plugin as `name=version`, with spaces between. Equal input gives equal bytes
-    where it is equal, and may not where it is not.
+    """Version of the code that rendered the packet: the release, and each plugin as `name=version`, separated by spaces.
+    With equal versions, equal input gives equal bytes.
     """
     plan_tokens: _builtins.int
-    """Of `tokens`, those of the plans and their deltas, which are never summarized."""
+    """The part of `tokens` that plans and their deltas take, which are never summarized."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Writes that the caller shall commit before it calls the model: demotions, error entries, and events that are archived
-        with the marker that stands for them. Often none.
+        """Writes that the caller must commit before it calls the model: demotions, error entries, and archived events with
+        the marker that replaces them. Often empty.
         """
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The moment that it shows."""
+        """The moment that the packet shows."""
 
     @_builtins.property
     def plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the plugins that take part. Where there are any, a turn may bring more than its entries' texts: ask
+        """Names of the plugins involved. If there are any, a turn may add more than the texts of its entries: call
         CheckBudget.
         """
 

@@ -27,8 +27,8 @@ if _version_not_supported:
 
 
 class AssemblerServiceStub(object):
-    """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
+    """Builds the packets that models read. It only reads the store; the effects that it decides on are returned for the
+    caller to write. It is for the services of its deployment: derived tokens are refused (TIER_FORBIDDEN).
     """
 
     def __init__(self, channel):
@@ -50,8 +50,8 @@ class AssemblerServiceStub(object):
 
 
 class AssemblerServiceServicer(object):
-    """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
+    """Builds the packets that models read. It only reads the store; the effects that it decides on are returned for the
+    caller to write. It is for the services of its deployment: derived tokens are refused (TIER_FORBIDDEN).
     """
 
     def Assemble(self, request, context):
@@ -62,8 +62,8 @@ class AssemblerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckBudget(self, request, context):
-        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
-        they cannot be need not ask.
+        """Decides what to summarize if the results of a turn, with everything else, exceed the size limit of a packet. A
+        caller that knows that they cannot need not call it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,8 +91,8 @@ def add_AssemblerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AssemblerService(object):
-    """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
+    """Builds the packets that models read. It only reads the store; the effects that it decides on are returned for the
+    caller to write. It is for the services of its deployment: derived tokens are refused (TIER_FORBIDDEN).
     """
 
     @staticmethod

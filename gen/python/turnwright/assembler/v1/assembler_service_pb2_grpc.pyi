@@ -28,8 +28,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AssemblerServiceStub:
-    """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
+    """Builds the packets that models read. It only reads the store; the effects that it decides on are returned for the
+    caller to write. It is for the services of its deployment: derived tokens are refused (TIER_FORBIDDEN).
     """
 
     @_typing.overload
@@ -39,27 +39,27 @@ class AssemblerServiceStub:
     Assemble: _grpc.UnaryStreamMultiCallable[_assembler_service_pb2.AssembleRequest, _assembler_service_pb2.AssembleResponse]
     """Assembles the packet of one turn. The same stored state and request give the same bytes."""
     CheckBudget: _grpc.UnaryUnaryMultiCallable[_budget_pb2.CheckBudgetRequest, _budget_pb2.CheckBudgetResponse]
-    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
-    they cannot be need not ask.
+    """Decides what to summarize if the results of a turn, with everything else, exceed the size limit of a packet. A
+    caller that knows that they cannot need not call it.
     """
 
 @_typing.type_check_only
 class AssemblerServiceAsyncStub(AssemblerServiceStub):
-    """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
+    """Builds the packets that models read. It only reads the store; the effects that it decides on are returned for the
+    caller to write. It is for the services of its deployment: derived tokens are refused (TIER_FORBIDDEN).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Assemble: _aio.UnaryStreamMultiCallable[_assembler_service_pb2.AssembleRequest, _assembler_service_pb2.AssembleResponse]  # type: ignore[assignment]
     """Assembles the packet of one turn. The same stored state and request give the same bytes."""
     CheckBudget: _aio.UnaryUnaryMultiCallable[_budget_pb2.CheckBudgetRequest, _budget_pb2.CheckBudgetResponse]  # type: ignore[assignment]
-    """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
-    they cannot be need not ask.
+    """Decides what to summarize if the results of a turn, with everything else, exceed the size limit of a packet. A
+    caller that knows that they cannot need not call it.
     """
 
 class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Makes what the model reads. Read-only: it reads the store, and returns the packet with the effects that it decided on;
-    the caller writes them. It answers the services of its deployment; derived tokens are refused, TIER_FORBIDDEN.
+    """Builds the packets that models read. It only reads the store; the effects that it decides on are returned for the
+    caller to write. It is for the services of its deployment: derived tokens are refused (TIER_FORBIDDEN).
     """
 
     @_abc_1.abstractmethod
@@ -76,8 +76,8 @@ class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _budget_pb2.CheckBudgetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_budget_pb2.CheckBudgetResponse, _abc.Awaitable[_budget_pb2.CheckBudgetResponse]]:
-        """Tells what to summarize of a turn whose results, with all else, are more than a packet may have. A caller that knows that
-        they cannot be need not ask.
+        """Decides what to summarize if the results of a turn, with everything else, exceed the size limit of a packet. A
+        caller that knows that they cannot need not call it.
         """
 
 def add_AssemblerServiceServicer_to_server(servicer: AssemblerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class CheckBudgetRequest(_message.Message):
-    """Asks whether what a turn's commands have brought still fits, after the last of them and before the verdict."""
+    """Checks whether the results of a turn's commands still fit, after the last command and before the verdict."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -44,10 +44,12 @@ class CheckBudgetRequest(_message.Message):
     context_length: _builtins.int
     """Context window of the model in tokens; at least 1."""
     calibration: _builtins.float
-    """Tokens the vendor reported for this turn's packet over the estimate of it. 0: unknown, counts as 1; at most 100."""
+    """Ratio of the tokens that the vendor reported for this turn's packet to its estimate. 0: unknown, treated as 1; at
+    most 100.
+    """
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
-        """The answer must take this moment into account: that of the turn's last write. Absent: whatever the store has."""
+        """The answer must include this moment: that of the turn's last write. Absent: whatever the store has."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ Global___CheckBudgetRequest: _TypeAlias = CheckBudgetRequest  # noqa: Y015
 
 @_typing.final
 class CheckBudgetResponse(_message.Message):
-    """Whether it fits, and what to do where it does not."""
+    """Whether the results fit, and what to do if not."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -80,14 +82,14 @@ class CheckBudgetResponse(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     CEILING_FIELD_NUMBER: _builtins.int
     tokens: _builtins.int
-    """Tokens that the next packet is estimated at without the effects."""
+    """Estimated size of the next packet without the effects, in tokens."""
     ceiling: _builtins.int
-    """Tokens that a packet may have."""
+    """Maximum size of a packet in tokens."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Writes that the caller shall commit with the end of the turn: each visible entry of the turn becomes summarized, and
-        an error entry with the outcome `budget:413` names them. Plans, events and the loop's prompt are left as they are,
-        and so is every state. Empty where the next packet fits, or where the turn brought nothing that could be summarized.
+        """Writes that the caller must commit with the end of the turn: each visible entry of the turn becomes summarized, and
+        an error entry with the outcome `budget:413` names them. Plans, events and the loop's prompt are not changed, nor
+        is any state. Empty if the next packet fits, or if the turn added nothing that could be summarized.
         """
 
     def __init__(

@@ -26,7 +26,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ForkRunRequest(_message.Message):
-    """Makes a run that begins with what another one sees."""
+    """Creates a run that starts with the view of another one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -40,13 +40,15 @@ class ForkRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run to fork."""
     new_run: _builtins.str
-    """Wanted alias of the fork, `[A-Za-z0-9_-]{1,128}`. Empty: one is made. ALREADY_EXISTS, reason RUN_EXISTS, when taken."""
+    """Alias of the fork, `[A-Za-z0-9_-]{1,128}`. Empty: one is generated. Fails with ALREADY_EXISTS, reason RUN_EXISTS,
+    if it is taken.
+    """
     turn: _builtins.int
-    """Number of the turn at whose end the fork begins. 0: at this moment. NOT_FOUND, reason TURN_NOT_FOUND, when no such
+    """Number of the turn at whose end the fork begins; 0: now. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such
     turn has ended.
     """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -73,7 +75,7 @@ class ForkRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The new run, without work, with the settings of its parent and nothing spent."""
+        """The new run, without work, with the settings of its parent, and with nothing spent."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ Global___ForkRunResponse: _TypeAlias = ForkRunResponse  # noqa: Y015
 
 @_typing.final
 class RenameRunRequest(_message.Message):
-    """Gives a run another alias."""
+    """Changes the alias of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -101,11 +103,13 @@ class RenameRunRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not ended."""
+    """Alias of the run. Fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not
+    ended.
+    """
     new_run: _builtins.str
-    """The other alias, `[A-Za-z0-9_-]{1,128}`. ALREADY_EXISTS, reason RUN_EXISTS, when taken."""
+    """New alias, `[A-Za-z0-9_-]{1,128}`. Fails with ALREADY_EXISTS, reason RUN_EXISTS, if it is taken."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -131,7 +135,7 @@ class RenameRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run. Watches of its old alias end; watching that one again fails with RUN_NOT_FOUND."""
+        """The run. Watches of the old alias end; a new watch of it fails with RUN_NOT_FOUND."""
 
     def __init__(
         self,
@@ -148,7 +152,7 @@ Global___RenameRunResponse: _TypeAlias = RenameRunResponse  # noqa: Y015
 
 @_typing.final
 class RemoveRunRequest(_message.Message):
-    """Removes a run with everything that only it holds."""
+    """Removes a run with everything that belongs to it alone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -158,9 +162,11 @@ class RemoveRunRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not ended."""
+    """Alias of the run. Fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not
+    ended.
+    """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -178,7 +184,7 @@ Global___RemoveRunRequest: _TypeAlias = RemoveRunRequest  # noqa: Y015
 
 @_typing.final
 class RemoveRunResponse(_message.Message):
-    """The run is gone and its alias is free. What forks of it see stays."""
+    """The run is removed and its alias is free. What its forks see is kept."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -195,7 +201,7 @@ Global___RemoveRunResponse: _TypeAlias = RemoveRunResponse  # noqa: Y015
 
 @_typing.final
 class ConfigureRunRequest(_message.Message):
-    """Changes what the loops of a run share."""
+    """Changes the settings of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -208,10 +214,10 @@ class ConfigureRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def patch(self) -> _settings_pb2.RunSettingsPatch:
-        """What to change. Loops that are queued or running keep their model; the rest holds from the next loop on."""
+        """The changes. Queued and running loops keep their model; all other settings apply from the next loop on."""
 
     def __init__(
         self,
@@ -255,7 +261,7 @@ Global___ConfigureRunResponse: _TypeAlias = ConfigureRunResponse  # noqa: Y015
 
 @_typing.final
 class InjectMessageRequest(_message.Message):
-    """Tells the model something without giving it a task."""
+    """Sends a message to the model without giving it a task."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -268,9 +274,9 @@ class InjectMessageRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     message: _builtins.str
-    """What the model reads, in its next turn: of the active loop, else of the next one. 1 to 65536 bytes."""
+    """Text that the model reads in its next turn, in the active loop or else in the next one. 1 to 65536 bytes."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -297,14 +303,14 @@ class InjectMessageResponse(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the entry that holds the message, `log://turn_N/inject/message`, with a suffix where there are several."""
+    """Path of the entry with the message, `log://turn_N/inject/message`, with a suffix if there are several."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run as it is now: its status is that of the moment, usually 102."""
+        """The run as it is now; its status does not change, usually 102."""
 
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
-        """Watch the run after this moment to see all that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused."""
 
     def __init__(
         self,
@@ -323,9 +329,9 @@ Global___InjectMessageResponse: _TypeAlias = InjectMessageResponse  # noqa: Y015
 
 @_typing.final
 class CallToolRequest(_message.Message):
-    """Has a tool carry out a command for the caller, with the checks that it makes for the model. A call that is given up, or
-    whose deadline passes, stops its command; its record, which a repeat of the `request_id` returns, then says
-    `indeterminate:500` where nobody knows how far it came.
+    """Runs a command with a tool on behalf of the caller, with the same checks as for the model. If the call is cancelled
+    or its deadline passes, its command is stopped; the record, which a repeat with the same `request_id` returns, then
+    has the outcome `indeterminate:500` if nobody knows how far the command came.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -361,18 +367,21 @@ class CallToolRequest(_message.Message):
     run: _builtins.str
     """Alias of the run whose view the tool works on."""
     tool: _builtins.str
-    """Name of the tool: get, set, rm, cp, mv, ... INVALID_ARGUMENT, reason INVALID_FIELD, when there is none."""
+    """Name of the tool: get, set, rm, cp, mv, ... Fails with INVALID_ARGUMENT, reason INVALID_FIELD, if there is no such
+    tool.
+    """
     body: _builtins.str
     """Body of the command; at most 524288 bytes together with the attributes."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none. While the first is carried out,
-    by this executor or another one, a repeat waits for it; where that executor has ended, after about seven seconds.
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
+    While the first call is still running, on this or another executor, a repeat waits for it; if that executor has
+    died, for about seven seconds.
     """
     @_builtins.property
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ...
-        `get` of files also takes `persist`: the project remembers the path as SetFileConstraints does, kind `add`, or with
-        `readonly` too that kind. Flags are set by being there, unless they say `false`.
+        """Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ... For files, `get`
+        also takes `persist`: the project remembers the path as SetFileConstraints does with kind `add`, or with kind
+        `readonly` if that flag is given too. A flag is set if it is present, unless its value is `false`.
         """
 
     def __init__(
@@ -395,14 +404,14 @@ Global___CallToolRequest: _TypeAlias = CallToolRequest  # noqa: Y015
 
 @_typing.final
 class CallToolResponse(_message.Message):
-    """What came of the command. A failure is in the record, not an error of the rpc."""
+    """The result of the command. If the command failed, the record says so; that is not an error of the rpc."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RECORD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def record(self) -> _entry_pb2.Entry:
-        """The command's record, which the model reads as well: body, state, outcome, status."""
+        """The record of the command, which the model reads too: body, state, outcome, status."""
 
     def __init__(
         self,
@@ -433,17 +442,19 @@ class ListEntriesRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. Empty: the run of the project that was written last."""
+    """Alias of the run; empty: the run of the project that was written to last."""
     pattern: _builtins.str
-    """Pattern for the path: a glob, `/regex/`, or an exact path. Empty: every path. At most 2048 characters."""
+    """Pattern for the path: a glob, `/regex/`, or an exact path; empty: every path. At most 2048 characters."""
     body_pattern: _builtins.str
-    """Pattern that the body must contain. Empty: any body. At most 2048 characters."""
+    """Pattern that the body must contain; empty: any body. At most 2048 characters."""
     without_bodies: _builtins.bool
-    """True leaves bodies out."""
+    """True omits the bodies."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page. All pages show the moment of the first one."""
+    """`next_page_token` of the previous page; empty: the first page. All pages show the state at the time of the first
+    one.
+    """
     def __init__(
         self,
         *,
@@ -472,11 +483,11 @@ class ListEntriesResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries, in path order. A page ends at about 2 MiB; a body that is longer by itself is cut there. GetEntry has
-        the rest of it.
+        """The entries, sorted by path. A page ends at about 2 MiB; a single body that is longer is truncated there, and
+        GetEntry returns the rest.
         """
 
     def __init__(
@@ -502,7 +513,7 @@ class AddModelRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def model(self) -> _model_pb2.Model:
-        """The model. Its key and its address are settings of the provider."""
+        """The model. Its API key and URL are settings of the provider."""
 
     def __init__(
         self,
@@ -519,7 +530,7 @@ Global___AddModelRequest: _TypeAlias = AddModelRequest  # noqa: Y015
 
 @_typing.final
 class AddModelResponse(_message.Message):
-    """The model as stored."""
+    """The stored model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -543,7 +554,7 @@ Global___AddModelResponse: _TypeAlias = AddModelResponse  # noqa: Y015
 
 @_typing.final
 class RemoveModelRequest(_message.Message):
-    """Removes a model. NOT_FOUND, reason MODEL_NOT_FOUND, when there is none."""
+    """Removes a model. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if there is no such model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -565,7 +576,7 @@ Global___RemoveModelRequest: _TypeAlias = RemoveModelRequest  # noqa: Y015
 
 @_typing.final
 class RemoveModelResponse(_message.Message):
-    """The model is gone. Loops that name it fail."""
+    """The model is removed. Loops that name it fail."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -582,7 +593,7 @@ Global___RemoveModelResponse: _TypeAlias = RemoveModelResponse  # noqa: Y015
 
 @_typing.final
 class SetFileConstraintsRequest(_message.Message):
-    """Says which files of a project are taken in, and which may be changed."""
+    """Sets which files of a project are included and which may be changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -593,16 +604,16 @@ class SetFileConstraintsRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 120 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 120 characters; empty: none."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
-        """The constraints; those with the same pattern are replaced. At most 1000, and at most 10000 in a project, 100
-        of them globs and regexes.
+        """The constraints; each replaces an existing one with the same pattern. At most 1000 in a call; at most 10000 in a
+        project, of which 100 are globs or regexes.
         """
 
     @_builtins.property
     def remove_patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns whose constraints are taken away first; those without one are passed over. At most 1000."""
+        """Patterns whose constraints are removed first; unknown patterns are ignored. At most 1000."""
 
     def __init__(
         self,
@@ -622,7 +633,7 @@ Global___SetFileConstraintsRequest: _TypeAlias = SetFileConstraintsRequest  # no
 
 @_typing.final
 class SetFileConstraintsResponse(_message.Message):
-    """The constraints as stored."""
+    """The stored constraints."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -646,7 +657,7 @@ Global___SetFileConstraintsResponse: _TypeAlias = SetFileConstraintsResponse  # 
 
 @_typing.final
 class ListFileConstraintsRequest(_message.Message):
-    """Lists constraints on files."""
+    """Lists the file constraints of a project."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -656,9 +667,9 @@ class ListFileConstraintsRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -683,10 +694,10 @@ class ListFileConstraintsResponse(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
-        """The constraints, by pattern."""
+        """The constraints, sorted by pattern."""
 
     def __init__(
         self,

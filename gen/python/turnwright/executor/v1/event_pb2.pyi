@@ -30,7 +30,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Snapshot(_message.Message):
-    """The state of a run at one `seq`. Large snapshots come in several parts under the same seq; apply them at the last one."""
+    """The state of a run at one `seq`. A large snapshot comes in several parts with the same seq; apply them when the last
+    one has come.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -45,32 +47,32 @@ class Snapshot(_message.Message):
     part: _builtins.int
     """0-based number of this part."""
     last: _builtins.bool
-    """True on the last part."""
+    """True in the last part."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run with its active or latest loop; in every part."""
+        """The run with its active or latest loop. In every part."""
 
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """Entries of the timeline in order of position. Bodies are cut after 16384 bytes."""
+        """Entries of the timeline, sorted by position. Bodies are truncated after 16384 bytes."""
 
     @_builtins.property
     def proposals(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.Proposal]:
-        """Proposals that wait for a decision; in the last part."""
+        """Proposals that wait for a decision. In the last part."""
 
     @_builtins.property
     def partial(self) -> Global___PartialMessage:
-        """The message that is being streamed; absent when none is; in the last part. Of a long one the parts before the last
-        have pieces too: join them.
+        """The message that is being streamed; absent if there is none. In the last part. A long message is spread over
+        earlier parts too: concatenate the pieces.
         """
 
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
-        """The plans of the run in the order in which it first saw them, to watches with `plans` OPERATIONS."""
+        """The plans of the run, in the order in which they first appeared. Only for watches with `plans` OPERATIONS."""
 
     @_builtins.property
     def legacy_plan(self) -> Global___LegacyPlan:
-        """The plans as one list, to watches with `plans` LEGACY; in the last part."""
+        """All plans as one list. In the last part, and only for watches with `plans` LEGACY."""
 
     def __init__(
         self,
@@ -111,20 +113,20 @@ class PartialMessage(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """Its turn."""
+    """Number of its turn."""
     content: _builtins.str
     """Content so far."""
     reasoning: _builtins.str
     """Reasoning so far."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
-        """Its calls, thinking blocks and whatever else it has beside its texts; in the last part. `parts` and `reasoning` are
-        empty there. Absent: nothing.
+        """Its tool calls, thinking blocks and everything else but texts, with `parts` and `reasoning` empty. In the last
+        part. Absent: nothing so far.
         """
 
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """What the call has consumed so far; in the last part. Absent: the vendor has not said."""
+        """Usage of the model call so far. In the last part. Absent: the vendor has not reported any."""
 
     def __init__(
         self,
@@ -176,13 +178,13 @@ Global___TurnStarted: _TypeAlias = TurnStarted  # noqa: Y015
 
 @_typing.final
 class StreamStarted(_message.Message):
-    """The model begins to answer."""
+    """The model call has started; the answer follows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TURN_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """The turn."""
+    """Number of the turn."""
     def __init__(
         self,
         *,
@@ -198,17 +200,17 @@ Global___StreamStarted: _TypeAlias = StreamStarted  # noqa: Y015
 
 @_typing.final
 class StreamDelta(_message.Message):
-    """The answer grows."""
+    """The answer has grown."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TURN_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """The turn."""
+    """Number of the turn."""
     @_builtins.property
     def delta(self) -> _delta_pb2.Delta:
-        """By this."""
+        """The increment."""
 
     def __init__(
         self,
@@ -226,7 +228,7 @@ Global___StreamDelta: _TypeAlias = StreamDelta  # noqa: Y015
 
 @_typing.final
 class StreamFinished(_message.Message):
-    """The answer is complete; its authoritative form follows as an added entry."""
+    """The answer is complete. Its authoritative form follows as a MessageAdded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -234,12 +236,12 @@ class StreamFinished(_message.Message):
     FINISH_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """The turn."""
+    """Number of the turn."""
     finish: _builtins.str
     """The vendor's finish reason."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """What the call consumed."""
+        """Usage of the model call."""
 
     def __init__(
         self,
@@ -258,16 +260,16 @@ Global___StreamFinished: _TypeAlias = StreamFinished  # noqa: Y015
 
 @_typing.final
 class StreamCancelled(_message.Message):
-    """The answer ended before its end. What came is kept in the turn's records."""
+    """The answer was cut short. What was received is kept in the records of the turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TURN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """The turn."""
+    """Number of the turn."""
     reason: _builtins.str
-    """Why, `word:code`."""
+    """Reason, `word:code`."""
     def __init__(
         self,
         *,
@@ -308,11 +310,11 @@ Global___TurnFinished: _TypeAlias = TurnFinished  # noqa: Y015
 
 @_typing.final
 class MessageAdded(_message.Message):
-    """An entry of the timeline appeared: a prompt, a reply (`assistant://N`), the record of a command (`log://...`), whose
-    attributes name its `tool` and `target`; `changed` lists what it did to files (`path`, `kind`: `create`, `change`,
-    `remove`, and lines `added` and `removed` where they were counted). What the command has come through is its `record`.
-    The record of a command of a reply always appears as RECORDED. Where it was stored with its outcome, MessageUpdated
-    follows at once under the same revision.
+    """An entry was added to the timeline: a prompt, a reply (`assistant://N`), or the record of a command (`log://...`).
+    The attributes of a record name its `tool` and `target`, and `changed` lists what it did to files (`path`, `kind`:
+    `create`, `change`, `remove`, and the lines `added` and `removed` if they were counted). Its `record` is the state of
+    the command. The record of a command in a reply is always added as RECORDED; if it was stored together with its
+    outcome, a MessageUpdated follows at once with the same revision.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -320,7 +322,7 @@ class MessageAdded(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The entry. Its path is the message's id. The body is cut after 16384 bytes."""
+        """The entry. Its path is the id of the message. The body is truncated after 16384 bytes."""
 
     def __init__(
         self,
@@ -337,14 +339,14 @@ Global___MessageAdded: _TypeAlias = MessageAdded  # noqa: Y015
 
 @_typing.final
 class MessageUpdated(_message.Message):
-    """An entry of the timeline changed: a command got its outcome, an output grew."""
+    """An entry of the timeline changed: a command got its outcome, an output has grown."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The entry as it is now. The body is cut after 16384 bytes."""
+        """The entry as it is now. The body is truncated after 16384 bytes."""
 
     def __init__(
         self,
@@ -361,7 +363,7 @@ Global___MessageUpdated: _TypeAlias = MessageUpdated  # noqa: Y015
 
 @_typing.final
 class MessageRemoved(_message.Message):
-    """An entry left the timeline."""
+    """An entry was removed from the timeline."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -383,7 +385,7 @@ Global___MessageRemoved: _TypeAlias = MessageRemoved  # noqa: Y015
 
 @_typing.final
 class ProposalPending(_message.Message):
-    """A proposal waits for a decision. Work on the run pauses until Resolve."""
+    """A proposal waits for a decision. The run pauses until Resolve."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -407,7 +409,7 @@ Global___ProposalPending: _TypeAlias = ProposalPending  # noqa: Y015
 
 @_typing.final
 class ProposalResolved(_message.Message):
-    """A proposal was decided, or settled by an abort."""
+    """A proposal was decided, or cancelled by an abort."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -416,11 +418,11 @@ class ProposalResolved(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the record."""
+    """Path of the command's record."""
     state: _entry_pb2.State.ValueType
-    """The record's state after the decision."""
+    """State of the record after the decision."""
     outcome: _builtins.str
-    """The record's outcome."""
+    """Outcome of the record."""
     @_builtins.property
     def decision(self) -> _proposal_pb2.ProposalDecision:
         """How it was decided, and by whom."""
@@ -443,7 +445,7 @@ Global___ProposalResolved: _TypeAlias = ProposalResolved  # noqa: Y015
 
 @_typing.final
 class RunState(_message.Message):
-    """The run or its loop moved."""
+    """The status of the run or its loop has changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -455,7 +457,7 @@ class RunState(_message.Message):
 
     @_builtins.property
     def loop(self) -> _loop_pb2.Loop:
-        """The loop that moved, or the active one."""
+        """The loop that changed, or else the active one."""
 
     def __init__(
         self,
@@ -473,7 +475,7 @@ Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 @_typing.final
 class RunProgress(_message.Message):
-    """Something is going on that leaves no trace in the store."""
+    """Transient progress that is not stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -484,38 +486,38 @@ class RunProgress(_message.Message):
     class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RunProgress._Phase.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         PHASE_UNSPECIFIED: RunProgress._Phase.ValueType  # 0
-        """Never sent."""
+        """Not specified; never sent."""
         PHASE_THINKING: RunProgress._Phase.ValueType  # 1
-        """The model was asked and has not answered yet."""
+        """The model was called and has not answered yet."""
         PHASE_PROCESSING: RunProgress._Phase.ValueType  # 2
         """A command is being carried out."""
         PHASE_RETRYING: RunProgress._Phase.ValueType  # 3
-        """A model call failed and will be repeated."""
+        """A model call failed and will be retried."""
 
     class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
-        """What."""
+        """What the turn is doing."""
 
     PHASE_UNSPECIFIED: RunProgress.Phase.ValueType  # 0
-    """Never sent."""
+    """Not specified; never sent."""
     PHASE_THINKING: RunProgress.Phase.ValueType  # 1
-    """The model was asked and has not answered yet."""
+    """The model was called and has not answered yet."""
     PHASE_PROCESSING: RunProgress.Phase.ValueType  # 2
     """A command is being carried out."""
     PHASE_RETRYING: RunProgress.Phase.ValueType  # 3
-    """A model call failed and will be repeated."""
+    """A model call failed and will be retried."""
 
     PHASE_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     WAIT_S_FIELD_NUMBER: _builtins.int
     phase: Global___RunProgress.Phase.ValueType
-    """What."""
+    """What the turn is doing."""
     turn: _builtins.int
-    """The turn."""
+    """Number of the turn."""
     detail: _builtins.str
-    """A text for people."""
+    """Text for people."""
     wait_s: _builtins.float
-    """Seconds until the next try; 0 unless retrying."""
+    """Seconds until the next attempt; 0 unless retrying."""
     def __init__(
         self,
         *,
@@ -534,9 +536,7 @@ Global___RunProgress: _TypeAlias = RunProgress  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """Nothing happened for at most the executor's setting `event_heartbeat_s`, by default 15 seconds; the connection is alive. Does
-    not raise `seq`.
-    """
+    """Sent when nothing has happened for TURNWRIGHT_EVENT_HEARTBEAT_S, by default 15 seconds. Does not increment `seq`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -553,7 +553,7 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class BudgetExhausted(_message.Message):
-    """A loop ended because a limit of its budget, or of its run's, was reached."""
+    """A loop has ended because it reached a limit of its own budget or of its run's."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -562,13 +562,13 @@ class BudgetExhausted(_message.Message):
     OF_RUN_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     loop: _builtins.int
-    """The loop."""
+    """Sequence of the loop."""
     kind: _builtins.str
-    """Which limit: `turns`, `tokens`, `cost` or `wall`."""
+    """The limit: `turns`, `tokens`, `cost` or `wall`."""
     of_run: _builtins.bool
-    """True when it is the run's limit, false when it is the loop's own."""
+    """True if it is a limit of the run, false if of the loop."""
     detail: _builtins.str
-    """What was reached, in a sentence with the figures."""
+    """A sentence with the figures."""
     def __init__(
         self,
         *,
@@ -595,11 +595,11 @@ class Notice(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     level: _builtins.str
-    """How much it matters: `info`, `warning` or `error`; empty: `info`."""
+    """Severity: `info`, `warning` or `error`; empty: `info`."""
     text: _builtins.str
     """The text; 1 to 4096 bytes."""
     source: _builtins.str
-    """Who tells it; at most 128 characters."""
+    """Name of the sender; at most 128 characters."""
     def __init__(
         self,
         *,
@@ -617,7 +617,7 @@ Global___Notice: _TypeAlias = Notice  # noqa: Y015
 
 @_typing.final
 class Rendering(_message.Message):
-    """Text that is shown as it grows: the progress of a tool, for instance. Not stored."""
+    """Text that is shown while it grows, such as the progress of a tool. Not stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -625,11 +625,11 @@ class Rendering(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     APPEND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """What is shown; a text with the same id replaces the one before. At most 128 characters."""
+    """Identifies what is shown; a text with the same id replaces the previous one. At most 128 characters."""
     text: _builtins.str
     """The text; at most 16384 bytes."""
     append: _builtins.bool
-    """True adds to the end of what is shown under this id."""
+    """True appends to the text shown under this id."""
     def __init__(
         self,
         *,
@@ -647,9 +647,9 @@ Global___Rendering: _TypeAlias = Rendering  # noqa: Y015
 
 @_typing.final
 class OutputAppended(_message.Message):
-    """The body of an entry at STREAMING grew; nothing else of it changed. Growth comes in this shape only, and all of it comes:
-    the first piece begins at the `body_size_bytes` that the snapshot or the last event of the entry told, each other one where
-    the piece before it ends.
+    """The body of a STREAMING entry has grown, and nothing else about it has changed. All growth is reported by this event,
+    without gaps: the first piece begins at the `body_size_bytes` of the snapshot or of the entry's last event, each
+    later one where the previous piece ends.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -662,13 +662,13 @@ class OutputAppended(_message.Message):
     path: _builtins.str
     """Path of the entry."""
     offset: _builtins.int
-    """Length in bytes of the body before the piece."""
+    """Length of the body before the piece, in bytes."""
     text: _builtins.str
-    """What was added; at most about 256 KiB, a longer one comes in several events."""
+    """The appended text; at most about 256 KiB, more comes in several events."""
     write_count: _builtins.int
-    """The entry's `write_count` and `revision` now."""
+    """Current `write_count` of the entry."""
     revision: _builtins.int
-    """Revision of the run's scope at which the body had this length or more."""
+    """Revision of the run's scope at which the body had at least this length."""
     def __init__(
         self,
         *,
@@ -688,8 +688,8 @@ Global___OutputAppended: _TypeAlias = OutputAppended  # noqa: Y015
 
 @_typing.final
 class OutputCancelled(_message.Message):
-    """A channel was ended by somebody else than its producer, who has to stop: it was cancelled, its loop was aborted, or its
-    producer was silent for too long.
+    """A channel was ended by somebody other than its producer, who must stop: it was cancelled, its loop was aborted, or
+    its producer sent nothing for too long.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -702,7 +702,7 @@ class OutputCancelled(_message.Message):
     channel: _builtins.int
     """Number of the channel."""
     reason: _builtins.str
-    """Why, `word:code`."""
+    """Reason, `word:code`."""
     def __init__(
         self,
         *,
@@ -720,7 +720,7 @@ Global___OutputCancelled: _TypeAlias = OutputCancelled  # noqa: Y015
 
 @_typing.final
 class PlanUpdated(_message.Message):
-    """A plan was set or added to; it replaces what the watcher has under its `plan_id`. A plan that did not change is not told."""
+    """A plan was set or updated. It replaces the plan with the same `plan_id`. Unchanged plans are not sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -744,13 +744,13 @@ Global___PlanUpdated: _TypeAlias = PlanUpdated  # noqa: Y015
 
 @_typing.final
 class PlanRemoved(_message.Message):
-    """A plan was removed. One that is set again under the same id comes last in the order of plans."""
+    """A plan was removed. If it is set again under the same id, it comes last in the order of plans."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_ID_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
-    """Its identity."""
+    """Id of the plan."""
     def __init__(
         self,
         *,
@@ -766,9 +766,9 @@ Global___PlanRemoved: _TypeAlias = PlanRemoved  # noqa: Y015
 
 @_typing.final
 class LegacyPlan(_message.Message):
-    """All plans of a run as one list of items, for watchers that know of one plan only. Items of several plans follow each
-    other in the order in which the run first saw the plans; a plan of text gives its tasks (`- [x] done`), or one item of
-    its first line. CANCELLED is told as COMPLETED, BLOCKED as PENDING. Empty: there is no plan any more.
+    """All plans of a run as one list of items, for clients that support only one plan. The items of several plans follow
+    each other in the order in which the plans first appeared. A text plan contributes its tasks (`- [x] done`), or one
+    item with its first line. CANCELLED is sent as COMPLETED, BLOCKED as PENDING. Empty: there are no plans left.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -777,12 +777,12 @@ class LegacyPlan(_message.Message):
     TEXTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.PlanItem]:
-        """The items; each list replaces the one before."""
+        """The items; each list replaces the previous one."""
 
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts of Markdown plans that this watch has not been told, in the order of the plans: a list cannot show them, so
-        show each once as a message. 2 MiB together at most; what is beyond is not told.
+        """Texts of Markdown plans that were not sent to this watch before, in the order of the plans. A list cannot show
+        them, so show each once as a message. At most 2 MiB in total; the rest is omitted.
         """
 
     def __init__(

@@ -32,26 +32,26 @@ class _PlanEvents:
 class _PlanEventsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanEvents.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PLAN_EVENTS_UNSPECIFIED: _PlanEvents.ValueType  # 0
-    """Not at all."""
+    """Not specified: no plans are sent."""
     PLAN_EVENTS_LEGACY: _PlanEvents.ValueType  # 1
-    """As one list that is told whole: `legacy_plan`. For watchers that know of one plan only."""
+    """As one list, sent whole at each change: `legacy_plan`. For clients that support only one plan."""
     PLAN_EVENTS_OPERATIONS: _PlanEvents.ValueType  # 2
-    """Each plan by its identity: `plan_updated`, `plan_removed`."""
+    """Each plan by its id: `plan_updated`, `plan_removed`."""
 
 class PlanEvents(_PlanEvents, metaclass=_PlanEventsEnumTypeWrapper):
-    """In which form a watch is told of plans."""
+    """The form in which a watch receives plans."""
 
 PLAN_EVENTS_UNSPECIFIED: PlanEvents.ValueType  # 0
-"""Not at all."""
+"""Not specified: no plans are sent."""
 PLAN_EVENTS_LEGACY: PlanEvents.ValueType  # 1
-"""As one list that is told whole: `legacy_plan`. For watchers that know of one plan only."""
+"""As one list, sent whole at each change: `legacy_plan`. For clients that support only one plan."""
 PLAN_EVENTS_OPERATIONS: PlanEvents.ValueType  # 2
-"""Each plan by its identity: `plan_updated`, `plan_removed`."""
+"""Each plan by its id: `plan_updated`, `plan_removed`."""
 Global___PlanEvents: _TypeAlias = PlanEvents  # noqa: Y015
 
 @_typing.final
 class InitProjectRequest(_message.Message):
-    """Makes a directory known."""
+    """Registers a directory as a project."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -59,14 +59,15 @@ class InitProjectRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     root: _builtins.str
-    """Absolute path of an existing directory on the executor's host. FAILED_PRECONDITION, reason
-    WORKSPACE_UNAVAILABLE, when there is none. Derived tokens: a project's, or one in TURNWRIGHT_CLIENT_ROOTS.
+    """Absolute path of an existing directory on the executor's host. Fails with FAILED_PRECONDITION, reason
+    WORKSPACE_UNAVAILABLE, if it does not exist. With a derived token it must be a registered project, or lie below
+    TURNWRIGHT_CLIENT_ROOTS.
     """
     name: _builtins.str
-    """Wanted name, `[A-Za-z0-9._-]{1,128}`. Empty: made from the last part of `root`. A project that exists keeps its own."""
+    """Name, `[A-Za-z0-9._-]{1,128}`. Empty: derived from the last part of `root`. An existing project keeps its name."""
     config_path: _builtins.str
-    """Path of the file with the project's own settings, for clients that look for it; at most 4096 characters. Absent: what
-    it was, empty for a new project.
+    """Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged, or empty
+    for a new project.
     """
     def __init__(
         self,
@@ -94,7 +95,7 @@ class InitProjectResponse(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def project(self) -> _project_pb2.Project:
-        """The project; its name addresses it from now on."""
+        """The project. Use its name in all other calls."""
 
     def __init__(
         self,
@@ -122,12 +123,12 @@ class StartRunRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Wanted alias, `[A-Za-z0-9_-]{1,128}`. Empty: one is made."""
+    """Alias, `[A-Za-z0-9_-]{1,128}`. Empty: one is generated."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
-        """What its loops share; the model is required."""
+        """Settings of the run; the model is required."""
 
     def __init__(
         self,
@@ -267,7 +268,7 @@ Global___ActResponse: _TypeAlias = ActResponse  # noqa: Y015
 
 @_typing.final
 class WatchRunRequest(_message.Message):
-    """Follows a run."""
+    """Watches a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -281,14 +282,14 @@ class WatchRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     batched: _builtins.bool
-    """Whether several events may come in one message, as `batch`: for watchers that can take them apart. Those that are
-    there at the same time then cost one message. Default: false, each event in a message of its own.
-    """
+    """True allows several events in one message, as `batch`, which costs less. Default: false, one event in each message."""
     plans: Global___PlanEvents.ValueType
-    """In which form plans are told. Default: not at all."""
+    """The form in which plans are sent. Default: none."""
     @_builtins.property
     def after(self) -> _task_pb2.EventCursor:
-        """Only what comes after this moment, while it is retained; else a snapshot comes first. Absent: a snapshot."""
+        """Send only events after this cursor, if they are still retained; otherwise a snapshot comes first. Absent: begin
+        with a snapshot.
+        """
 
     def __init__(
         self,
@@ -311,7 +312,9 @@ Global___WatchRunRequest: _TypeAlias = WatchRunRequest  # noqa: Y015
 
 @_typing.final
 class WatchRunResponse(_message.Message):
-    """One event. Within an epoch `seq` grows by one with each event; parts of a snapshot and heartbeats repeat the latest."""
+    """One event. Within an epoch `seq` increases by one with each event; parts of a snapshot and heartbeats repeat the
+    latest.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -343,15 +346,15 @@ class WatchRunResponse(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
-        """Where this event stands."""
+        """Position of this event."""
 
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When the executor made it."""
+        """When the executor created it."""
 
     @_builtins.property
     def snapshot(self) -> _event_pb2.Snapshot:
-        """The state at this cursor. Replaces all that the watcher has."""
+        """The state at this cursor. Replaces everything that the client has."""
 
     @_builtins.property
     def turn_started(self) -> _event_pb2.TurnStarted:
@@ -359,11 +362,11 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def stream_started(self) -> _event_pb2.StreamStarted:
-        """The model begins to answer."""
+        """The model call has started."""
 
     @_builtins.property
     def stream_delta(self) -> _event_pb2.StreamDelta:
-        """The answer grows."""
+        """The answer has grown."""
 
     @_builtins.property
     def stream_finished(self) -> _event_pb2.StreamFinished:
@@ -371,7 +374,7 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def stream_cancelled(self) -> _event_pb2.StreamCancelled:
-        """The answer ended before its end."""
+        """The answer was cut short."""
 
     @_builtins.property
     def turn_finished(self) -> _event_pb2.TurnFinished:
@@ -379,7 +382,7 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def message_added(self) -> _event_pb2.MessageAdded:
-        """An entry appeared."""
+        """An entry was added."""
 
     @_builtins.property
     def message_updated(self) -> _event_pb2.MessageUpdated:
@@ -387,7 +390,7 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def message_removed(self) -> _event_pb2.MessageRemoved:
-        """An entry went away."""
+        """An entry was removed."""
 
     @_builtins.property
     def proposal_pending(self) -> _event_pb2.ProposalPending:
@@ -399,53 +402,55 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def run_state(self) -> _event_pb2.RunState:
-        """The run or its loop moved. The last event of what happened together, the end of a loop for instance."""
+        """The status of the run or its loop has changed. Always the last of several events that happen together, for
+        instance at the end of a loop.
+        """
 
     @_builtins.property
     def run_progress(self) -> _event_pb2.RunProgress:
-        """Something is going on."""
+        """Transient progress."""
 
     @_builtins.property
     def heartbeat(self) -> _event_pb2.Heartbeat:
-        """Nothing happened for a while."""
+        """Nothing has happened for a while."""
 
     @_builtins.property
     def output_appended(self) -> _event_pb2.OutputAppended:
-        """The output of a command or of another producer grew."""
+        """The output of a command or of another producer has grown."""
 
     @_builtins.property
     def output_cancelled(self) -> _event_pb2.OutputCancelled:
-        """An output was ended by somebody else than its producer."""
+        """An output was ended by somebody other than its producer."""
 
     @_builtins.property
     def budget_exhausted(self) -> _event_pb2.BudgetExhausted:
-        """A loop ended at a limit of a budget."""
+        """A loop has ended at a limit of a budget."""
 
     @_builtins.property
     def notice(self) -> _event_pb2.Notice:
-        """Somebody tells the watchers something."""
+        """A notice from a plugin or a client."""
 
     @_builtins.property
     def rendering(self) -> _event_pb2.Rendering:
-        """Somebody shows the watchers text that grows."""
+        """Growing text from a plugin or a client."""
 
     @_builtins.property
     def plan_updated(self) -> _event_pb2.PlanUpdated:
-        """A plan was set or added to; to watches with `plans` OPERATIONS. Events of plans do not raise `seq`: they come before
-        the event of the entry that changed, and come again where a watch is resumed before that.
+        """A plan was set or updated. Only for watches with `plans` OPERATIONS. Events about plans do not increment `seq`:
+        they come before the event of the entry that changed, and come again if the watch is resumed before that event.
         """
 
     @_builtins.property
     def plan_removed(self) -> _event_pb2.PlanRemoved:
-        """A plan was removed; to watches with `plans` OPERATIONS."""
+        """A plan was removed. Only for watches with `plans` OPERATIONS."""
 
     @_builtins.property
     def legacy_plan(self) -> _event_pb2.LegacyPlan:
-        """The list of all plans changed; to watches with `plans` LEGACY."""
+        """The list of all plans changed. Only for watches with `plans` LEGACY."""
 
     @_builtins.property
     def batch(self) -> Global___EventBatch:
-        """Several events; to watchers that set `batched` only. `cursor` and `time` are those of its last event."""
+        """Several events. Only for watches with `batched`. `cursor` and `time` are those of the last event."""
 
     def __init__(
         self,
@@ -489,15 +494,15 @@ Global___WatchRunResponse: _TypeAlias = WatchRunResponse  # noqa: Y015
 
 @_typing.final
 class EventBatch(_message.Message):
-    """Several events that were there at the same time."""
+    """Several events that were pending at the same time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchRunResponse]:
-        """Two or more, in their order; none of them is a batch, a heartbeat or a part of a snapshot. Together at most 256 KiB;
-        an event that is longer comes alone.
+        """Two or more events, in order; none is a batch, a heartbeat or a part of a snapshot. At most 256 KiB in total; a
+        longer event is sent alone.
         """
 
     def __init__(
@@ -515,7 +520,7 @@ Global___EventBatch: _TypeAlias = EventBatch  # noqa: Y015
 
 @_typing.final
 class AbortRequest(_message.Message):
-    """Ends the active loop."""
+    """Aborts the active loop."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -527,7 +532,7 @@ class AbortRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -557,7 +562,7 @@ class AbortResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
-        """Watch the run after this moment to see all that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused."""
 
     def __init__(
         self,

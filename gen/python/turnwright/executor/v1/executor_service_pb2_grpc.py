@@ -32,14 +32,15 @@ if _version_not_supported:
 
 
 class ExecutorServiceStub(object):
-    """The face of the runtime: starts work, streams what happens, takes decisions.
-    A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
+    return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
-    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
-    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
-    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
+    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
+    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
+    long as the vendors take.
     """
 
     def __init__(self, channel):
@@ -251,56 +252,58 @@ class ExecutorServiceStub(object):
 
 
 class ExecutorServiceServicer(object):
-    """The face of the runtime: starts work, streams what happens, takes decisions.
-    A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
+    return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
-    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
-    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
-    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
+    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
+    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
+    long as the vendors take.
     """
 
     def InitProject(self, request, context):
-        """Makes a directory on the executor's host known as a project. Repeating it is harmless.
+        """Registers a directory on the executor's host as a project. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartRun(self, request, context):
-        """Creates a run without giving it work.
+        """Creates a run without a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Ask(self, request, context):
-        """Gives a run a read-only task, creating the run where needed.
+        """Gives a run a read-only task. Creates the run if necessary.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Act(self, request, context):
-        """Gives a run a task, creating the run where needed.
+        """Gives a run a task that may change things. Creates the run if necessary.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
-        beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-        itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
-        or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
+        stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
+        ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
+        error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
+        if the run was removed or renamed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Resolve(self, request, context):
-        """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+        """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
         FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -308,84 +311,85 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListProposals(self, request, context):
-        """Lists what waits for a decision, of one project or of all.
+        """Lists proposals that wait for a decision, in one project or in all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProposal(self, request, context):
-        """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content.
+        """Reads a proposal with everything that it would write, for instance to edit the content before accepting it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchProposals(self, request, context):
-        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it.
+        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active.
+        """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OpenStream(self, request, context):
-        """Begins a stream that the caller produces.
+        """Begins a stream produced by the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendStream(self, request, context):
-        """Adds to a channel of a stream that the caller produces.
+        """Appends to a channel of a stream produced by the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompleteStream(self, request, context):
-        """Ends a stream that the caller produces, with its result.
+        """Ends a stream produced by the caller, with its result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortStream(self, request, context):
-        """Ends a stream that the caller produces and gives up.
+        """Gives up a stream produced by the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelStream(self, request, context):
-        """Ends a stream of any producer, commands that run here included.
+        """Ends a stream of any producer, including commands on the executor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForkRun(self, request, context):
-        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn.
+        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenameRun(self, request, context):
-        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended.
+        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConfigureRun(self, request, context):
-        """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo.
+        """Changes the settings that the loops of a run share: model, temperature, persona, context limit, budget, yolo, call
+        style.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -399,17 +403,18 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def InjectMessage(self, request, context):
-        """Tells the model something in its next turn, without giving it a task.
+        """Sends the model a message for its next turn, without giving it a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CallTool(self, request, context):
-        """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-        The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-        reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
-        project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
+        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
+        tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
+        with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
+        other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
+        TURNWRIGHT_CLIENT_TOOLS lists.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -423,63 +428,63 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Lists the runs of a project, latest written first.
+        """Lists the runs of a project, most recently written first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchRuns(self, request, context):
-        """Streams the state of all runs of a project: a snapshot, then every run that changes.
+        """Streams the state of all runs of a project: first a snapshot, then every run that changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Notify(self, request, context):
-        """Tells the watchers of a run something that is not stored.
+        """Sends a transient message to the watchers of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """Lists entries of a run by patterns.
+        """Lists entries of a run by pattern.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetEntry(self, request, context):
-        """Reads one entry of a run with its whole body.
+        """Reads one entry of a run with its body.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetPlan(self, request, context):
-        """Creates a plan of a run or replaces it whole.
+        """Creates or replaces a plan of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdatePlan(self, request, context):
-        """Adds a delta to a plan.
+        """Appends a delta to a plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemovePlan(self, request, context):
-        """Takes a plan away; its versions can still be read.
+        """Removes a plan; its versions can still be read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlan(self, request, context):
-        """Reads a plan, its latest version or an earlier one.
+        """Reads the latest or an earlier version of a plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -493,21 +498,22 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchPlans(self, request, context):
-        """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it.
+        """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Lists the models that runs may name.
+        """Lists the models that runs can use.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddModel(self, request, context):
-        """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN.
+        """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
+        TURNWRIGHT_CLIENT_MODELS allows it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -521,28 +527,28 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetFileConstraints(self, request, context):
-        """Says which files of a project are taken in, and which may be changed.
+        """Sets which files of a project are included and which may be changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFileConstraints(self, request, context):
-        """Lists constraints on files by pattern.
+        """Lists the file constraints of a project.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Discover(self, request, context):
-        """Tells what this executor offers: methods, notifications, tools.
+        """Returns what this executor supports: methods, notifications, tools.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """Tells how this executor and the services behind it are.
+        """Returns the status of this executor and of the services behind it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -760,14 +766,15 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExecutorService(object):
-    """The face of the runtime: starts work, streams what happens, takes decisions.
-    A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
+    return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
-    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
-    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
-    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
+    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
+    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
+    long as the vendors take.
     """
 
     @staticmethod

@@ -33,14 +33,15 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ExecutorServiceStub:
-    """The face of the runtime: starts work, streams what happens, takes decisions.
-    A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
+    return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
-    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
-    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
-    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
+    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
+    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
+    long as the vendors take.
     """
 
     @_typing.overload
@@ -48,209 +49,223 @@ class ExecutorServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExecutorServiceAsyncStub: ...
     InitProject: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]
-    """Makes a directory on the executor's host known as a project. Repeating it is harmless."""
+    """Registers a directory on the executor's host as a project. Safe to repeat."""
     StartRun: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.StartRunRequest, _executor_service_pb2.StartRunResponse]
-    """Creates a run without giving it work."""
+    """Creates a run without a task."""
     Ask: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.AskRequest, _executor_service_pb2.AskResponse]
-    """Gives a run a read-only task, creating the run where needed."""
+    """Gives a run a read-only task. Creates the run if necessary."""
     Act: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.ActRequest, _executor_service_pb2.ActResponse]
-    """Gives a run a task, creating the run where needed."""
+    """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
-    """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
-    beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-    itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
-    or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
+    stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
+    ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
+    error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
+    if the run was removed or renamed.
     """
     Resolve: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]
-    """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+    """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
     """
     ListProposals: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]
-    """Lists what waits for a decision, of one project or of all."""
+    """Lists proposals that wait for a decision, in one project or in all."""
     GetProposal: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.GetProposalRequest, _proposal_pb2.GetProposalResponse]
-    """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content."""
+    """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
     WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
-    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
+    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     Abort: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.AbortRequest, _executor_service_pb2.AbortResponse]
-    """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active."""
+    """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
     OpenStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]
-    """Begins a stream that the caller produces."""
+    """Begins a stream produced by the caller."""
     AppendStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]
-    """Adds to a channel of a stream that the caller produces."""
+    """Appends to a channel of a stream produced by the caller."""
     CompleteStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.CompleteStreamRequest, _stream_pb2.CompleteStreamResponse]
-    """Ends a stream that the caller produces, with its result."""
+    """Ends a stream produced by the caller, with its result."""
     AbortStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]
-    """Ends a stream that the caller produces and gives up."""
+    """Gives up a stream produced by the caller."""
     CancelStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]
-    """Ends a stream of any producer, commands that run here included."""
+    """Ends a stream of any producer, including commands on the executor."""
     ForkRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]
-    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
+    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
     RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
-    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
     ConfigureRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]
-    """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo."""
+    """Changes the settings that the loops of a run share: model, temperature, persona, context limit, budget, yolo, call
+    style.
+    """
     RemoveRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveRunRequest, _control_pb2.RemoveRunResponse]
     """Removes a run whose loops have all ended."""
     InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
-    """Tells the model something in its next turn, without giving it a task."""
+    """Sends the model a message for its next turn, without giving it a task."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
-    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-    The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-    reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
-    project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
+    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
+    tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
+    with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
+    other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
+    TURNWRIGHT_CLIENT_TOOLS lists.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]
     """Reads a run with its loops and turns."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]
-    """Lists the runs of a project, latest written first."""
+    """Lists the runs of a project, most recently written first."""
     WatchRuns: _grpc.UnaryStreamMultiCallable[_watch_pb2.WatchRunsRequest, _watch_pb2.WatchRunsResponse]
-    """Streams the state of all runs of a project: a snapshot, then every run that changes."""
+    """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
     Notify: _grpc.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]
-    """Tells the watchers of a run something that is not stored."""
+    """Sends a transient message to the watchers of a run."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]
-    """Lists entries of a run by patterns."""
+    """Lists entries of a run by pattern."""
     GetEntry: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]
-    """Reads one entry of a run with its whole body."""
+    """Reads one entry of a run with its body."""
     SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
-    """Creates a plan of a run or replaces it whole."""
+    """Creates or replaces a plan of a run."""
     UpdatePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]
-    """Adds a delta to a plan."""
+    """Appends a delta to a plan."""
     RemovePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]
-    """Takes a plan away; its versions can still be read."""
+    """Removes a plan; its versions can still be read."""
     GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
-    """Reads a plan, its latest version or an earlier one."""
+    """Reads the latest or an earlier version of a plan."""
     ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
     """Lists the plans of a run."""
     WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]
-    """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it."""
+    """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]
-    """Lists the models that runs may name."""
+    """Lists the models that runs can use."""
     AddModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]
-    """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN."""
+    """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
+    TURNWRIGHT_CLIENT_MODELS allows it.
+    """
     RemoveModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]
     """Removes a model."""
     SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]
-    """Says which files of a project are taken in, and which may be changed."""
+    """Sets which files of a project are included and which may be changed."""
     ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]
-    """Lists constraints on files by pattern."""
+    """Lists the file constraints of a project."""
     Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
-    """Tells what this executor offers: methods, notifications, tools."""
+    """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]
-    """Tells how this executor and the services behind it are."""
+    """Returns the status of this executor and of the services behind it."""
 
 @_typing.type_check_only
 class ExecutorServiceAsyncStub(ExecutorServiceStub):
-    """The face of the runtime: starts work, streams what happens, takes decisions.
-    A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
+    return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
-    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
-    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
-    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
+    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
+    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
+    long as the vendors take.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     InitProject: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]  # type: ignore[assignment]
-    """Makes a directory on the executor's host known as a project. Repeating it is harmless."""
+    """Registers a directory on the executor's host as a project. Safe to repeat."""
     StartRun: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.StartRunRequest, _executor_service_pb2.StartRunResponse]  # type: ignore[assignment]
-    """Creates a run without giving it work."""
+    """Creates a run without a task."""
     Ask: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.AskRequest, _executor_service_pb2.AskResponse]  # type: ignore[assignment]
-    """Gives a run a read-only task, creating the run where needed."""
+    """Gives a run a read-only task. Creates the run if necessary."""
     Act: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.ActRequest, _executor_service_pb2.ActResponse]  # type: ignore[assignment]
-    """Gives a run a task, creating the run where needed."""
+    """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
-    beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-    itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
-    or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
+    stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
+    ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
+    error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
+    if the run was removed or renamed.
     """
     Resolve: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]  # type: ignore[assignment]
-    """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+    """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
     """
     ListProposals: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]  # type: ignore[assignment]
-    """Lists what waits for a decision, of one project or of all."""
+    """Lists proposals that wait for a decision, in one project or in all."""
     GetProposal: _aio.UnaryUnaryMultiCallable[_proposal_pb2.GetProposalRequest, _proposal_pb2.GetProposalResponse]  # type: ignore[assignment]
-    """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content."""
+    """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
     WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
-    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
+    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     Abort: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.AbortRequest, _executor_service_pb2.AbortResponse]  # type: ignore[assignment]
-    """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active."""
+    """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
     OpenStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]  # type: ignore[assignment]
-    """Begins a stream that the caller produces."""
+    """Begins a stream produced by the caller."""
     AppendStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]  # type: ignore[assignment]
-    """Adds to a channel of a stream that the caller produces."""
+    """Appends to a channel of a stream produced by the caller."""
     CompleteStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.CompleteStreamRequest, _stream_pb2.CompleteStreamResponse]  # type: ignore[assignment]
-    """Ends a stream that the caller produces, with its result."""
+    """Ends a stream produced by the caller, with its result."""
     AbortStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]  # type: ignore[assignment]
-    """Ends a stream that the caller produces and gives up."""
+    """Gives up a stream produced by the caller."""
     CancelStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]  # type: ignore[assignment]
-    """Ends a stream of any producer, commands that run here included."""
+    """Ends a stream of any producer, including commands on the executor."""
     ForkRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]  # type: ignore[assignment]
-    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
+    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
     RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
-    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
     ConfigureRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]  # type: ignore[assignment]
-    """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo."""
+    """Changes the settings that the loops of a run share: model, temperature, persona, context limit, budget, yolo, call
+    style.
+    """
     RemoveRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveRunRequest, _control_pb2.RemoveRunResponse]  # type: ignore[assignment]
     """Removes a run whose loops have all ended."""
     InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
-    """Tells the model something in its next turn, without giving it a task."""
+    """Sends the model a message for its next turn, without giving it a task."""
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
-    """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-    The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-    reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
-    project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
+    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
+    tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
+    with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
+    other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
+    TURNWRIGHT_CLIENT_TOOLS lists.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads a run with its loops and turns."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]  # type: ignore[assignment]
-    """Lists the runs of a project, latest written first."""
+    """Lists the runs of a project, most recently written first."""
     WatchRuns: _aio.UnaryStreamMultiCallable[_watch_pb2.WatchRunsRequest, _watch_pb2.WatchRunsResponse]  # type: ignore[assignment]
-    """Streams the state of all runs of a project: a snapshot, then every run that changes."""
+    """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
     Notify: _aio.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]  # type: ignore[assignment]
-    """Tells the watchers of a run something that is not stored."""
+    """Sends a transient message to the watchers of a run."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]  # type: ignore[assignment]
-    """Lists entries of a run by patterns."""
+    """Lists entries of a run by pattern."""
     GetEntry: _aio.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]  # type: ignore[assignment]
-    """Reads one entry of a run with its whole body."""
+    """Reads one entry of a run with its body."""
     SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
-    """Creates a plan of a run or replaces it whole."""
+    """Creates or replaces a plan of a run."""
     UpdatePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]  # type: ignore[assignment]
-    """Adds a delta to a plan."""
+    """Appends a delta to a plan."""
     RemovePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]  # type: ignore[assignment]
-    """Takes a plan away; its versions can still be read."""
+    """Removes a plan; its versions can still be read."""
     GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
-    """Reads a plan, its latest version or an earlier one."""
+    """Reads the latest or an earlier version of a plan."""
     ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
     """Lists the plans of a run."""
     WatchPlans: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]  # type: ignore[assignment]
-    """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it."""
+    """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     ListModels: _aio.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Lists the models that runs may name."""
+    """Lists the models that runs can use."""
     AddModel: _aio.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]  # type: ignore[assignment]
-    """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN."""
+    """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
+    TURNWRIGHT_CLIENT_MODELS allows it.
+    """
     RemoveModel: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]  # type: ignore[assignment]
     """Removes a model."""
     SetFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
-    """Says which files of a project are taken in, and which may be changed."""
+    """Sets which files of a project are included and which may be changed."""
     ListFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
-    """Lists constraints on files by pattern."""
+    """Lists the file constraints of a project."""
     Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
-    """Tells what this executor offers: methods, notifications, tools."""
+    """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Tells how this executor and the services behind it are."""
+    """Returns the status of this executor and of the services behind it."""
 
 class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The face of the runtime: starts work, streams what happens, takes decisions.
-    A run is a resource with a state; Ask and Act return when the loop is durably queued, and WatchRun tells the rest.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
+    return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of the tier client or above. Only
-    `grpc.health.v1` answers without one; reflection is `grpc.reflection.v1alpha`. Errors are google.rpc.Status with an
-    ErrorInfo, whose reasons ErrorReason lists. Requests have at most 32 MiB, answers 4 (see MESSAGE_TOO_LARGE); keepalive
-    pings come 10 seconds apart or more. Give each call a deadline: 30 seconds are plenty, but for the Watch rpcs, which last
-    until they are ended, for CallTool, which lasts as long as its command, and for GetStatus with `check_models`.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
+    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
+    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
+    long as the vendors take.
     """
 
     @_abc_1.abstractmethod
@@ -259,7 +274,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.InitProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_executor_service_pb2.InitProjectResponse, _abc.Awaitable[_executor_service_pb2.InitProjectResponse]]:
-        """Makes a directory on the executor's host known as a project. Repeating it is harmless."""
+        """Registers a directory on the executor's host as a project. Safe to repeat."""
 
     @_abc_1.abstractmethod
     def StartRun(
@@ -267,7 +282,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.StartRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_executor_service_pb2.StartRunResponse, _abc.Awaitable[_executor_service_pb2.StartRunResponse]]:
-        """Creates a run without giving it work."""
+        """Creates a run without a task."""
 
     @_abc_1.abstractmethod
     def Ask(
@@ -275,7 +290,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.AskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_executor_service_pb2.AskResponse, _abc.Awaitable[_executor_service_pb2.AskResponse]]:
-        """Gives a run a read-only task, creating the run where needed."""
+        """Gives a run a read-only task. Creates the run if necessary."""
 
     @_abc_1.abstractmethod
     def Act(
@@ -283,7 +298,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.ActRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_executor_service_pb2.ActResponse, _abc.Awaitable[_executor_service_pb2.ActResponse]]:
-        """Gives a run a task, creating the run where needed."""
+        """Gives a run a task that may change things. Creates the run if necessary."""
 
     @_abc_1.abstractmethod
     def WatchRun(
@@ -291,10 +306,11 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.WatchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_executor_service_pb2.WatchRunResponse], _abc.AsyncIterator[_executor_service_pb2.WatchRunResponse]]:
-        """Streams what happens in a run: a snapshot, or the events after a cursor, and then every event as it comes. It goes on
-        beyond the end of a loop: who waits for one ends the call at the RunState whose loop has ended. Where it ends by
-        itself, call again after the last cursor: with OK, with UNAVAILABLE, and where there is no ErrorInfo, because a proxy
-        or the connection ended it then. NOT_FOUND, reason RUN_NOT_FOUND: the run was removed or has another alias.
+        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
+        stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
+        ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
+        error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
+        if the run was removed or renamed.
         """
 
     @_abc_1.abstractmethod
@@ -303,7 +319,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _proposal_pb2.ResolveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_proposal_pb2.ResolveResponse, _abc.Awaitable[_proposal_pb2.ResolveResponse]]:
-        """Decides on a pending proposal; the loop goes on. Of two that decide at once one wins; the other is told
+        """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
         FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
         """
 
@@ -313,7 +329,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _proposal_pb2.ListProposalsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_proposal_pb2.ListProposalsResponse, _abc.Awaitable[_proposal_pb2.ListProposalsResponse]]:
-        """Lists what waits for a decision, of one project or of all."""
+        """Lists proposals that wait for a decision, in one project or in all."""
 
     @_abc_1.abstractmethod
     def GetProposal(
@@ -321,7 +337,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _proposal_pb2.GetProposalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_proposal_pb2.GetProposalResponse, _abc.Awaitable[_proposal_pb2.GetProposalResponse]]:
-        """Reads a proposal with all that it would write, as somebody needs it who wants to accept other content."""
+        """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
 
     @_abc_1.abstractmethod
     def WatchProposals(
@@ -329,7 +345,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _proposal_pb2.WatchProposalsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_proposal_pb2.WatchProposalsResponse], _abc.AsyncIterator[_proposal_pb2.WatchProposalsResponse]]:
-        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
+        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def Abort(
@@ -337,7 +353,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_executor_service_pb2.AbortResponse, _abc.Awaitable[_executor_service_pb2.AbortResponse]]:
-        """Ends the active loop with 499. Queued loops then start. Harmless when nothing is active."""
+        """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
 
     @_abc_1.abstractmethod
     def OpenStream(
@@ -345,7 +361,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.OpenStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.OpenStreamResponse, _abc.Awaitable[_stream_pb2.OpenStreamResponse]]:
-        """Begins a stream that the caller produces."""
+        """Begins a stream produced by the caller."""
 
     @_abc_1.abstractmethod
     def AppendStream(
@@ -353,7 +369,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.AppendStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.AppendStreamResponse, _abc.Awaitable[_stream_pb2.AppendStreamResponse]]:
-        """Adds to a channel of a stream that the caller produces."""
+        """Appends to a channel of a stream produced by the caller."""
 
     @_abc_1.abstractmethod
     def CompleteStream(
@@ -361,7 +377,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.CompleteStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.CompleteStreamResponse, _abc.Awaitable[_stream_pb2.CompleteStreamResponse]]:
-        """Ends a stream that the caller produces, with its result."""
+        """Ends a stream produced by the caller, with its result."""
 
     @_abc_1.abstractmethod
     def AbortStream(
@@ -369,7 +385,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.AbortStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.AbortStreamResponse, _abc.Awaitable[_stream_pb2.AbortStreamResponse]]:
-        """Ends a stream that the caller produces and gives up."""
+        """Gives up a stream produced by the caller."""
 
     @_abc_1.abstractmethod
     def CancelStream(
@@ -377,7 +393,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.CancelStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.CancelStreamResponse, _abc.Awaitable[_stream_pb2.CancelStreamResponse]]:
-        """Ends a stream of any producer, commands that run here included."""
+        """Ends a stream of any producer, including commands on the executor."""
 
     @_abc_1.abstractmethod
     def ForkRun(
@@ -385,7 +401,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ForkRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ForkRunResponse, _abc.Awaitable[_control_pb2.ForkRunResponse]]:
-        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn."""
+        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
 
     @_abc_1.abstractmethod
     def RenameRun(
@@ -393,7 +409,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.RenameRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RenameRunResponse, _abc.Awaitable[_control_pb2.RenameRunResponse]]:
-        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
 
     @_abc_1.abstractmethod
     def ConfigureRun(
@@ -401,7 +417,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ConfigureRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ConfigureRunResponse, _abc.Awaitable[_control_pb2.ConfigureRunResponse]]:
-        """Changes what the loops of a run share: model, temperature, persona, context limit, budget, yolo."""
+        """Changes the settings that the loops of a run share: model, temperature, persona, context limit, budget, yolo, call
+        style.
+        """
 
     @_abc_1.abstractmethod
     def RemoveRun(
@@ -417,7 +435,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.InjectMessageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.InjectMessageResponse, _abc.Awaitable[_control_pb2.InjectMessageResponse]]:
-        """Tells the model something in its next turn, without giving it a task."""
+        """Sends the model a message for its next turn, without giving it a task."""
 
     @_abc_1.abstractmethod
     def CallTool(
@@ -425,10 +443,11 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.CallToolResponse, _abc.Awaitable[_control_pb2.CallToolResponse]]:
-        """Has a tool carry out a command for the caller: reads and writes of entries and files, and all else that tools do.
-        The command goes the way of the model's: the same checks, the same filters, the same record. RESOURCE_EXHAUSTED with
-        reason QUEUE_FULL while too many of them are under way on the executor. `sh`, `env` and others that act outside of the
-        project are closed to derived tokens, TIER_FORBIDDEN, but for those that TURNWRIGHT_CLIENT_TOOLS names.
+        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
+        tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
+        with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
+        other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
+        TURNWRIGHT_CLIENT_TOOLS lists.
         """
 
     @_abc_1.abstractmethod
@@ -445,7 +464,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _query_pb2.ListRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.ListRunsResponse, _abc.Awaitable[_query_pb2.ListRunsResponse]]:
-        """Lists the runs of a project, latest written first."""
+        """Lists the runs of a project, most recently written first."""
 
     @_abc_1.abstractmethod
     def WatchRuns(
@@ -453,7 +472,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _watch_pb2.WatchRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_watch_pb2.WatchRunsResponse], _abc.AsyncIterator[_watch_pb2.WatchRunsResponse]]:
-        """Streams the state of all runs of a project: a snapshot, then every run that changes."""
+        """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
 
     @_abc_1.abstractmethod
     def Notify(
@@ -461,7 +480,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _watch_pb2.NotifyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_watch_pb2.NotifyResponse, _abc.Awaitable[_watch_pb2.NotifyResponse]]:
-        """Tells the watchers of a run something that is not stored."""
+        """Sends a transient message to the watchers of a run."""
 
     @_abc_1.abstractmethod
     def ListEntries(
@@ -469,7 +488,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ListEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListEntriesResponse, _abc.Awaitable[_control_pb2.ListEntriesResponse]]:
-        """Lists entries of a run by patterns."""
+        """Lists entries of a run by pattern."""
 
     @_abc_1.abstractmethod
     def GetEntry(
@@ -477,7 +496,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _query_pb2.GetEntryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.GetEntryResponse, _abc.Awaitable[_query_pb2.GetEntryResponse]]:
-        """Reads one entry of a run with its whole body."""
+        """Reads one entry of a run with its body."""
 
     @_abc_1.abstractmethod
     def SetPlan(
@@ -485,7 +504,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.SetPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.SetPlanResponse, _abc.Awaitable[_plan_pb2.SetPlanResponse]]:
-        """Creates a plan of a run or replaces it whole."""
+        """Creates or replaces a plan of a run."""
 
     @_abc_1.abstractmethod
     def UpdatePlan(
@@ -493,7 +512,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.UpdatePlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.UpdatePlanResponse, _abc.Awaitable[_plan_pb2.UpdatePlanResponse]]:
-        """Adds a delta to a plan."""
+        """Appends a delta to a plan."""
 
     @_abc_1.abstractmethod
     def RemovePlan(
@@ -501,7 +520,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.RemovePlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.RemovePlanResponse, _abc.Awaitable[_plan_pb2.RemovePlanResponse]]:
-        """Takes a plan away; its versions can still be read."""
+        """Removes a plan; its versions can still be read."""
 
     @_abc_1.abstractmethod
     def GetPlan(
@@ -509,7 +528,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.GetPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.GetPlanResponse, _abc.Awaitable[_plan_pb2.GetPlanResponse]]:
-        """Reads a plan, its latest version or an earlier one."""
+        """Reads the latest or an earlier version of a plan."""
 
     @_abc_1.abstractmethod
     def ListPlans(
@@ -525,7 +544,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.WatchPlansRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_plan_pb2.WatchPlansResponse], _abc.AsyncIterator[_plan_pb2.WatchPlansResponse]]:
-        """Streams the plans of a run: a snapshot, then every change, with heartbeats, until the caller ends it."""
+        """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def ListModels(
@@ -533,7 +552,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _query_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.ListModelsResponse, _abc.Awaitable[_query_pb2.ListModelsResponse]]:
-        """Lists the models that runs may name."""
+        """Lists the models that runs can use."""
 
     @_abc_1.abstractmethod
     def AddModel(
@@ -541,7 +560,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.AddModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.AddModelResponse, _abc.Awaitable[_control_pb2.AddModelResponse]]:
-        """Adds a model that runs may name, or replaces one. As RemoveModel it is closed to derived tokens, TIER_FORBIDDEN."""
+        """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
+        TURNWRIGHT_CLIENT_MODELS allows it.
+        """
 
     @_abc_1.abstractmethod
     def RemoveModel(
@@ -557,7 +578,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.SetFileConstraintsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.SetFileConstraintsResponse, _abc.Awaitable[_control_pb2.SetFileConstraintsResponse]]:
-        """Says which files of a project are taken in, and which may be changed."""
+        """Sets which files of a project are included and which may be changed."""
 
     @_abc_1.abstractmethod
     def ListFileConstraints(
@@ -565,7 +586,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ListFileConstraintsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListFileConstraintsResponse, _abc.Awaitable[_control_pb2.ListFileConstraintsResponse]]:
-        """Lists constraints on files by pattern."""
+        """Lists the file constraints of a project."""
 
     @_abc_1.abstractmethod
     def Discover(
@@ -573,7 +594,7 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _watch_pb2.DiscoverRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_watch_pb2.DiscoverResponse, _abc.Awaitable[_watch_pb2.DiscoverResponse]]:
-        """Tells what this executor offers: methods, notifications, tools."""
+        """Returns what this executor supports: methods, notifications, tools."""
 
     @_abc_1.abstractmethod
     def GetStatus(
@@ -581,6 +602,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _query_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.GetStatusResponse, _abc.Awaitable[_query_pb2.GetStatusResponse]]:
-        """Tells how this executor and the services behind it are."""
+        """Returns the status of this executor and of the services behind it."""
 
 def add_ExecutorServiceServicer_to_server(servicer: ExecutorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

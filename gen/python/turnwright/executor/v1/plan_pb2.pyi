@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SetPlanRequest(_message.Message):
-    """Creates a plan or replaces it whole: a replaced plan begins a new version without deltas."""
+    """Creates a plan, or replaces it with a new version without deltas."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -36,12 +36,12 @@ class SetPlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
-        """The plan: `plan_id` (empty: `main`), `kind`, `body` and `mode` count. The body has at most 98304 bytes, else
-        INVALID_ARGUMENT, reason LIMIT_EXCEEDED, and nothing is stored. So it is where a run would have more than 100 plans, or
-        plans and deltas of more than 1048576 bytes together.
+        """The plan; `plan_id` (empty: `main`), `kind`, `body`, `items` and `mode` are used. Fails with INVALID_ARGUMENT,
+        reason LIMIT_EXCEEDED, and stores nothing if the body has more than 98304 bytes, or if the run would have more than
+        100 plans, or plans and deltas of more than 1048576 bytes in total.
         """
 
     def __init__(
@@ -62,7 +62,7 @@ Global___SetPlanRequest: _TypeAlias = SetPlanRequest  # noqa: Y015
 
 @_typing.final
 class SetPlanResponse(_message.Message):
-    """The plan as stored."""
+    """The stored plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -92,7 +92,7 @@ Global___SetPlanResponse: _TypeAlias = SetPlanResponse  # noqa: Y015
 
 @_typing.final
 class UpdatePlanRequest(_message.Message):
-    """Adds to a plan."""
+    """Appends a delta to a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -106,13 +106,15 @@ class UpdatePlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Identity of the plan; empty: `main`. NOT_FOUND, reason ENTRY_NOT_FOUND, when there is none: set it first."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such plan: set it
+    first.
+    """
     delta: _builtins.str
-    """The delta, 1 to 16384 bytes. A plan has at most 100 deltas with 262144 bytes in all; over that the call is refused
-    with LIMIT_EXCEEDED, and the plan should be set again. The plans of a run together have at most 1048576 bytes.
+    """The delta, 1 to 16384 bytes. A version has at most 100 deltas of 262144 bytes in total, and all plans of a run have
+    at most 1048576 bytes; beyond that the call fails with LIMIT_EXCEEDED: set the plan again.
     """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -132,7 +134,7 @@ Global___UpdatePlanRequest: _TypeAlias = UpdatePlanRequest  # noqa: Y015
 
 @_typing.final
 class UpdatePlanResponse(_message.Message):
-    """The plan with the delta."""
+    """The plan with the new delta."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -162,7 +164,7 @@ Global___UpdatePlanResponse: _TypeAlias = UpdatePlanResponse  # noqa: Y015
 
 @_typing.final
 class RemovePlanRequest(_message.Message):
-    """Takes a plan away."""
+    """Removes a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -175,9 +177,9 @@ class RemovePlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Identity of the plan; empty: `main`. NOT_FOUND when there is none."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND if there is no such plan."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -196,7 +198,7 @@ Global___RemovePlanRequest: _TypeAlias = RemovePlanRequest  # noqa: Y015
 
 @_typing.final
 class RemovePlanResponse(_message.Message):
-    """The plan is gone from the run's view; its versions can still be read."""
+    """The plan is removed from the run's view; its versions can still be read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -233,9 +235,9 @@ class GetPlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Identity of the plan; empty: `main`. NOT_FOUND when there is none."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND if there is no such plan."""
     version: _builtins.int
-    """Version that is wanted; 0: the latest one, which must not have been removed."""
+    """Version to read; 0: the latest, unless the plan was removed."""
     def __init__(
         self,
         *,
@@ -291,9 +293,9 @@ class ListPlansRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -319,10 +321,10 @@ class ListPlansResponse(_message.Message):
     PLANS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
-        """The latest versions with their deltas, by plan_id."""
+        """The latest versions with their deltas, sorted by plan_id."""
 
     def __init__(
         self,
@@ -340,7 +342,7 @@ Global___ListPlansResponse: _TypeAlias = ListPlansResponse  # noqa: Y015
 
 @_typing.final
 class WatchPlansRequest(_message.Message):
-    """Follows the plans of a run."""
+    """Watches the plans of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -349,7 +351,7 @@ class WatchPlansRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. NOT_FOUND, reason RUN_NOT_FOUND, when there is none."""
+    """Alias of the run. Fails with NOT_FOUND, reason RUN_NOT_FOUND, if there is no such run."""
     def __init__(
         self,
         *,
@@ -366,8 +368,8 @@ Global___WatchPlansRequest: _TypeAlias = WatchPlansRequest  # noqa: Y015
 
 @_typing.final
 class WatchPlansResponse(_message.Message):
-    """One message about the plans of a run. The stream begins with a snapshot; after that come changes, in their order. A
-    further snapshot may come in between and replaces all that the watcher has. A watcher that was cut off calls again.
+    """One message about the plans of a run. The stream begins with a snapshot; changes follow in order. Another snapshot
+    may come later and replaces everything. After a lost connection, call again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -378,11 +380,11 @@ class WatchPlansResponse(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___PlansSnapshot:
-        """All plans of the run as they are now."""
+        """The current plans of the run."""
 
     @_builtins.property
     def updated(self) -> _event_pb2.PlanUpdated:
-        """A plan was set or added to."""
+        """A plan was set or updated."""
 
     @_builtins.property
     def removed(self) -> _event_pb2.PlanRemoved:
@@ -390,7 +392,7 @@ class WatchPlansResponse(_message.Message):
 
     @_builtins.property
     def heartbeat(self) -> _event_pb2.Heartbeat:
-        """Nothing happened for a while."""
+        """Nothing has happened for a while."""
 
     def __init__(
         self,
@@ -412,7 +414,7 @@ Global___WatchPlansResponse: _TypeAlias = WatchPlansResponse  # noqa: Y015
 
 @_typing.final
 class PlansSnapshot(_message.Message):
-    """The plans of a run at one moment; many come in several parts."""
+    """The plans of a run at one moment; many plans come in several parts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -420,12 +422,12 @@ class PlansSnapshot(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     PLANS_FIELD_NUMBER: _builtins.int
     part: _builtins.int
-    """0-based number of this part. Part 0 replaces all that the watcher has."""
+    """0-based number of this part. Part 0 replaces everything that the client has."""
     last: _builtins.bool
-    """True on the last part."""
+    """True in the last part."""
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
-        """The plans, in the order in which the run first saw them."""
+        """The plans, in the order in which they first appeared."""
 
     def __init__(
         self,

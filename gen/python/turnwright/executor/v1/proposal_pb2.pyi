@@ -42,7 +42,7 @@ class InboxItem(_message.Message):
 
     @_builtins.property
     def propose_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when it waits, by the database's clock."""
+        """When it was proposed, by the database's clock."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class DecidedItem(_message.Message):
     """Alias of its run."""
     @_builtins.property
     def decision(self) -> _proposal_pb2.ProposalDecision:
-        """What became of it."""
+        """How it was decided."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ Global___DecidedItem: _TypeAlias = DecidedItem  # noqa: Y015
 
 @_typing.final
 class ListProposalsRequest(_message.Message):
-    """Lists what waits for a decision, the longest waiting first."""
+    """Lists proposals that wait for a decision, the longest waiting first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -103,13 +103,15 @@ class ListProposalsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     project: _builtins.str
-    """Name of the project. Empty: all projects. NOT_FOUND, reason PROJECT_NOT_FOUND, when there is no such project."""
+    """Name of the project; empty: all projects. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such
+    project.
+    """
     run: _builtins.str
-    """Alias of a run of that project. Empty: all runs."""
+    """Alias of a run of that project; empty: all runs."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000. A page ends earlier where a message could not hold more."""
+    """Maximum number of results, at most 1000; 0: 100. A page may be shorter if a message could not hold more."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -135,7 +137,7 @@ class ListProposalsResponse(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___InboxItem]:
         """The proposals."""
@@ -156,7 +158,7 @@ Global___ListProposalsResponse: _TypeAlias = ListProposalsResponse  # noqa: Y015
 
 @_typing.final
 class GetProposalRequest(_message.Message):
-    """Reads a proposal with all that it would write."""
+    """Reads a proposal with everything that it would write."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -168,7 +170,9 @@ class GetProposalRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     path: _builtins.str
-    """Path of the command's record. FAILED_PRECONDITION, reason NOT_PROPOSED, when it does not wait for a decision."""
+    """Path of the command's record. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it does not wait for a
+    decision.
+    """
     def __init__(
         self,
         *,
@@ -198,8 +202,8 @@ class GetProposalResponse(_message.Message):
 
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
-        """What Accept may bring other content for, as it was proposed: the whole content of each file that would be written,
-        or the command line.
+        """The proposed content that Accept may replace: the whole content of each file that would be written, or the command
+        line.
         """
 
     def __init__(
@@ -218,13 +222,15 @@ Global___GetProposalResponse: _TypeAlias = GetProposalResponse  # noqa: Y015
 
 @_typing.final
 class WatchProposalsRequest(_message.Message):
-    """Follows the inbox."""
+    """Watches the inbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROJECT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
-    """Name of the project. Empty: all projects. NOT_FOUND, reason PROJECT_NOT_FOUND, when there is no such project."""
+    """Name of the project; empty: all projects. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such
+    project.
+    """
     def __init__(
         self,
         *,
@@ -240,8 +246,8 @@ Global___WatchProposalsRequest: _TypeAlias = WatchProposalsRequest  # noqa: Y015
 
 @_typing.final
 class WatchProposalsResponse(_message.Message):
-    """What came into the inbox and what left it, or a heartbeat when both are empty and `complete` was sent before.
-    There is no cursor: a watch begins with all that waits, so a client that reconnects learns by absence what was decided.
+    """Proposals that entered or left the inbox; or a heartbeat, if both are empty and `complete` was sent before. There is
+    no cursor: a watch begins with everything that waits, so after a reconnect whatever is missing has been decided.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -251,18 +257,18 @@ class WatchProposalsResponse(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     SEND_TIME_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
-    """True from the message on with which all that waited at the beginning has been told."""
+    """True from the message on that completes the initial list."""
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___InboxItem]:
-        """Proposals that wait, new to this watch; one that was written again while it waits stands here again."""
+        """Proposals that are new to this watch. One that was written again while it waits is sent again."""
 
     @_builtins.property
     def decided(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedItem]:
-        """Proposals that this watch told of and that wait no more."""
+        """Proposals that this watch has sent and that no longer wait."""
 
     @_builtins.property
     def send_time(self) -> _timestamp_pb2.Timestamp:
-        """When the store sent it."""
+        """When the store sent the message."""
 
     def __init__(
         self,
@@ -299,14 +305,14 @@ class ResolveRequest(_message.Message):
     path: _builtins.str
     """Path of the command's record."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def accept(self) -> Global___Accept:
-        """Do it."""
+        """Accept it."""
 
     @_builtins.property
     def reject(self) -> Global___Reject:
-        """Leave it."""
+        """Reject it."""
 
     def __init__(
         self,
@@ -330,7 +336,7 @@ Global___ResolveRequest: _TypeAlias = ResolveRequest  # noqa: Y015
 
 @_typing.final
 class Accept(_message.Message):
-    """The effect shall happen."""
+    """The effect may happen."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -338,15 +344,16 @@ class Accept(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     CLIENT_RUNS_FIELD_NUMBER: _builtins.int
     answer: _builtins.str
-    """Answer to a proposed question, at most 65536 bytes; required there, refused elsewhere."""
+    """Answer to a proposed question, at most 65536 bytes. Required for questions, refused for anything else."""
     client_runs: _builtins.bool
-    """True: the caller runs the proposed command itself. Its channels are opened for the caller, who fills and ends them
-    (AppendStream, CompleteStream, AbortStream), and the loop goes on meanwhile. Only for commands.
+    """True: the caller runs the proposed command itself. Its channels are opened for the caller, who appends to them and
+    ends them (AppendStream, CompleteStream, AbortStream) while the loop goes on. Only for commands.
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
-        """Contents that are written instead of the proposed ones; with what the record holds already at most 1 MiB. Empty: as
-        proposed. Each path once, and one that the proposal writes: else INVALID_ARGUMENT, reason INVALID_FIELD.
+        """Contents to write instead of the proposed ones; together with what the record already has at most 1 MiB. Empty: as
+        proposed. Each path once, and only paths that the proposal writes; otherwise fails with INVALID_ARGUMENT, reason
+        INVALID_FIELD.
         """
 
     def __init__(
@@ -366,13 +373,13 @@ Global___Accept: _TypeAlias = Accept  # noqa: Y015
 
 @_typing.final
 class Reject(_message.Message):
-    """The effect shall not happen."""
+    """The effect must not happen."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMENT_FIELD_NUMBER: _builtins.int
     comment: _builtins.str
-    """Comment for the model, at most 65536 bytes. With a comment the model gets another turn and reads it; without one
+    """Comment for the model, at most 65536 bytes. With a comment, the model gets another turn and reads it; without one,
     the loop ends.
     """
     def __init__(
@@ -398,11 +405,11 @@ class ResolveResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run as it is now: its status is 202 until its owner has taken the decision up, then 102."""
+        """The run as it is now: its status is 202 until its owner has picked up the decision, then 102."""
 
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
-        """Watch the run after this moment to see all that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused."""
 
     def __init__(
         self,

@@ -28,13 +28,13 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetStatusRequest(_message.Message):
-    """Asks how things are."""
+    """Asks for the status of the services."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECK_MODELS_FIELD_NUMBER: _builtins.int
     check_models: _builtins.bool
-    """True also asks the vendors whether each model could be called now."""
+    """True also asks the vendors whether each model can be called now."""
     def __init__(
         self,
         *,
@@ -50,7 +50,7 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
-    """How things are."""
+    """The status of the services."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -62,12 +62,12 @@ class GetStatusResponse(_message.Message):
     version: _builtins.str
     """Version of this executor."""
     confinement: _builtins.str
-    """How commands are confined: `limits` is limits of time, output, memory and processes, without a sandbox; `bubblewrap`
-    adds one in which only the project can be written, and nothing by `env`.
+    """How shell commands are confined: `limits` means limits on time, output, memory and processes, without a sandbox;
+    `bubblewrap` adds a sandbox in which `sh` can write only to the project, and `env` to nothing.
     """
     @_builtins.property
     def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceStatus]:
-        """The services, this one included."""
+        """The services, including this one."""
 
     @_builtins.property
     def vendors(self) -> _containers.RepeatedCompositeFieldContainer[_provider_service_pb2.Vendor]:
@@ -75,7 +75,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_provider_service_pb2.ModelCheck]:
-        """The models, with a check each where that was asked for."""
+        """The models, with the result of the check if it was requested."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class ServiceStatus(_message.Message):
-    """How one service is."""
+    """The status of one service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -108,14 +108,14 @@ class ServiceStatus(_message.Message):
     name: _builtins.str
     """`store`, `assembler`, `provider` or `executor`."""
     address: _builtins.str
-    """Where it was asked; empty for an executor on a port that its system chose."""
+    """Address at which it was asked; empty for an executor on a port chosen by the operating system."""
     serving: _builtins.bool
-    """True when it answered that it serves."""
+    """True if it reported SERVING."""
     problem: _builtins.str
-    """What is wrong; empty when it serves."""
+    """What is wrong; empty if it is serving."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[_setting_pb2.Setting]:
-        """Its settings that are not at their defaults, by variable. Empty for callers with a derived token."""
+        """Its settings that differ from their defaults, sorted by variable. Empty for callers with a derived token."""
 
     def __init__(
         self,
@@ -149,9 +149,9 @@ class GetRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     turns_max: _builtins.int
-    """At most so many of its latest turns; 0: none; limit 1000."""
+    """Maximum number of latest turns to return, at most 1000; 0: none."""
     history_max: _builtins.int
-    """At most so many of the latest entries of its timeline; 0: none; limit 1000."""
+    """Maximum number of latest timeline entries to return, at most 1000; 0: none."""
     def __init__(
         self,
         *,
@@ -189,15 +189,15 @@ class GetRunResponse(_message.Message):
 
     @_builtins.property
     def loops(self) -> _containers.RepeatedCompositeFieldContainer[_loop_pb2.Loop]:
-        """Its loops, latest first, at most 100, and about 512 KiB of them."""
+        """Its loops, latest first, at most 100 and about 512 KiB."""
 
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
-        """Its latest turns, latest first, about 512 KiB of them."""
+        """Its latest turns, latest first, at most about 512 KiB."""
 
     @_builtins.property
     def spent(self) -> _budget_pb2.Spending:
-        """What its loops have spent together."""
+        """What all its loops have spent."""
 
     @_builtins.property
     def loop_spent(self) -> _budget_pb2.Spending:
@@ -205,17 +205,19 @@ class GetRunResponse(_message.Message):
 
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """Prompts, records of commands and notes of the model, in the order of the timeline, where `history_max` asks for them.
-        Bodies are cut after 16384 bytes; of the latest about 512 KiB are returned. ListEntries has all.
+        """If `history_max` is set: prompts, records of commands and notes of the model, in timeline order. Bodies are
+        truncated after 16384 bytes; only about 512 KiB of the latest are returned. ListEntries returns everything.
         """
 
     @_builtins.property
     def unknowns(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The open questions of the model, its entries `unknown://`, where `history_max` is not 0. At most 1000."""
+        """If `history_max` is set: the model's open questions, its entries `unknown://`. At most 1000."""
 
     @_builtins.property
     def telemetry(self) -> _turn_pb2.TurnResult:
-        """The result of the latest turn that has ended: usage, times, verdict. Absent before, and while a turn is open."""
+        """Result of the latest turn that has ended: usage, durations, verdict. Absent before the first, and while a turn is
+        open.
+        """
 
     @_builtins.property
     def proposals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -256,9 +258,9 @@ class ListRunsRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -283,10 +285,10 @@ class ListRunsResponse(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
-        """The runs."""
+        """The runs, most recently written first."""
 
     def __init__(
         self,
@@ -320,9 +322,11 @@ class GetEntryRequest(_message.Message):
     path: _builtins.str
     """Path of the entry."""
     body_offset: _builtins.int
-    """Where in its body to begin, in bytes of UTF-8; 0: at the beginning. One that is inside of a character begins with it."""
+    """Offset in the body at which to begin, in bytes of UTF-8; 0: the start. An offset inside a character is moved to its
+    start.
+    """
     body_bytes_max: _builtins.int
-    """At most so many bytes of the body; 0 and more than 2097152: 2097152. A character that does not fit in is left out."""
+    """Maximum number of bytes of the body to return, at most 2097152; 0: 2097152. Characters are not split."""
     def __init__(
         self,
         *,
@@ -349,10 +353,10 @@ class GetEntryResponse(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     BODY_OFFSET_FIELD_NUMBER: _builtins.int
     body_offset: _builtins.int
-    """Where in the body the part begins, in bytes."""
+    """Offset at which this part of the body begins, in bytes."""
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The entry. Where its body was cut, what is there ends before `body_size_bytes`: ask for the rest with `body_offset`."""
+        """The entry. If its body ends before `body_size_bytes`, request the rest with `body_offset`."""
 
     def __init__(
         self,
@@ -377,9 +381,9 @@ class ListModelsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -403,7 +407,7 @@ class ListModelsResponse(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.Model]:
         """The models."""

@@ -21,8 +21,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class OpenStreamRequest(_message.Message):
-    """Begins a stream of the caller's own: a command that runs with the client, a log that is followed, a page that is loaded.
-    The model reads its channels as it reads those of commands that run here.
+    """Begins a stream produced by the caller: a command that runs on the client, a log being followed, a page being loaded.
+    The model reads its channels like those of commands that run on the executor.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -36,16 +36,16 @@ class OpenStreamRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. It must have begun a turn, else FAILED_PRECONDITION."""
+    """Alias of the run. Fails with FAILED_PRECONDITION if it has no turn yet."""
     tool: _builtins.str
-    """What produces: `sh`, `env`, or a registered scheme whose entries belong to the run. `[a-z][a-z0-9_]{0,31}`."""
+    """The kind of producer: `sh`, `env`, or a registered scheme with the default scope `run`. `[a-z][a-z0-9_]{0,31}`."""
     target: _builtins.str
-    """What it is about: a command, an address, the name of a log. 1 to 512 characters."""
+    """What the stream is about: a command, a URL, the name of a log. 1 to 512 characters."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def channels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Numbers of the channels, 1 to 99, at most 16; none: 1 and 2."""
+        """Channel numbers, 1 to 99, at most 16; empty: 1 and 2."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ Global___OpenStreamRequest: _TypeAlias = OpenStreamRequest  # noqa: Y015
 
 @_typing.final
 class OpenStreamResponse(_message.Message):
-    """The stream. It ends with 499 when its producer is silent for longer than the store's setting `stream_grace_s`."""
+    """The stream. It ends with 499 if its producer sends nothing for 120 seconds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
     CHANNELS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of its record, `log://turn_N/{tool}/{slug}`; it addresses the stream."""
+    """Path of its record, `log://turn_N/{tool}/{slug}`, which identifies the stream."""
     @_builtins.property
     def channels(self) -> _containers.RepeatedCompositeFieldContainer[_stream_pb2.StreamChannel]:
         """Its channels."""
@@ -95,7 +95,7 @@ Global___OpenStreamResponse: _TypeAlias = OpenStreamResponse  # noqa: Y015
 
 @_typing.final
 class AppendStreamRequest(_message.Message):
-    """Adds to a channel of a stream."""
+    """Appends to a channel of a stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -113,16 +113,16 @@ class AppendStreamRequest(_message.Message):
     path: _builtins.str
     """Path of the stream's record."""
     channel: _builtins.int
-    """Number of the channel, 1 to 99. One that the stream does not have yet is opened."""
+    """Number of the channel, 1 to 99. If the stream does not have it yet, it is opened."""
     chunk: _builtins.str
-    """What to add; at most 1 MiB. Gather text to 4 KiB or 100 ms. Empty: says only that the producer lives."""
+    """Text to append, at most 1 MiB. Buffer output up to 4 KiB or 100 ms. Empty: a heartbeat of the producer."""
     offset: _builtins.int
-    """Length in bytes of the channel before the chunk, as the last answer said it. What the channel already has of the
-    chunk is not added again, so a call may be repeated; ABORTED, reason REVISION_CONFLICT, when something is missing
-    before it. Absent: add at the end.
+    """Length of the channel before the chunk in bytes, as the last answer returned it. Bytes that the channel already has
+    are not appended again, so a call can be repeated. Fails with ABORTED, reason REVISION_CONFLICT, if there would be
+    a gap. Absent: append at the end.
     """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -146,8 +146,8 @@ Global___AppendStreamRequest: _TypeAlias = AppendStreamRequest  # noqa: Y015
 
 @_typing.final
 class AppendStreamResponse(_message.Message):
-    """The channel has the chunk. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, when the channel has ended (metadata
-    `from` is its state: stop producing) or the stream is somebody else's.
+    """The chunk is stored. The call fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, if the channel has ended
+    (metadata `from` is its state: stop producing) or the stream belongs to another producer.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -172,7 +172,7 @@ Global___AppendStreamResponse: _TypeAlias = AppendStreamResponse  # noqa: Y015
 
 @_typing.final
 class CompleteStreamRequest(_message.Message):
-    """Ends a stream of the caller's own with success or failure."""
+    """Ends a stream of the caller with success or failure."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -189,11 +189,11 @@ class CompleteStreamRequest(_message.Message):
     path: _builtins.str
     """Path of the stream's record."""
     exit_code: _builtins.int
-    """Exit code of the process: 0 ends the stream at 200, another at 500. Absent: there was no process, 200."""
+    """Exit code of the process: 0 ends the stream with 200, any other with 500. Absent: there was no process; 200."""
     duration_s: _builtins.float
-    """How long it took, in seconds."""
+    """Duration in seconds."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -221,14 +221,14 @@ Global___CompleteStreamRequest: _TypeAlias = CompleteStreamRequest  # noqa: Y015
 
 @_typing.final
 class CompleteStreamResponse(_message.Message):
-    """The stream has ended; its record says exit code, duration and sizes."""
+    """The stream has ended; its record has the exit code, duration and sizes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANNELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def channels(self) -> _containers.RepeatedCompositeFieldContainer[_stream_pb2.StreamChannel]:
-        """The channels that were ended by this call; none when they had ended before."""
+        """The channels that this call ended; empty if they had ended before."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ Global___CompleteStreamResponse: _TypeAlias = CompleteStreamResponse  # noqa: Y0
 
 @_typing.final
 class AbortStreamRequest(_message.Message):
-    """Gives a stream of the caller's own up."""
+    """Gives up a stream of the caller."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -262,11 +262,11 @@ class AbortStreamRequest(_message.Message):
     path: _builtins.str
     """Path of the stream's record."""
     reason: _builtins.str
-    """Why; at most 1024 characters."""
+    """Reason, at most 1024 characters."""
     duration_s: _builtins.float
-    """How long it took, in seconds."""
+    """Duration in seconds."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -289,14 +289,14 @@ Global___AbortStreamRequest: _TypeAlias = AbortStreamRequest  # noqa: Y015
 
 @_typing.final
 class AbortStreamResponse(_message.Message):
-    """The stream has ended at 499 and keeps what came."""
+    """The stream has ended with 499 and keeps what it received."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANNELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def channels(self) -> _containers.RepeatedCompositeFieldContainer[_stream_pb2.StreamChannel]:
-        """The channels that were ended by this call; none when they had ended before."""
+        """The channels that this call ended; empty if they had ended before."""
 
     def __init__(
         self,
@@ -313,8 +313,8 @@ Global___AbortStreamResponse: _TypeAlias = AbortStreamResponse  # noqa: Y015
 
 @_typing.final
 class CancelStreamRequest(_message.Message):
-    """Ends a stream of any producer: a command that runs here is stopped with all its processes, and the loop goes on
-    without it; another producer learns it from the event OutputCancelled and by the answer to its next call.
+    """Ends a stream of any producer. A command on the executor is stopped with all its processes, and the loop goes on
+    without it; any other producer is notified by the event OutputCancelled and by the answer to its next call.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -331,9 +331,9 @@ class CancelStreamRequest(_message.Message):
     path: _builtins.str
     """Path of the stream's record."""
     reason: _builtins.str
-    """Why; at most 1024 characters."""
+    """Reason, at most 1024 characters."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -353,14 +353,14 @@ Global___CancelStreamRequest: _TypeAlias = CancelStreamRequest  # noqa: Y015
 
 @_typing.final
 class CancelStreamResponse(_message.Message):
-    """The stream has ended at 499 and keeps what came."""
+    """The stream has ended with 499 and keeps what it received."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANNELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def channels(self) -> _containers.RepeatedCompositeFieldContainer[_stream_pb2.StreamChannel]:
-        """The channels that were ended by this call; none when they had ended before."""
+        """The channels that this call ended; empty if they had ended before."""
 
     def __init__(
         self,

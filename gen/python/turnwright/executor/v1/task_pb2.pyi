@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Task(_message.Message):
-    """A task."""
+    """A task for a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -35,24 +35,24 @@ class Task(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run to continue or to create. Empty: a new run with a made alias."""
+    """Alias of the run to continue or to create. Empty: a new run with a generated alias."""
     prompt: _builtins.str
-    """What to do. 1 byte to 1 MiB."""
+    """The task, 1 byte to 1 MiB."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
-        """What the loop runs with. The mode is set by the rpc; the model is required for a new run."""
+        """Settings of the loop. The rpc determines the mode; the model is required for a new run."""
 
     @_builtins.property
     def run_settings(self) -> _settings_pb2.RunSettings:
-        """What the run's loops share, if this call creates it. For a run that exists they must be those that it has, but for a
-        model that is this loop's too: INVALID_ARGUMENT, reason INVALID_FIELD, tells to use ConfigureRun.
+        """Settings of the run, if this call creates it. For an existing run they must equal its settings, except for a model
+        that this loop also names; otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD: use ConfigureRun.
         """
 
     @_builtins.property
     def fork(self) -> Global___TaskFork:
-        """Fork the run first and give the task to the fork; `run` names the run to fork. Absent: no fork."""
+        """Fork the run first and give the task to the fork. `run` then names the run to fork. Absent: no fork."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ Global___Task: _TypeAlias = Task  # noqa: Y015
 
 @_typing.final
 class TaskFork(_message.Message):
-    """The fork that a task is given to."""
+    """The fork that receives the task."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     run: _builtins.str
-    """Wanted alias of the fork. Empty: one is made."""
+    """Alias of the fork. Empty: one is generated."""
     turn: _builtins.int
-    """Number of the turn at whose end the fork begins; 0: at this moment."""
+    """Number of the turn at whose end the fork begins; 0: now."""
     def __init__(
         self,
         *,
@@ -103,7 +103,7 @@ Global___TaskFork: _TypeAlias = TaskFork  # noqa: Y015
 
 @_typing.final
 class QueuedTask(_message.Message):
-    """A task that is now in the run's queue."""
+    """A task that was added to the run's queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -120,7 +120,7 @@ class QueuedTask(_message.Message):
 
     @_builtins.property
     def cursor(self) -> Global___EventCursor:
-        """Watch the run after this moment to see all that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused."""
 
     def __init__(
         self,
@@ -139,16 +139,16 @@ Global___QueuedTask: _TypeAlias = QueuedTask  # noqa: Y015
 
 @_typing.final
 class EventCursor(_message.Message):
-    """A moment in a run's events."""
+    """A position in a run's events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     epoch: _builtins.str
-    """Identity of the owner's time; a new owner opens another one."""
+    """Identity of one owner's numbering of events; a new owner starts another one."""
     seq: _builtins.int
-    """Number of the last event seen."""
+    """Number of the last event that was received."""
     def __init__(
         self,
         *,

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class WatchRunsRequest(_message.Message):
-    """Follows the runs of a project."""
+    """Watches the runs of a project."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -45,9 +45,9 @@ Global___WatchRunsRequest: _TypeAlias = WatchRunsRequest  # noqa: Y015
 
 @_typing.final
 class WatchRunsResponse(_message.Message):
-    """One message about the runs of a project. The stream begins with `hello` and the parts of a snapshot; after that come
-    changes, in their order. When the executor had to begin again with its store, another snapshot comes in between and
-    replaces all that the watcher has. A watcher that was cut off calls again, and gets a snapshot.
+    """One message about the runs of a project. The stream begins with `hello` and the parts of a snapshot; changes follow
+    in order. If the executor had to restart its own watch of the store, another snapshot comes and replaces everything.
+    After a lost connection, call again to get a new snapshot.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -59,11 +59,11 @@ class WatchRunsResponse(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When the executor sent it."""
+        """When the executor sent the message."""
 
     @_builtins.property
     def hello(self) -> Global___Hello:
-        """Who answers."""
+        """The executor that answers."""
 
     @_builtins.property
     def snapshot(self) -> Global___RunsSnapshot:
@@ -75,7 +75,7 @@ class WatchRunsResponse(_message.Message):
 
     @_builtins.property
     def heartbeat(self) -> _event_pb2.Heartbeat:
-        """Nothing happened for a while."""
+        """Nothing has happened for a while."""
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ Global___WatchRunsResponse: _TypeAlias = WatchRunsResponse  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
-    """Who answers, at the begin of a stream."""
+    """Identifies the executor at the begin of a stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """Version of the executor, `MAJOR.MINOR.PATCH`. A client that was made for another MAJOR should not go on."""
+    """Version of the executor, `MAJOR.MINOR.PATCH`. A client built for another MAJOR version should stop."""
     def __init__(
         self,
         *,
@@ -120,7 +120,7 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class RunsSnapshot(_message.Message):
-    """Runs of a project as they are now; large projects come in several parts."""
+    """The current runs of a project; large projects come in several parts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -128,12 +128,12 @@ class RunsSnapshot(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
     part: _builtins.int
-    """0-based number of this part. Part 0 replaces all that the watcher has."""
+    """0-based number of this part. Part 0 replaces everything that the client has."""
     last: _builtins.bool
-    """True on the last part."""
+    """True in the last part."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
-        """The runs, latest written first."""
+        """The runs, most recently written first."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ Global___RunsSnapshot: _TypeAlias = RunsSnapshot  # noqa: Y015
 
 @_typing.final
 class RunsChanged(_message.Message):
-    """What changed among the runs. Apply `removed` before `runs`."""
+    """Changes among the runs. Apply `removed` before `runs`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -160,13 +160,13 @@ class RunsChanged(_message.Message):
     REMOVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
-        """The runs that changed or are new, each as it is now. Of several changes of one run in a short time only the latest is
-        told: WatchRun tells all of one run.
+        """Runs that are new or have changed, as they are now. Several changes of a run in a short time are combined into the
+        latest; WatchRun reports all changes of one run.
         """
 
     @_builtins.property
     def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Aliases that stand for no run any more, or for another one that is in `runs`."""
+        """Aliases that no longer name a run, or that name another run, which is then in `runs`."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ Global___RunsChanged: _TypeAlias = RunsChanged  # noqa: Y015
 
 @_typing.final
 class NotifyRequest(_message.Message):
-    """Tells the watchers of a run something that is not stored."""
+    """Sends a transient message to the watchers of a run. It is not stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -202,7 +202,7 @@ class NotifyRequest(_message.Message):
 
     @_builtins.property
     def rendering(self) -> _event_pb2.Rendering:
-        """Text to show as it grows."""
+        """Text to show while it grows."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ Global___NotifyRequest: _TypeAlias = NotifyRequest  # noqa: Y015
 
 @_typing.final
 class NotifyResponse(_message.Message):
-    """The watchers that are connected to this executor receive it."""
+    """The message was sent to the watchers connected to this executor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -241,7 +241,7 @@ Global___NotifyResponse: _TypeAlias = NotifyResponse  # noqa: Y015
 
 @_typing.final
 class DiscoverRequest(_message.Message):
-    """Asks what this executor offers."""
+    """Asks what this executor supports."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -258,7 +258,7 @@ Global___DiscoverRequest: _TypeAlias = DiscoverRequest  # noqa: Y015
 
 @_typing.final
 class DiscoverResponse(_message.Message):
-    """What this executor offers."""
+    """What this executor supports."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -274,11 +274,11 @@ class DiscoverResponse(_message.Message):
 
     @_builtins.property
     def notifications(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the events of WatchRun and of WatchRuns, as `WatchRun.stream_delta`."""
+        """Names of the events of WatchRun and WatchRuns, such as `WatchRun.stream_delta`."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDescription]:
-        """The tools that models and CallTool may use, in display order."""
+        """The tools that models and CallTool can use, in display order."""
 
     def __init__(
         self,
@@ -308,13 +308,13 @@ class Method(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     STREAMS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name, as `turnwright.executor.v1.ExecutorService/Ask`."""
+    """Its name, such as `turnwright.executor.v1.ExecutorService/Ask`."""
     request: _builtins.str
-    """Full name of the request."""
+    """Full name of the request message."""
     response: _builtins.str
-    """Full name of the response."""
+    """Full name of the response message."""
     streams: _builtins.bool
-    """True when it answers with a stream."""
+    """True if it returns a stream."""
     @_builtins.property
     def fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the request's fields."""
@@ -347,7 +347,7 @@ class ToolDescription(_message.Message):
     name: _builtins.str
     """Its name."""
     documentation: _builtins.str
-    """What the model reads about it."""
+    """The documentation that the model reads."""
     def __init__(
         self,
         *,

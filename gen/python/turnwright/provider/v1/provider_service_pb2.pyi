@@ -31,30 +31,32 @@ class _ToolChoiceMode:
 class _ToolChoiceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolChoiceMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_CHOICE_MODE_UNSPECIFIED: _ToolChoiceMode.ValueType  # 0
-    """As AUTO."""
+    """Not specified: same as AUTO."""
     TOOL_CHOICE_MODE_AUTO: _ToolChoiceMode.ValueType  # 1
     """The model decides."""
     TOOL_CHOICE_MODE_NONE: _ToolChoiceMode.ValueType  # 2
-    """It must not."""
+    """It must not call any."""
     TOOL_CHOICE_MODE_REQUIRED: _ToolChoiceMode.ValueType  # 3
     """It must call at least one."""
 
 class ToolChoiceMode(_ToolChoiceMode, metaclass=_ToolChoiceModeEnumTypeWrapper):
-    """Whether a model must call."""
+    """Whether the model must call a tool."""
 
 TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.ValueType  # 0
-"""As AUTO."""
+"""Not specified: same as AUTO."""
 TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.ValueType  # 1
 """The model decides."""
 TOOL_CHOICE_MODE_NONE: ToolChoiceMode.ValueType  # 2
-"""It must not."""
+"""It must not call any."""
 TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
 """It must call at least one."""
 Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
-    """Calls a model. What a vendor cannot take is left out and named in Finish.dropped, unless `required` names it."""
+    """Calls a model. Fields that the vendor does not support are left out and listed in Finish.dropped, unless `required`
+    names them.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -94,12 +96,12 @@ class GenerateRequest(_message.Message):
     temperature: _builtins.float
     """Sampling temperature, 0 to 2. Absent: the vendor's default."""
     output_tokens_max: _builtins.int
-    """Upper limit for output tokens. Absent: the vendor's default."""
+    """Maximum number of output tokens. Absent: the vendor's default."""
     call_index: _builtins.int
-    """0-based index of this call in the caller's conversation; vendors that replay written replies go by it."""
+    """0-based index of this call in the caller's conversation, used by the vendor `scripted` to select the reply."""
     extra: _builtins.str
-    """Fields of the vendor's own request that have no name here: a JSON object, at most 64 KiB. Objects are merged, lists go
-    on behind ours, all else takes the place of ours. Empty: none.
+    """Additional fields for the vendor's request body: a JSON object, at most 64 KiB. Objects are merged, lists are
+    appended, anything else replaces the generated value. Empty: none.
     """
     @_builtins.property
     def model(self) -> _model_pb2.Model:
@@ -107,23 +109,23 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
-        """The conversation; at least one message, at most 16 MiB of text together."""
+        """The conversation: at least one message, at most 16 MiB of text in total."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
-        """What the model may call; at most 128."""
+        """Tools that the model may call; at most 128."""
 
     @_builtins.property
     def tool_choice(self) -> Global___ToolChoice:
-        """Whether and what it must call. Absent: the model decides."""
+        """Whether the model must call a tool, and which. Absent: the model decides."""
 
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The reply ends before the first of these texts; at most 4, of 1 to 256 characters."""
+        """Stop sequences: the reply ends before the first of them. At most 4, each 1 to 256 characters."""
 
     @_builtins.property
     def response_format(self) -> _settings_pb2.ResponseFormat:
-        """The form of the reply. Absent: free text."""
+        """The format of the reply. Absent: free text."""
 
     @_builtins.property
     def reasoning(self) -> _settings_pb2.Reasoning:
@@ -131,14 +133,14 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Words for the vendor's own records, such as a user's id; at most 16, of 512 characters each."""
+        """Key-value pairs for the vendor's own records, such as a user id; at most 16, each at most 512 characters."""
 
     @_builtins.property
     def required(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of fields of this request that must reach the vendor: FAILED_PRECONDITION, reason VENDOR_REJECTED, in place of
-        leaving one out. Those that can be left out: `temperature`, `output_tokens_max`, `tools`, `tool_choice`, `stop`,
-        `response_format`, `reasoning`, `metadata`, `images`, `cache`. `cost` is none of them: it requires that the cost of the
-        call will be known, by the vendor's word or by a price.
+        """Fields of this request that must reach the vendor; if one is not supported, the call fails with
+        FAILED_PRECONDITION, reason VENDOR_REJECTED, instead of leaving it out. Possible names: `temperature`,
+        `output_tokens_max`, `tools`, `tool_choice`, `stop`, `response_format`, `reasoning`, `metadata`, `images`, `cache`.
+        The special name `cost` requires that the cost of the call will be known, from the vendor or from a price list.
         """
 
     def __init__(
@@ -201,11 +203,11 @@ class Tool(_message.Message):
     description: _builtins.str
     """What it does and when to use it, for the model."""
     parameters: _builtins.str
-    """JSON Schema of its arguments, an object's; at most 64 KiB. Empty: no arguments."""
+    """JSON Schema of its arguments, of type object; at most 64 KiB. Empty: no arguments."""
     strict: _builtins.bool
-    """True asks the vendor to hold the arguments to the schema. Default: false."""
+    """True asks the vendor to enforce the schema. Default: false."""
     cache: _builtins.bool
-    """True sets a cache mark behind this tool; see Part.cache."""
+    """True sets a prompt cache breakpoint after this tool; see Part.cache."""
     def __init__(
         self,
         *,
@@ -225,7 +227,7 @@ Global___Tool: _TypeAlias = Tool  # noqa: Y015
 
 @_typing.final
 class ToolChoice(_message.Message):
-    """Whether and what a model must call."""
+    """Whether the model must call a tool, and which."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -233,11 +235,11 @@ class ToolChoice(_message.Message):
     TOOL_FIELD_NUMBER: _builtins.int
     SINGLE_FIELD_NUMBER: _builtins.int
     mode: Global___ToolChoiceMode.ValueType
-    """Any or none."""
+    """No particular tool."""
     tool: _builtins.str
-    """Just the tool of this name."""
+    """Name of the tool that it must call."""
     single: _builtins.bool
-    """True asks for one call at most. Default: false, as many as the model likes."""
+    """True asks for at most one call. Default: false, any number."""
     def __init__(
         self,
         *,
@@ -266,15 +268,15 @@ class GenerateResponse(_message.Message):
     FINISH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def delta(self) -> _delta_pb2.Delta:
-        """An increment of the reply. Increments that arrive close together are joined."""
+        """An increment of the reply. Increments that arrive close together are merged."""
 
     @_builtins.property
     def retry(self) -> Global___Retry:
-        """A failed try that is about to be repeated. Only before the first delta."""
+        """A failed attempt that will be retried. Only before the first delta."""
 
     @_builtins.property
     def finish(self) -> Global___Finish:
-        """The end; always the last message of a stream that did not fail."""
+        """The end. Always the last message, unless the stream fails."""
 
     def __init__(
         self,
@@ -295,7 +297,7 @@ Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
 
 @_typing.final
 class Retry(_message.Message):
-    """A failed try that will be repeated."""
+    """A failed attempt that will be retried."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -304,9 +306,9 @@ class Retry(_message.Message):
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
-    """Number of the try that failed, 1-based."""
+    """1-based number of the attempt that failed."""
     wait_s: _builtins.float
-    """Seconds until the next try."""
+    """Seconds until the next attempt."""
     error_class: _builtins.str
     """`rate_limit`, `warmup`, `gateway` or `server`."""
     detail: _builtins.str
@@ -339,20 +341,20 @@ class Finish(_message.Message):
     CUT_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """The vendor's reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty when it gave none."""
+    """The vendor's finish reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty if it gave none."""
     vendor_model: _builtins.str
-    """What the vendor called the model that answered."""
+    """Name by which the vendor identified the model that answered."""
     cut: _builtins.bool
-    """True when the vendor cut the reply off (output limit, content filter, any reason that is not known for a whole
-    reply), so that its last command may be half there. Default: the model ended the reply itself.
+    """True if the vendor cut the reply off (output limit, content filter, or an unknown reason), so that its last command
+    may be incomplete. Default: the model ended the reply itself.
     """
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """What the call consumed; absent when the vendor did not say."""
+        """Usage of the call. Absent if the vendor reported none."""
 
     @_builtins.property
     def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dropped]:
-        """What of the request did not reach the vendor; each field once."""
+        """Fields of the request that did not reach the vendor, each once."""
 
     def __init__(
         self,
@@ -382,9 +384,11 @@ class Dropped(_message.Message):
     FIELD_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     field: _builtins.str
-    """Its name as GenerateRequest.required writes it, or `thinking`, `server_blocks`, `signatures` of earlier replies."""
+    """Name of the field as in GenerateRequest.required, or `thinking`, `server_blocks` or `signatures` for parts of
+    earlier replies.
+    """
     reason: _builtins.str
-    """Why, in a sentence."""
+    """The reason, in a sentence."""
     def __init__(
         self,
         *,
@@ -442,7 +446,7 @@ Global___ListVendorsResponse: _TypeAlias = ListVendorsResponse  # noqa: Y015
 
 @_typing.final
 class Vendor(_message.Message):
-    """A vendor of this build."""
+    """A known vendor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -452,15 +456,15 @@ class Vendor(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     UNSET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """First segment of `vendor/model`."""
+    """The part of `vendor/model` before the first slash."""
     configured: _builtins.bool
-    """True when its settings are complete."""
+    """True if its settings are complete."""
     endpoint: _builtins.str
-    """Where it is reached, without secrets: a base URL or a folder."""
+    """Where it is reached: a base URL or a folder, without secrets."""
     problem: _builtins.str
-    """What is missing, naming the setting; empty when configured."""
+    """What is missing, with the name of the setting; empty if configured."""
     unset: _builtins.bool
-    """True where none of its settings is set: nobody has meant to use it. Default: false."""
+    """True if none of its settings is set, so nobody intends to use it. Default: false."""
     def __init__(
         self,
         *,
@@ -528,7 +532,7 @@ Global___CheckModelsResponse: _TypeAlias = CheckModelsResponse  # noqa: Y015
 
 @_typing.final
 class ModelCheck(_message.Message):
-    """Whether a model could be called."""
+    """The result of checking a model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -538,9 +542,9 @@ class ModelCheck(_message.Message):
     alias: _builtins.str
     """Alias of the model."""
     usable: _builtins.bool
-    """True when its vendor answered and did not deny the model."""
+    """True if its vendor answered and did not reject the model."""
     problem: _builtins.str
-    """What is wrong, and what to do about it; empty when usable."""
+    """What is wrong, and what to do about it; empty if usable."""
     def __init__(
         self,
         *,

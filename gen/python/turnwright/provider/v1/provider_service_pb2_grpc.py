@@ -26,9 +26,10 @@ if _version_not_supported:
 
 
 class ProviderServiceStub(object):
-    """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
-    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
+    them.
     """
 
     def __init__(self, channel):
@@ -55,27 +56,28 @@ class ProviderServiceStub(object):
 
 
 class ProviderServiceServicer(object):
-    """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
-    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
+    them.
     """
 
     def Generate(self, request, context):
-        """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream.
+        """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListVendors(self, request, context):
-        """Lists the vendors of this build and whether each is configured. No network call.
+        """Lists the known vendors and whether each is configured. Makes no network call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CheckModels(self, request, context):
-        """Tells for each model whether it could be called now, by asking its vendor. Costs no tokens.
+        """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,9 +110,10 @@ def add_ProviderServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ProviderService(object):
-    """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
-    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
+    them.
     """
 
     @staticmethod

@@ -27,9 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ProviderServiceStub:
-    """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
-    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
+    them.
     """
 
     @_typing.overload
@@ -37,31 +38,33 @@ class ProviderServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ProviderServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_provider_service_pb2.GenerateRequest, _provider_service_pb2.GenerateResponse]
-    """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream."""
+    """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream."""
     ListVendors: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]
-    """Lists the vendors of this build and whether each is configured. No network call."""
+    """Lists the known vendors and whether each is configured. Makes no network call."""
     CheckModels: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]
-    """Tells for each model whether it could be called now, by asking its vendor. Costs no tokens."""
+    """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens."""
 
 @_typing.type_check_only
 class ProviderServiceAsyncStub(ProviderServiceStub):
-    """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
-    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
+    them.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_provider_service_pb2.GenerateRequest, _provider_service_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream."""
+    """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream."""
     ListVendors: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]  # type: ignore[assignment]
-    """Lists the vendors of this build and whether each is configured. No network call."""
+    """Lists the known vendors and whether each is configured. Makes no network call."""
     CheckModels: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]  # type: ignore[assignment]
-    """Tells for each model whether it could be called now, by asking its vendor. Costs no tokens."""
+    """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens."""
 
 class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
-    """One model call at a time, streamed. Knows vendors, keys and retries; knows nothing of runs or entries.
-    Errors stand in turnwright.types.v1.ErrorReason under VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED. Generate and
-    CheckModels are for executors: derived tokens are refused, TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_GENERATE opens them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
+    them.
     """
 
     @_abc_1.abstractmethod
@@ -70,7 +73,7 @@ class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _provider_service_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_provider_service_pb2.GenerateResponse], _abc.AsyncIterator[_provider_service_pb2.GenerateResponse]]:
-        """Calls a model and streams its reply. Retries happen before the first delta only, and are reported in the stream."""
+        """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream."""
 
     @_abc_1.abstractmethod
     def ListVendors(
@@ -78,7 +81,7 @@ class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _provider_service_pb2.ListVendorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_provider_service_pb2.ListVendorsResponse, _abc.Awaitable[_provider_service_pb2.ListVendorsResponse]]:
-        """Lists the vendors of this build and whether each is configured. No network call."""
+        """Lists the known vendors and whether each is configured. Makes no network call."""
 
     @_abc_1.abstractmethod
     def CheckModels(
@@ -86,6 +89,6 @@ class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _provider_service_pb2.CheckModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_provider_service_pb2.CheckModelsResponse, _abc.Awaitable[_provider_service_pb2.CheckModelsResponse]]:
-        """Tells for each model whether it could be called now, by asking its vendor. Costs no tokens."""
+        """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens."""
 
 def add_ProviderServiceServicer_to_server(servicer: ProviderServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

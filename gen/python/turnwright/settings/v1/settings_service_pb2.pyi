@@ -45,7 +45,7 @@ class GetSettingsResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[_setting_pb2.Setting]:
-        """Those that are not at their defaults, by variable."""
+        """Settings that differ from their defaults, sorted by variable."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SettingsServiceStub(object):
-    """What each of the four services answers beside its own rpcs.
+    """Served by each of the four services in addition to its own rpcs.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,12 @@ class SettingsServiceStub(object):
 
 
 class SettingsServiceServicer(object):
-    """What each of the four services answers beside its own rpcs.
+    """Served by each of the four services in addition to its own rpcs.
     """
 
     def GetSettings(self, request, context):
-        """Tells with which settings the process was started. PERMISSION_DENIED, reason TIER_FORBIDDEN, for derived tokens.
+        """Returns the settings with which the process was started. Refused for derived tokens with PERMISSION_DENIED, reason
+        TIER_FORBIDDEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +71,7 @@ def add_SettingsServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SettingsService(object):
-    """What each of the four services answers beside its own rpcs.
+    """Served by each of the four services in addition to its own rpcs.
     """
 
     @staticmethod

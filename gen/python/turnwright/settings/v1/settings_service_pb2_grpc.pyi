@@ -27,25 +27,29 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SettingsServiceStub:
-    """What each of the four services answers beside its own rpcs."""
+    """Served by each of the four services in addition to its own rpcs."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SettingsServiceAsyncStub: ...
     GetSettings: _grpc.UnaryUnaryMultiCallable[_settings_service_pb2.GetSettingsRequest, _settings_service_pb2.GetSettingsResponse]
-    """Tells with which settings the process was started. PERMISSION_DENIED, reason TIER_FORBIDDEN, for derived tokens."""
+    """Returns the settings with which the process was started. Refused for derived tokens with PERMISSION_DENIED, reason
+    TIER_FORBIDDEN.
+    """
 
 @_typing.type_check_only
 class SettingsServiceAsyncStub(SettingsServiceStub):
-    """What each of the four services answers beside its own rpcs."""
+    """Served by each of the four services in addition to its own rpcs."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetSettings: _aio.UnaryUnaryMultiCallable[_settings_service_pb2.GetSettingsRequest, _settings_service_pb2.GetSettingsResponse]  # type: ignore[assignment]
-    """Tells with which settings the process was started. PERMISSION_DENIED, reason TIER_FORBIDDEN, for derived tokens."""
+    """Returns the settings with which the process was started. Refused for derived tokens with PERMISSION_DENIED, reason
+    TIER_FORBIDDEN.
+    """
 
 class SettingsServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What each of the four services answers beside its own rpcs."""
+    """Served by each of the four services in addition to its own rpcs."""
 
     @_abc_1.abstractmethod
     def GetSettings(
@@ -53,6 +57,8 @@ class SettingsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _settings_service_pb2.GetSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_settings_service_pb2.GetSettingsResponse, _abc.Awaitable[_settings_service_pb2.GetSettingsResponse]]:
-        """Tells with which settings the process was started. PERMISSION_DENIED, reason TIER_FORBIDDEN, for derived tokens."""
+        """Returns the settings with which the process was started. Refused for derived tokens with PERMISSION_DENIED, reason
+        TIER_FORBIDDEN.
+        """
 
 def add_SettingsServiceServicer_to_server(servicer: SettingsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

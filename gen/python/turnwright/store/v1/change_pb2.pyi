@@ -139,16 +139,16 @@ class ChangeEntriesRequest(_message.Message):
     most 2048. Empty: any body.
     """
     writer: _entry_pb2.Tier.ValueType
-    """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""
+    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     manifest: _builtins.bool
     """True only lists what would change."""
     durability: _write_pb2.Durability.ValueType
     """How long the writes must survive."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence. Absent: a write from outside the loop, which may not touch records of an open turn."""
+        """The owner's fencing token. Absent: a write from outside the loop, which may not touch records of an open turn."""
 
     @_builtins.property
     def promote(self) -> Global___PromoteEntries:

@@ -36,13 +36,15 @@ class RenameRunRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not ended."""
+    """Alias of the run. Fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not
+    ended.
+    """
     new_run: _builtins.str
     """The other alias, `[A-Za-z0-9_-]{1,128}`. ALREADY_EXISTS, reason RUN_EXISTS, when a run of the project has it, or a
     run that is related by forks has had it.
     """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -100,7 +102,7 @@ class ConfigureRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def patch(self) -> _settings_pb2.RunSettingsPatch:
         """What to change."""
@@ -162,7 +164,7 @@ class InjectMessageRequest(_message.Message):
     message: _builtins.str
     """The message, 1 to 65536 bytes."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,

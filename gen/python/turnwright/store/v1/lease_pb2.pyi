@@ -48,7 +48,7 @@ class ClaimRunRequest(_message.Message):
     lease_ms: _builtins.int
     """Length of the lease in milliseconds, 100 to 3600000; 0: the store's setting."""
     schemes_version: _builtins.str
-    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
+    """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     def __init__(
         self,
         *,
@@ -88,7 +88,7 @@ class ClaimRunResponse(_message.Message):
     SCHEMES_FIELD_NUMBER: _builtins.int
     TURN_CALLS_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
-    """True when somebody has asked that the active loop ends."""
+    """True if somebody has requested to abort the active loop."""
     project_root: _builtins.str
     """Root directory of the project."""
     workspace_id: _builtins.str
@@ -138,7 +138,7 @@ class ClaimRunResponse(_message.Message):
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, where they are not those that the caller knows. Absent in the claims of ClaimWork."""
+        """The registered schemes, if the caller has another version of them. Absent in the claims of ClaimWork."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class ClaimWorkRequest(_message.Message):
     limit: _builtins.int
     """At most so many runs; 0: 1; limit 100."""
     schemes_version: _builtins.str
-    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
+    """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     @_builtins.property
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Workspaces that the executor has mounted: only runs of their projects are claimed. Empty: any. At most 10000."""
@@ -242,7 +242,7 @@ class ClaimWorkResponse(_message.Message):
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, where they are not those that the caller knows."""
+        """The registered schemes, if the caller has another version of them."""
 
     def __init__(
         self,
@@ -344,7 +344,7 @@ class LeaseState(_message.Message):
     held: _builtins.bool
     """False when somebody else has claimed the run since: the owner must stop."""
     abort_requested: _builtins.bool
-    """True when somebody has asked that the active loop ends."""
+    """True if somebody has requested to abort the active loop."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The lease that was asked for."""
@@ -467,7 +467,7 @@ class ReleaseRunRequest(_message.Message):
     """Alias of the run."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence."""
+        """The owner's fencing token."""
 
     def __init__(
         self,
@@ -511,7 +511,7 @@ class ListWorkRequest(_message.Message):
     WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
     WITH_HELD_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     with_held: _builtins.bool
     """True lists the runs that somebody holds as well: all that is queued or worked on."""
     @_builtins.property

@@ -40,9 +40,9 @@ class ListTurnsRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -68,7 +68,7 @@ class ListTurnsResponse(_message.Message):
     TURNS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
         """The turns."""
@@ -104,10 +104,10 @@ class BeginTurnRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     schemes_version: _builtins.str
-    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
+    """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence."""
+        """The owner's fencing token."""
 
     @_builtins.property
     def request(self) -> _turn_pb2.TurnRequest:
@@ -148,7 +148,7 @@ class BeginTurnResponse(_message.Message):
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
-    """True when somebody has asked that the active loop ends."""
+    """True if somebody has requested to abort the active loop."""
     @_builtins.property
     def turn(self) -> _turn_pb2.Turn:
         """The turn."""
@@ -159,7 +159,7 @@ class BeginTurnResponse(_message.Message):
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, where they are not those that the caller knows."""
+        """The registered schemes, if the caller has another version of them."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class AdoptFilesRequest(_message.Message):
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence."""
+        """The owner's fencing token."""
 
     def __init__(
         self,
@@ -276,12 +276,12 @@ class WriteEntriesRequest(_message.Message):
     run_status: _builtins.int
     """Status that the run moves to: 102 or 202, under a fence; 0: none. The active loop moves along."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     tell_view: _builtins.bool
     """Tell what the writes have changed of the run's view, for Assemble. Needs the fence, and goes with no request_id."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence. Absent: a write from outside the loop, which may not touch records of an open turn."""
+        """The owner's fencing token. Absent: a write from outside the loop, which may not touch records of an open turn."""
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
@@ -336,7 +336,7 @@ class WriteEntriesResponse(_message.Message):
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
-    """True when somebody has asked that the active loop ends."""
+    """True if somebody has requested to abort the active loop."""
     @_builtins.property
     def revisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The revision of each view, in the order of the writes."""
@@ -439,7 +439,7 @@ class EndTurnRequest(_message.Message):
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence."""
+        """The owner's fencing token."""
 
     @_builtins.property
     def result(self) -> _turn_pb2.TurnResult:
@@ -536,7 +536,7 @@ class EndTurnResponse(_message.Message):
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
-    """True when somebody has asked that the active loop ends."""
+    """True if somebody has requested to abort the active loop."""
     released: _builtins.bool
     """True when the run was given back, as `release` asked for."""
     @_builtins.property

@@ -39,12 +39,12 @@ class SetPlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     writer: _entry_pb2.Tier.ValueType
-    """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""
+    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence. Absent: a write from outside the loop."""
+        """The owner's fencing token. Absent: a write from outside the loop."""
 
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
@@ -121,18 +121,20 @@ class UpdatePlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Identity of the plan; empty: `main`. NOT_FOUND, reason ENTRY_NOT_FOUND, when there is none: set it first."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such plan: set it
+    first.
+    """
     delta: _builtins.str
     """The delta, 1 to 16384 bytes. A plan has at most 100 deltas with 262144 bytes in all; over that the call is refused
     with LIMIT_EXCEEDED, and the plan should be set again. The plans of a run together have at most 1048576 bytes.
     """
     writer: _entry_pb2.Tier.ValueType
-    """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""
+    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence. Absent: a write from outside the loop."""
+        """The owner's fencing token. Absent: a write from outside the loop."""
 
     def __init__(
         self,
@@ -202,14 +204,14 @@ class RemovePlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Identity of the plan; empty: `main`. NOT_FOUND when there is none."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND if there is no such plan."""
     writer: _entry_pb2.Tier.ValueType
-    """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier."""
+    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fence. Absent: a write from outside the loop."""
+        """The owner's fencing token. Absent: a write from outside the loop."""
 
     def __init__(
         self,
@@ -270,7 +272,7 @@ class GetPlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Identity of the plan; empty: `main`. NOT_FOUND when there is none."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND if there is no such plan."""
     version: _builtins.int
     """Version that is wanted; 0: the latest one, which must not have been removed."""
     def __init__(
@@ -328,9 +330,9 @@ class ListPlansRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -356,7 +358,7 @@ class ListPlansResponse(_message.Message):
     PLANS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
         """The latest versions with their deltas, by plan_id."""

@@ -102,13 +102,15 @@ class ListProposalsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     project: _builtins.str
-    """Name of the project. Empty: all projects. NOT_FOUND, reason PROJECT_NOT_FOUND, when there is no such project."""
+    """Name of the project; empty: all projects. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such
+    project.
+    """
     run: _builtins.str
-    """Alias of a run of that project. Empty: all runs."""
+    """Alias of a run of that project; empty: all runs."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000. A page ends earlier where a message could not hold more."""
+    """Maximum number of results, at most 1000; 0: 100. A page may be shorter if a message could not hold more."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -134,7 +136,7 @@ class ListProposalsResponse(_message.Message):
     PROPOSALS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def proposals(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingProposal]:
         """The records."""
@@ -161,7 +163,9 @@ class WatchProposalsRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
-    """Name of the project. Empty: all projects. NOT_FOUND, reason PROJECT_NOT_FOUND, when there is no such project."""
+    """Name of the project; empty: all projects. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such
+    project.
+    """
     def __init__(
         self,
         *,

@@ -68,7 +68,7 @@ class EnqueueLoopRequest(_message.Message):
     prompt: _builtins.str
     """The task. 1 byte to 1 MiB."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
         """What the loop runs with; the mode is required."""
@@ -152,9 +152,9 @@ class ListLoopsRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -180,7 +180,7 @@ class ListLoopsResponse(_message.Message):
     LOOPS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def loops(self) -> _containers.RepeatedCompositeFieldContainer[_loop_pb2.Loop]:
         """The loops."""
@@ -213,7 +213,7 @@ class RequestAbortRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -284,7 +284,7 @@ class ResolveProposalRequest(_message.Message):
     comment: _builtins.str
     """Comment for the model, or the answer to its question; at most 65536 bytes."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     client_runs: _builtins.bool
     """True: the caller carries the effect out itself; kept with the decision. Only with DECISION_ACCEPT."""
     @_builtins.property

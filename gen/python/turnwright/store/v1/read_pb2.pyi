@@ -168,11 +168,11 @@ class ReadViewRequest(_message.Message):
     filter: Global___ViewFilter.ValueType
     """Which entries are wanted."""
     without_bodies: _builtins.bool
-    """True leaves bodies out."""
+    """True omits the bodies."""
     body_bytes_max: _builtins.int
     """Cuts each body after so many bytes, at a character; 0: whole bodies."""
     schemes_version: _builtins.str
-    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
+    """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     @_builtins.property
     def after(self) -> _cursor_pb2.Cursor:
         """Only what changed after this moment. Absent: a snapshot."""
@@ -281,7 +281,7 @@ class GetEntriesRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     without_bodies: _builtins.bool
-    """True leaves bodies out."""
+    """True omits the bodies."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Exact paths; at most 1000."""
@@ -378,11 +378,11 @@ class ListEntriesRequest(_message.Message):
     most 2048. Empty: any body.
     """
     without_bodies: _builtins.bool
-    """True leaves bodies out."""
+    """True omits the bodies."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page. All pages show the moment of the first one."""
+    """`next_page_token` of the previous page; empty: the first page. All pages show the moment of the first one."""
     @_builtins.property
     def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these schemes, the empty name for project files. Empty: every scheme. At most 100."""
@@ -438,7 +438,7 @@ class ListEntriesResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """The entries."""
@@ -584,11 +584,11 @@ class ListEntryHistoryRequest(_message.Message):
     path: _builtins.str
     """Exact path."""
     without_bodies: _builtins.bool
-    """True leaves bodies out."""
+    """True omits the bodies."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -646,7 +646,7 @@ class ListEntryHistoryResponse(_message.Message):
     INTERVALS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def intervals(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryInterval]:
         """The intervals, latest first; `entry.revision` says at which revision each began."""

@@ -42,7 +42,7 @@ class InitProjectRequest(_message.Message):
     name: _builtins.str
     """Wanted name. Empty: made from the last part of `root`, with a suffix where it is taken."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     config_path: _builtins.str
     """Path of the file with the project's own settings; at most 4096 characters. Absent: what it was."""
     def __init__(
@@ -97,9 +97,9 @@ class ListProjectsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -123,7 +123,7 @@ class ListProjectsResponse(_message.Message):
     PROJECTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def projects(self) -> _containers.RepeatedCompositeFieldContainer[_project_pb2.Project]:
         """The projects."""
@@ -199,9 +199,9 @@ class ListModelsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -225,7 +225,7 @@ class ListModelsResponse(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.Model]:
         """The models."""
@@ -425,7 +425,7 @@ class SetFileConstraintsRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
         """The constraints; at most 1000, and at most 10000 in a project, 100 of them globs and regexes."""
@@ -488,7 +488,7 @@ class RemoveFileConstraintsRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Their patterns; at most 1000."""
@@ -537,9 +537,9 @@ class ListFileConstraintsRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -564,7 +564,7 @@ class ListFileConstraintsResponse(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
         """The constraints, by pattern."""
@@ -605,7 +605,7 @@ class ForkRunRequest(_message.Message):
     turn has ended.
     """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -661,9 +661,11 @@ class RemoveRunRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not ended."""
+    """Alias of the run. Fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not
+    ended.
+    """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -711,7 +713,7 @@ class CreateRunRequest(_message.Message):
     run: _builtins.str
     """Wanted alias. Empty: one is made."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
         """What its loops share. The model is required."""
@@ -770,7 +772,7 @@ class GetRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     schemes_version: _builtins.str
-    """`version` of the SchemeRegistry that the caller knows; empty: the built-in schemes only."""
+    """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     def __init__(
         self,
         *,
@@ -800,7 +802,7 @@ class GetRunResponse(_message.Message):
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, where they are not those that the caller knows."""
+        """The registered schemes, if the caller has another version of them."""
 
     def __init__(
         self,
@@ -830,9 +832,9 @@ class ListRunsRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     page_size: _builtins.int
-    """At most so many; 0: 100; limit 1000."""
+    """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -857,7 +859,7 @@ class ListRunsResponse(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
+    """Token for the next page; empty on the last page."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
         """The runs."""

@@ -48,7 +48,7 @@ class OpenStreamRequest(_message.Message):
     setting `stream_grace_s`.
     """
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def channels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Numbers of the channels, 1 to 99, at most 16; none: 1 and 2."""
@@ -137,7 +137,7 @@ class AppendStreamRequest(_message.Message):
     producer: _builtins.str
     """Who produces. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, when the stream is somebody else's."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,
@@ -224,7 +224,7 @@ class EndStreamRequest(_message.Message):
     producer: _builtins.str
     """Who produces. Must be the stream's producer unless `end` is CANCELLED."""
     request_id: _builtins.str
-    """Repeats of the same id return the first answer; at most 128 characters, empty: none."""
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
         self,
         *,

@@ -89,8 +89,8 @@ class EntryWrite(_message.Message):
     path: _builtins.str
     """Path of the entry, 1 to 2048 characters, no control characters."""
     writer: _entry_pb2.Tier.ValueType
-    """Tier that writes; at most the effective tier of the call. Unspecified: the effective tier.
-    Refused with PERMISSION_DENIED, reason WRITER_FORBIDDEN, when the scheme does not list it.
+    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier. Refused with
+    PERMISSION_DENIED, reason WRITER_FORBIDDEN, when the scheme does not list it.
     """
     expected_revision: _builtins.int
     """The view must still be at this revision, else ABORTED with reason REVISION_CONFLICT; 0: there must be none."""
