@@ -40,7 +40,7 @@ Global___PromoteEntries: _TypeAlias = PromoteEntries  # noqa: Y015
 
 @_typing.final
 class RemoveEntries(_message.Message):
-    """Takes entries out of the run's view."""
+    """Removes entries from the run's view."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -64,8 +64,8 @@ class CopyEntries(_message.Message):
     TO_FIELD_NUMBER: _builtins.int
     VISIBILITY_FIELD_NUMBER: _builtins.int
     to: _builtins.str
-    """A path, when one entry fits. Where several fit, or it ends with a slash, a folder: each entry keeps its path below
-    the fixed part of the pattern.
+    """A path, if one entry matches. If several match, or if it ends with a slash, a folder: each entry keeps its path
+    below the fixed part of the pattern.
     """
     visibility: _entry_pb2.Visibility.ValueType
     """Visibility of the copies. Unspecified: that of their sources."""
@@ -111,7 +111,7 @@ Global___MoveEntries: _TypeAlias = MoveEntries  # noqa: Y015
 
 @_typing.final
 class ChangeEntriesRequest(_message.Message):
-    """Applies one primitive to every entry that a pattern fits, all or none."""
+    """Applies one operation to every entry that matches a pattern, all or none."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -135,36 +135,36 @@ class ChangeEntriesRequest(_message.Message):
     pattern: _builtins.str
     """Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048."""
     body_pattern: _builtins.str
-    """Pattern that the body must contain: a glob, `/regex/`, xpath or jsonpath of at most 500 characters, or plain text of at
-    most 2048. Empty: any body.
+    """Pattern that the body must contain: a glob, `/regex/`, XPath or JSONPath of at most 500 characters, or plain text
+    of at most 2048; empty: any body.
     """
     writer: _entry_pb2.Tier.ValueType
     """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     manifest: _builtins.bool
-    """True only lists what would change."""
+    """True only lists what would change (dry run)."""
     durability: _write_pb2.Durability.ValueType
-    """How long the writes must survive."""
+    """What the writes must survive."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token. Absent: a write from outside the loop, which may not touch records of an open turn."""
+        """The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open turn."""
 
     @_builtins.property
     def promote(self) -> Global___PromoteEntries:
-        """get"""
+        """get."""
 
     @_builtins.property
     def remove(self) -> Global___RemoveEntries:
-        """rm"""
+        """rm."""
 
     @_builtins.property
     def copy(self) -> Global___CopyEntries:
-        """cp"""
+        """cp."""
 
     @_builtins.property
     def move(self) -> Global___MoveEntries:
-        """mv"""
+        """mv."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ Global___ChangeEntriesRequest: _TypeAlias = ChangeEntriesRequest  # noqa: Y015
 
 @_typing.final
 class ChangedEntry(_message.Message):
-    """One entry that was changed, or would be."""
+    """An entry that was changed, or would be."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -208,11 +208,11 @@ class ChangedEntry(_message.Message):
     TO_FIELD_NUMBER: _builtins.int
     BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the entry that fits the pattern."""
+    """Path of the matching entry."""
     to: _builtins.str
-    """Path that it was copied or moved to; empty otherwise."""
+    """Path to which it was copied or moved; otherwise empty."""
     body_size_bytes: _builtins.int
-    """Length of its body in bytes."""
+    """Length of its body, in bytes."""
     def __init__(
         self,
         *,
@@ -230,7 +230,7 @@ Global___ChangedEntry: _TypeAlias = ChangedEntry  # noqa: Y015
 
 @_typing.final
 class ChangeEntriesResponse(_message.Message):
-    """What was changed. NOT_FOUND, reason ENTRY_NOT_FOUND, when nothing fits."""
+    """What was changed. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if nothing matches."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -238,7 +238,7 @@ class ChangeEntriesResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def changed(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangedEntry]:
-        """The entries, in path order; at most 10000, else the call is refused."""
+        """The entries, sorted by path. If there are more than 10000, the call fails."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:

@@ -25,7 +25,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class RenameRunRequest(_message.Message):
-    """Gives a run another alias."""
+    """Changes the alias of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -40,8 +40,8 @@ class RenameRunRequest(_message.Message):
     ended.
     """
     new_run: _builtins.str
-    """The other alias, `[A-Za-z0-9_-]{1,128}`. ALREADY_EXISTS, reason RUN_EXISTS, when a run of the project has it, or a
-    run that is related by forks has had it.
+    """New alias, `[A-Za-z0-9_-]{1,128}`. Fails with ALREADY_EXISTS, reason RUN_EXISTS, if a run of the project has it, or
+    if a run related by forks has had it.
     """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
@@ -70,7 +70,7 @@ class RenameRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run. Entries that name the old alias, `run://{old alias}` among them, stay as they are."""
+        """The run. Entries that contain the old alias, including `run://{old alias}`, stay as they are."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ Global___RenameRunResponse: _TypeAlias = RenameRunResponse  # noqa: Y015
 
 @_typing.final
 class ConfigureRunRequest(_message.Message):
-    """Changes what the loops of a run share. Loops that are queued or running keep the model that they were queued with; the
-    rest holds from the next claim of the run on.
+    """Changes the settings of a run. Queued and running loops keep the model with which they were enqueued; all other
+    settings apply from the next claim of the run on.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -105,7 +105,7 @@ class ConfigureRunRequest(_message.Message):
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def patch(self) -> _settings_pb2.RunSettingsPatch:
-        """What to change."""
+        """The changes."""
 
     def __init__(
         self,
@@ -191,8 +191,8 @@ class InjectMessageResponse(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the entry that holds it: `log://turn_N/inject/message` of the latest turn that has ended, with a suffix where
-    there are several.
+    """Path of the entry with the message: `log://turn_N/inject/message`, N being the latest turn that has ended, with a
+    suffix if there are several.
     """
     @_builtins.property
     def run(self) -> _run_pb2.Run:
@@ -231,7 +231,7 @@ class GetSpendingRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     loop: _builtins.int
-    """Also what this loop has spent; 0: the active or latest one."""
+    """Sequence of a loop whose spend is also returned; 0: the active or latest one."""
     def __init__(
         self,
         *,
@@ -249,7 +249,7 @@ Global___GetSpendingRequest: _TypeAlias = GetSpendingRequest  # noqa: Y015
 
 @_typing.final
 class GetSpendingResponse(_message.Message):
-    """What was spent in turns that have ended, and one turn for one that has begun."""
+    """Spend in turns that have ended; a turn that has only begun counts as one turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -257,11 +257,11 @@ class GetSpendingResponse(_message.Message):
     LOOP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _budget_pb2.Spending:
-        """By the run."""
+        """Spend of the run."""
 
     @_builtins.property
     def loop(self) -> _budget_pb2.Spending:
-        """By the loop."""
+        """Spend of the loop."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ Global___GetSpendingResponse: _TypeAlias = GetSpendingResponse  # noqa: Y015
 
 @_typing.final
 class WatchRunsRequest(_message.Message):
-    """Follows the runs of a project."""
+    """Watches the runs of a project."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -301,9 +301,9 @@ Global___WatchRunsRequest: _TypeAlias = WatchRunsRequest  # noqa: Y015
 
 @_typing.final
 class WatchRunsResponse(_message.Message):
-    """Runs as they are now. The stream begins with a snapshot of all runs, in parts; then each message tells of the runs that
-    changed since, in the order of their changes, each as it is now: of several changes of one run in between only the
-    latest is sent. A message without anything is a heartbeat.
+    """Runs as they are now. The stream begins with a snapshot of all runs, in parts; each later message has the runs that
+    have changed since, in the order of their changes. Several changes of one run are combined into the latest. An empty
+    message is a heartbeat.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -314,20 +314,20 @@ class WatchRunsResponse(_message.Message):
     SNAPSHOT_LAST_FIELD_NUMBER: _builtins.int
     SEND_TIME_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
-    """True on each part of the snapshot."""
+    """True in each part of the snapshot."""
     snapshot_last: _builtins.bool
-    """True on the last part of the snapshot."""
+    """True in the last part of the snapshot."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
         """The runs."""
 
     @_builtins.property
     def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Aliases that stand for no run any more: it was removed, or renamed and stands in `runs` under its other alias."""
+        """Aliases that no longer name a run: it was removed, or it was renamed and is in `runs` under its new alias."""
 
     @_builtins.property
     def send_time(self) -> _timestamp_pb2.Timestamp:
-        """When the store sent it."""
+        """When the store sent the message."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ClaimRunRequest(_message.Message):
-    """Takes ownership of a run."""
+    """Claims the lease of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -42,11 +42,11 @@ class ClaimRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     owner: _builtins.str
-    """Identity of the claiming executor, new at each of its starts; at most 128 characters."""
+    """Identity of the executor process, new at each start; at most 128 characters."""
     address: _builtins.str
-    """Address at which the owner answers other executors."""
+    """Address at which other executors reach the owner."""
     lease_ms: _builtins.int
-    """Length of the lease in milliseconds, 100 to 3600000; 0: the store's setting."""
+    """Duration of the lease in milliseconds, 100 to 3600000; 0: the store's setting."""
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     def __init__(
@@ -69,7 +69,7 @@ Global___ClaimRunRequest: _TypeAlias = ClaimRunRequest  # noqa: Y015
 
 @_typing.final
 class ClaimRunResponse(_message.Message):
-    """What the owner needs to go on."""
+    """What the owner needs to continue the run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -94,20 +94,20 @@ class ClaimRunResponse(_message.Message):
     workspace_id: _builtins.str
     """Identity of the project's workspace."""
     lease_ms: _builtins.int
-    """Length of the lease in milliseconds, from the moment of the claim. The owner renews it early and stops its work at
-    two thirds of it; nobody else can claim the run before it has passed, and a grace after that.
+    """Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early, and stops its work
+    after two thirds of it; nobody else can claim the run before the lease and a grace period have passed.
     """
     turn_losses: _builtins.int
-    """How many owners of the open turn died: their leases passed, nobody gave the run back. 0 without
-    an open turn. Counted durably, so that a turn that ends its executors is given up at some time.
+    """Number of owners of the open turn that died, that is, whose leases expired without a release. 0 without an open
+    turn. Stored durably, so that a turn that crashes its executors is given up eventually.
     """
     turn_calls: _builtins.int
-    """How many model calls the open turn has made or was about to make: PacketRecord.again. Those of which no reply is
-    recorded are lost, and charged at what was reserved for them. 0 without an open turn, or before it has a packet.
+    """Number of model calls that the open turn has made or was about to make; see PacketRecord.again. Calls without a
+    recorded reply are lost, and charged at their reserved amount. 0 without an open turn, or before it has a packet.
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """To be sent with every write of this owner."""
+        """Fencing token for every write of this owner."""
 
     @_builtins.property
     def run(self) -> _run_pb2.Run:
@@ -115,30 +115,30 @@ class ClaimRunResponse(_message.Message):
 
     @_builtins.property
     def loop(self) -> _loop_pb2.Loop:
-        """The active loop; absent when there is nothing to do."""
+        """The active loop. Absent if there is nothing to do."""
 
     @_builtins.property
     def model(self) -> _model_pb2.Model:
-        """The model that the loop names. Absent when the alias is gone."""
+        """The model that the loop names. Absent if the alias was removed."""
 
     @_builtins.property
     def open_turn(self) -> _turn_pb2.Turn:
-        """The turn that has begun and not ended, if there is one."""
+        """The turn that has begun and not ended, if any."""
 
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The records `log://turn_N/...` of the open turn, in the order in which they were recorded. Bodies, attributes and what
-        the commands have come through make about 4 MiB; later records come without, attributes_json is empty then (else it
-        is an object, at least `{}`), and GetEntries reads them.
+        """The records `log://turn_N/...` of the open turn, in the order in which they were recorded. Only the first 4 MiB or
+        so have bodies, attributes and the state of the command; for later records attributes_json is empty (otherwise it
+        is an object, at least `{}`), and GetEntries returns them.
         """
 
     @_builtins.property
     def recent_turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
-        """The results of the active loop's latest ended turns, oldest first, at most 32: strikes and cycles are read off them."""
+        """Results of the active loop's latest ended turns, oldest first, at most 32; used to detect strikes and cycles."""
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, if the caller has another version of them. Absent in the claims of ClaimWork."""
+        """The registered schemes, if the caller has another version of them. Not set in the claims of ClaimWork."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ Global___ClaimRunResponse: _TypeAlias = ClaimRunResponse  # noqa: Y015
 
 @_typing.final
 class ClaimWorkRequest(_message.Message):
-    """Takes ownership of runs that have work."""
+    """Claims runs that have work."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -194,18 +194,18 @@ class ClaimWorkRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
-    """Identity of the claiming executor, new at each of its starts; at most 128 characters."""
+    """Identity of the executor process, new at each start; at most 128 characters."""
     address: _builtins.str
-    """Address at which the owner answers other executors."""
+    """Address at which other executors reach the owner."""
     lease_ms: _builtins.int
-    """Length of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
+    """Duration of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
     limit: _builtins.int
-    """At most so many runs; 0: 1; limit 100."""
+    """Maximum number of runs, at most 100; 0: 1."""
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     @_builtins.property
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Workspaces that the executor has mounted: only runs of their projects are claimed. Empty: any. At most 10000."""
+        """Workspaces available on the executor: only runs of their projects are claimed. Empty: any. At most 10000."""
 
     def __init__(
         self,
@@ -235,9 +235,9 @@ class ClaimWorkResponse(_message.Message):
     SCHEMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimRunResponse]:
-        """What the owner needs of each; empty when there is no work, fewer than the limit where one message has no room for
-        more. Runs are taken by turns from the projects that have work, those with the fewest running runs first, and inside
-        a project the run that waits longest.
+        """One for each claimed run; empty if there is no work, and fewer than the limit if one message cannot hold more.
+        Projects take turns, those with the fewest running runs first; within a project the run that has waited longest
+        comes first.
         """
 
     @_builtins.property
@@ -262,7 +262,7 @@ Global___ClaimWorkResponse: _TypeAlias = ClaimWorkResponse  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
-    """A run that somebody holds."""
+    """The lease of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -292,7 +292,7 @@ Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class RenewLeasesRequest(_message.Message):
-    """Makes leases longer, and tells which workspaces an executor has."""
+    """Renews leases, and registers the workspaces of an executor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -304,16 +304,16 @@ class RenewLeasesRequest(_message.Message):
     owner: _builtins.str
     """Identity of the executor, as in its claims."""
     address: _builtins.str
-    """Address at which the owner answers other executors."""
+    """Address at which other executors reach the owner."""
     lease_ms: _builtins.int
-    """Length of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
+    """Duration of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
-        """The runs that it holds; at most 10000."""
+        """The leases that it holds; at most 10000."""
 
     @_builtins.property
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Workspaces that it has mounted; at most 10000."""
+        """Workspaces available on the executor; at most 10000."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ Global___RenewLeasesRequest: _TypeAlias = RenewLeasesRequest  # noqa: Y015
 
 @_typing.final
 class LeaseState(_message.Message):
-    """How a lease stands."""
+    """The state of a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -342,12 +342,12 @@ class LeaseState(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     held: _builtins.bool
-    """False when somebody else has claimed the run since: the owner must stop."""
+    """False if another owner has claimed the run: the caller must stop."""
     abort_requested: _builtins.bool
     """True if somebody has requested to abort the active loop."""
     @_builtins.property
     def lease(self) -> Global___Lease:
-        """The lease that was asked for."""
+        """The lease from the request."""
 
     def __init__(
         self,
@@ -373,10 +373,10 @@ class RenewLeasesResponse(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     lease_ms: _builtins.int
-    """Length of the leases in milliseconds, from the moment of this renewal."""
+    """Duration of the leases in milliseconds, from the moment of this renewal."""
     @_builtins.property
     def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
-        """One for each lease of the request, in its order."""
+        """One for each lease of the request, in the same order."""
 
     def __init__(
         self,
@@ -394,7 +394,7 @@ Global___RenewLeasesResponse: _TypeAlias = RenewLeasesResponse  # noqa: Y015
 
 @_typing.final
 class GetLeaseRequest(_message.Message):
-    """Asks who holds a run."""
+    """Asks who holds the lease of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -420,7 +420,7 @@ Global___GetLeaseRequest: _TypeAlias = GetLeaseRequest  # noqa: Y015
 
 @_typing.final
 class GetLeaseResponse(_message.Message):
-    """The lease of a run as it is now."""
+    """The current lease of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -429,13 +429,13 @@ class GetLeaseResponse(_message.Message):
     EXPIRES_IN_MS_FIELD_NUMBER: _builtins.int
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
-    """Identity of the executor that holds the run; empty: nobody does."""
+    """Identity of the executor that holds the lease; empty: nobody does."""
     address: _builtins.str
-    """Address at which the owner answers other executors; empty where it has none that others could reach."""
+    """Address at which other executors reach the owner; empty if there is none."""
     expires_in_ms: _builtins.int
-    """Milliseconds until the lease ends; 0: nobody holds the run."""
+    """Milliseconds until the lease expires; 0: nobody holds it."""
     run_status: _builtins.int
-    """Status of the run: at 100 and 102 there is work, and a run without an owner will soon have one."""
+    """Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon."""
     def __init__(
         self,
         *,
@@ -454,7 +454,7 @@ Global___GetLeaseResponse: _TypeAlias = GetLeaseResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseRunRequest(_message.Message):
-    """Gives a run back."""
+    """Releases the lease of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -486,7 +486,7 @@ Global___ReleaseRunRequest: _TypeAlias = ReleaseRunRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseRunResponse(_message.Message):
-    """The run is free: anybody can claim it. Releasing it again under the same fence changes nothing."""
+    """The run can be claimed by anybody. Releasing it again with the same fence changes nothing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,10 +513,10 @@ class ListWorkRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     with_held: _builtins.bool
-    """True lists the runs that somebody holds as well: all that is queued or worked on."""
+    """True also lists runs that somebody holds: everything that is queued or in progress."""
     @_builtins.property
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Workspaces that the caller has mounted: only runs of their projects are listed. Empty: any. At most 10000."""
+        """Workspaces available to the caller: only runs of their projects are listed. Empty: any. At most 10000."""
 
     def __init__(
         self,
@@ -542,7 +542,7 @@ class ListWorkResponse(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
-        """The runs: each has a loop at 100 or 102, or a decided proposal that was not carried out."""
+        """The runs. Each has a loop with status 100 or 102, or a decided proposal that has not been carried out."""
 
     def __init__(
         self,

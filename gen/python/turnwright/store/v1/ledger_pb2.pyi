@@ -71,7 +71,7 @@ class ListTurnsResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
-        """The turns."""
+        """The turns, latest first."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class BeginTurnRequest(_message.Message):
 
     @_builtins.property
     def request(self) -> _turn_pb2.TurnRequest:
-        """What the turn runs with."""
+        """Settings of the turn."""
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Entries to write in the same transaction; they are stamped with the new turn and its loop unless they say otherwise.
+        """Entries to write in the same transaction. They are stamped with the new turn and its loop unless they name others.
         In their paths `{turn}` stands for the new turn's number.
         """
 
@@ -181,7 +181,7 @@ Global___BeginTurnResponse: _TypeAlias = BeginTurnResponse  # noqa: Y015
 
 @_typing.final
 class AdoptFilesRequest(_message.Message):
-    """Shows a run the files of its project that another run sees."""
+    """Gives a run the project files that another run sees."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -194,9 +194,8 @@ class AdoptFilesRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     like_run: _builtins.str
-    """Alias of the run whose files it is shown, if it sees no file yet: each entry without a scheme that lives in the
-    project's scope, archived, in path order, with the content that the project has now. Empty, or no run of the
-    project: nothing is adopted.
+    """Alias of the run whose files this run adopts, if it sees no file yet: all entries without a scheme in the project's
+    scope, archived, sorted by path, with their current content. Empty or unknown: nothing is adopted.
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
@@ -220,7 +219,7 @@ Global___AdoptFilesRequest: _TypeAlias = AdoptFilesRequest  # noqa: Y015
 
 @_typing.final
 class AdoptFilesResponse(_message.Message):
-    """Part of the files that the run sees then, in path order."""
+    """A part of the files that the run now sees, sorted by path."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -228,14 +227,14 @@ class AdoptFilesResponse(_message.Message):
     HASHES_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     last: _builtins.bool
-    """Whether this is the last part. An answer that ends without one was cut short: ask again."""
+    """True in the last part. An answer without a last part is incomplete: call again."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Their paths."""
 
     @_builtins.property
     def hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """For each path the SHA-256 of its body, in hexadecimal digits; empty while something is appended to it."""
+        """For each path the SHA-256 of its body, lower-case hexadecimal; empty while the body is streaming."""
 
     def __init__(
         self,
@@ -272,29 +271,31 @@ class WriteEntriesRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     durability: _write_pb2.Durability.ValueType
-    """How long they must survive."""
+    """What the writes must survive."""
     run_status: _builtins.int
-    """Status that the run moves to: 102 or 202, under a fence; 0: none. The active loop moves along."""
+    """New status of the run and its active loop: 102 or 202, only with a fence; 0: unchanged."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     tell_view: _builtins.bool
-    """Tell what the writes have changed of the run's view, for Assemble. Needs the fence, and goes with no request_id."""
+    """Return what the writes changed in the run's view, for Assemble. Requires the fence, and cannot be combined with
+    request_id.
+    """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token. Absent: a write from outside the loop, which may not touch records of an open turn."""
+        """The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open turn."""
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """The writes; at most 10000. Without a fence some of them steer the run, as the rpcs of the same meaning do, with all
-        their checks. A set of `run://{run}` with a body queues a loop and makes the run where there is none (EnqueueLoop):
-        the body is the prompt, the attributes are the LoopSettings by their names, `mode` (`ask` or `act`) among them. The
-        state CANCELLED alone on that path asks for the abort (RequestAbort). A state on a pending proposal decides it
-        (ResolveProposal): RESOLVED accepts, FAILED and CANCELLED reject, a body is the comment.
+        """The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the corresponding
+        rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none (EnqueueLoop): the body
+        is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`). Setting only the
+        state CANCELLED on that path requests an abort (RequestAbort). Setting a state on a pending proposal decides it
+        (ResolveProposal): RESOLVED accepts, FAILED and CANCELLED reject, and a body is the comment.
         """
 
     @_builtins.property
     def packet(self) -> _write_pb2.PacketRecord:
-        """What the model is sent in the open turn, kept for audit and for resending after a crash. Needs the fence."""
+        """The packet of the open turn, stored for audit and for sending it again after a crash. Requires the fence."""
 
     def __init__(
         self,
@@ -326,7 +327,7 @@ Global___WriteEntriesRequest: _TypeAlias = WriteEntriesRequest  # noqa: Y015
 
 @_typing.final
 class WriteEntriesResponse(_message.Message):
-    """What was written."""
+    """The result of the writes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -343,7 +344,7 @@ class WriteEntriesResponse(_message.Message):
 
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The path of each write: a set to RECORDED of a `log://` path that was taken is a new record and got a suffix."""
+        """The path of each write. Setting a `log://` path to RECORDED when it is taken creates a new record with a suffix."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
@@ -351,8 +352,8 @@ class WriteEntriesResponse(_message.Message):
 
     @_builtins.property
     def view_change(self) -> _view_pb2.ViewChange:
-        """What the writes have changed of the run's view. Absent where it was not asked for, where nothing changed, and where
-        only a look at the store can tell it: entries of shared scopes, bodies that were not written, more than 256 KiB.
+        """What the writes changed in the run's view. Absent if it was not requested, if nothing changed, or if the store
+        would have to read it: entries of shared scopes, bodies that were not written, more than 256 KiB.
         """
 
     def __init__(
@@ -384,11 +385,11 @@ class LoopEnd(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     status: _builtins.int
-    """Status of the loop: 200, 204, 413, 422, 499 or 500. The run follows: 200, 204, 422 leave it at 200, 413 and 500
-    at 500, 499 at 499 (at 200 after a rejection).
+    """Status of the loop: 200, 204, 413, 422, 499 or 500. The run's status follows: 200 after 200, 204 and 422; 500 after
+    413 and 500; 499 after 499, but 200 after a rejection.
     """
     reason: _builtins.str
-    """Why, in a word, with a text where there is one."""
+    """Why it ended: one word, in some cases followed by a text."""
     summary: _builtins.str
     """Body of the terminal update, or the plain text that ended the loop."""
     def __init__(
@@ -428,14 +429,14 @@ class EndTurnRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     turn: _builtins.int
-    """Number of the turn. 0 ends a loop that has no open turn."""
+    """Number of the turn; 0: end a loop that has no open turn."""
     schemes_version: _builtins.str
-    """`version` of the SchemeRegistry that the caller knows, for `next`; empty: the built-in schemes only."""
+    """For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     tell_view: _builtins.bool
-    """Tell what the writes, those of `next` too, have changed of the run's view, for Assemble."""
+    """Return what the writes, including those of `next`, changed in the run's view, for Assemble."""
     release: _builtins.bool
-    """With `loop_end`: give the run back too, as ReleaseRun does, unless another loop waits in its queue. Default: it stays
-    with its owner.
+    """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
+    Default: the owner keeps it.
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
@@ -443,22 +444,22 @@ class EndTurnRequest(_message.Message):
 
     @_builtins.property
     def result(self) -> _turn_pb2.TurnResult:
-        """How it ended; ignored without a turn."""
+        """How the turn ended; ignored if there is none."""
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Entries to write in the same transaction; at most 10000. With `loop_end` they are taken even where the run has all the
-        entries that it may have, so that every loop can end.
+        """Entries to write in the same transaction; at most 10000. With `loop_end` they are accepted even if the run has
+        reached its limit of entries, so that every loop can end.
         """
 
     @_builtins.property
     def loop_end(self) -> Global___LoopEnd:
-        """Ends the loop too. Absent: the loop goes on."""
+        """Also ends the loop. Absent: the loop goes on."""
 
     @_builtins.property
     def next(self) -> Global___NextTurn:
-        """Opens the turn that follows, in the same transaction and at a revision after that of the end. Only for a turn whose
-        loop goes on. Absent: BeginTurn opens it.
+        """Also opens the next turn, in the same transaction and at a revision after that of the end. Only if the loop goes
+        on. Absent: BeginTurn opens it.
         """
 
     def __init__(
@@ -493,7 +494,7 @@ Global___EndTurnRequest: _TypeAlias = EndTurnRequest  # noqa: Y015
 
 @_typing.final
 class NextTurn(_message.Message):
-    """A turn that is opened with the end of the one before."""
+    """A turn opened together with the end of the previous one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -501,11 +502,11 @@ class NextTurn(_message.Message):
     WRITES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> _turn_pb2.TurnRequest:
-        """What the turn runs with."""
+        """Settings of the turn."""
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Entries to write with it, as in BeginTurn."""
+        """Entries to write in the same transaction, as in BeginTurn."""
 
     def __init__(
         self,
@@ -538,7 +539,7 @@ class EndTurnResponse(_message.Message):
     abort_requested: _builtins.bool
     """True if somebody has requested to abort the active loop."""
     released: _builtins.bool
-    """True when the run was given back, as `release` asked for."""
+    """True if the lease was released, as requested."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now."""
@@ -549,19 +550,19 @@ class EndTurnResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The run's cursor after the writes, those of `next` too."""
+        """The run's cursor after the writes, including those of `next`."""
 
     @_builtins.property
     def next(self) -> _turn_pb2.Turn:
-        """The turn that was opened, where `next` asked for one."""
+        """The turn that was opened, if `next` was set."""
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """With `next`: the registered schemes, where they are not those that the caller knows."""
+        """With `next`: the registered schemes, if the caller has another version of them."""
 
     @_builtins.property
     def view_change(self) -> _view_pb2.ViewChange:
-        """What the writes have changed of the run's view; absent as in WriteEntriesResponse."""
+        """What the writes changed in the run's view. Absent as in WriteEntriesResponse."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SetPlanRequest(_message.Message):
-    """Creates a plan or replaces it whole: a replaced plan begins a new version without deltas."""
+    """Creates a plan, or replaces it with a new version without deltas."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -48,9 +48,9 @@ class SetPlanRequest(_message.Message):
 
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
-        """The plan: `plan_id` (empty: `main`), `kind`, `body` and `mode` count. The body has at most 98304 bytes, else
-        INVALID_ARGUMENT, reason LIMIT_EXCEEDED, and nothing is stored. So it is where a run would have more than 100 plans, or
-        plans and deltas of more than 1048576 bytes together.
+        """The plan; `plan_id` (empty: `main`), `kind`, `body`, `items` and `mode` are used. Fails with INVALID_ARGUMENT,
+        reason LIMIT_EXCEEDED, and stores nothing if the body has more than 98304 bytes, or if the run would have more than
+        100 plans, or plans and deltas of more than 1048576 bytes in total.
         """
 
     def __init__(
@@ -75,7 +75,7 @@ Global___SetPlanRequest: _TypeAlias = SetPlanRequest  # noqa: Y015
 
 @_typing.final
 class SetPlanResponse(_message.Message):
-    """The plan as stored."""
+    """The stored plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -105,7 +105,7 @@ Global___SetPlanResponse: _TypeAlias = SetPlanResponse  # noqa: Y015
 
 @_typing.final
 class UpdatePlanRequest(_message.Message):
-    """Adds to a plan."""
+    """Appends a delta to a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -125,8 +125,8 @@ class UpdatePlanRequest(_message.Message):
     first.
     """
     delta: _builtins.str
-    """The delta, 1 to 16384 bytes. A plan has at most 100 deltas with 262144 bytes in all; over that the call is refused
-    with LIMIT_EXCEEDED, and the plan should be set again. The plans of a run together have at most 1048576 bytes.
+    """The delta, 1 to 16384 bytes. A version has at most 100 deltas of 262144 bytes in total, and all plans of a run have
+    at most 1048576 bytes; beyond that the call fails with LIMIT_EXCEEDED: set the plan again.
     """
     writer: _entry_pb2.Tier.ValueType
     """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
@@ -159,7 +159,7 @@ Global___UpdatePlanRequest: _TypeAlias = UpdatePlanRequest  # noqa: Y015
 
 @_typing.final
 class UpdatePlanResponse(_message.Message):
-    """The plan with the delta."""
+    """The plan with the new delta."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -189,7 +189,7 @@ Global___UpdatePlanResponse: _TypeAlias = UpdatePlanResponse  # noqa: Y015
 
 @_typing.final
 class RemovePlanRequest(_message.Message):
-    """Takes a plan away."""
+    """Removes a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -235,7 +235,7 @@ Global___RemovePlanRequest: _TypeAlias = RemovePlanRequest  # noqa: Y015
 
 @_typing.final
 class RemovePlanResponse(_message.Message):
-    """The plan is gone from the run's view; its versions can still be read."""
+    """The plan is removed from the run's view; its versions can still be read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -274,7 +274,7 @@ class GetPlanRequest(_message.Message):
     plan_id: _builtins.str
     """Id of the plan; empty: `main`. Fails with NOT_FOUND if there is no such plan."""
     version: _builtins.int
-    """Version that is wanted; 0: the latest one, which must not have been removed."""
+    """Version to read; 0: the latest, unless the plan was removed."""
     def __init__(
         self,
         *,
@@ -361,7 +361,7 @@ class ListPlansResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
-        """The latest versions with their deltas, by plan_id."""
+        """The latest versions with their deltas, sorted by plan_id."""
 
     def __init__(
         self,

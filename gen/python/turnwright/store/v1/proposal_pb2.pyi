@@ -37,11 +37,11 @@ class PendingProposal(_message.Message):
     """Alias of its run."""
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The record, whole."""
+        """The whole record."""
 
     @_builtins.property
     def propose_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when it waits, by the database's clock."""
+        """When it was proposed, by the database's clock."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ Global___PendingProposal: _TypeAlias = PendingProposal  # noqa: Y015
 
 @_typing.final
 class DecidedProposal(_message.Message):
-    """A record that waits no more."""
+    """A record that no longer waits for a decision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -74,7 +74,7 @@ class DecidedProposal(_message.Message):
     """Alias of its run."""
     @_builtins.property
     def decision(self) -> _proposal_pb2.ProposalDecision:
-        """What became of it."""
+        """How it was decided."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ Global___DecidedProposal: _TypeAlias = DecidedProposal  # noqa: Y015
 
 @_typing.final
 class ListProposalsRequest(_message.Message):
-    """Lists what waits for a decision, the longest waiting first."""
+    """Lists proposals that wait for a decision, the longest waiting first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -129,7 +129,7 @@ Global___ListProposalsRequest: _TypeAlias = ListProposalsRequest  # noqa: Y015
 
 @_typing.final
 class ListProposalsResponse(_message.Message):
-    """A page of what waits. What was decided between two pages is left out."""
+    """A page of waiting proposals. Those decided between two pages are omitted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -157,7 +157,7 @@ Global___ListProposalsResponse: _TypeAlias = ListProposalsResponse  # noqa: Y015
 
 @_typing.final
 class WatchProposalsRequest(_message.Message):
-    """Follows what waits for a decision."""
+    """Watches proposals that wait for a decision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -181,8 +181,8 @@ Global___WatchProposalsRequest: _TypeAlias = WatchProposalsRequest  # noqa: Y015
 
 @_typing.final
 class WatchProposalsResponse(_message.Message):
-    """What came to wait and what waits no more, or a heartbeat when both are empty and `complete` was sent before.
-    There is no cursor: a watch begins with all that waits, so a client that reconnects learns by absence what was decided.
+    """Records that started or stopped waiting; or a heartbeat, if both are empty and `complete` was sent before. There is
+    no cursor: a watch begins with everything that waits, so after a reconnect whatever is missing has been decided.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -192,18 +192,18 @@ class WatchProposalsResponse(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     SEND_TIME_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
-    """True from the message on with which all that waited at the beginning has been told."""
+    """True from the message on that completes the initial list."""
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingProposal]:
-        """Records that wait, new to this watch; one that was written again while it waits stands here again."""
+        """Records that are new to this watch. One that was written again while it waits is sent again."""
 
     @_builtins.property
     def decided(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedProposal]:
-        """Records that this watch told of and that wait no more."""
+        """Records that this watch has sent and that no longer wait."""
 
     @_builtins.property
     def send_time(self) -> _timestamp_pb2.Timestamp:
-        """When the store sent it."""
+        """When the store sent the message."""
 
     def __init__(
         self,

@@ -32,26 +32,26 @@ class _Decision:
 class _DecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DECISION_UNSPECIFIED: _Decision.ValueType  # 0
-    """Not said; refused."""
+    """Not specified; refused."""
     DECISION_ACCEPT: _Decision.ValueType  # 1
-    """Do it."""
+    """Accept it."""
     DECISION_REJECT: _Decision.ValueType  # 2
-    """Leave it."""
+    """Reject it."""
 
 class Decision(_Decision, metaclass=_DecisionEnumTypeWrapper):
-    """What is decided on a proposal."""
+    """The decision on a proposal."""
 
 DECISION_UNSPECIFIED: Decision.ValueType  # 0
-"""Not said; refused."""
+"""Not specified; refused."""
 DECISION_ACCEPT: Decision.ValueType  # 1
-"""Do it."""
+"""Accept it."""
 DECISION_REJECT: Decision.ValueType  # 2
-"""Leave it."""
+"""Reject it."""
 Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 @_typing.final
 class EnqueueLoopRequest(_message.Message):
-    """Puts a loop into the queue of a run."""
+    """Adds a loop to the queue of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -64,19 +64,19 @@ class EnqueueLoopRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. Empty: a new run with a made alias."""
+    """Alias of the run. Empty: a new run with a generated alias."""
     prompt: _builtins.str
     """The task. 1 byte to 1 MiB."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
-        """What the loop runs with; the mode is required."""
+        """Settings of the loop; the mode is required."""
 
     @_builtins.property
     def run_settings(self) -> _settings_pb2.RunSettings:
-        """Settings of the run if this call creates it. For a run that exists they must be those that it has, but for a model
-        that is this loop's too: INVALID_ARGUMENT, reason INVALID_FIELD, else.
+        """Settings of the run, if this call creates it. For an existing run they must equal its settings, except for a model
+        that this loop also names; otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
         """
 
     def __init__(
@@ -108,18 +108,18 @@ class EnqueueLoopResponse(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """True when this call created the run."""
+    """True if this call created the run."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now."""
 
     @_builtins.property
     def loop(self) -> _loop_pb2.Loop:
-        """The loop, at status 100."""
+        """The loop, with status 100."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The run's cursor before this call: a reader that follows it sees everything the call caused."""
+        """The run's cursor before this call: a reader that follows it sees everything that the call caused."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class ListLoopsResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def loops(self) -> _containers.RepeatedCompositeFieldContainer[_loop_pb2.Loop]:
-        """The loops."""
+        """The loops, latest first."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ Global___ListLoopsResponse: _TypeAlias = ListLoopsResponse  # noqa: Y015
 
 @_typing.final
 class RequestAbortRequest(_message.Message):
-    """Asks that the active loop ends."""
+    """Requests that the active loop ends."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -239,7 +239,7 @@ class RequestAbortResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run as it is now. Unchanged when no loop was active."""
+        """The run as it is now; unchanged if no loop was active."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
@@ -286,11 +286,11 @@ class ResolveProposalRequest(_message.Message):
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     client_runs: _builtins.bool
-    """True: the caller carries the effect out itself; kept with the decision. Only with DECISION_ACCEPT."""
+    """True: the caller carries out the effect itself; stored with the decision. Only with DECISION_ACCEPT."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
-        """What is written instead of what was proposed; kept with the decision until the effect has happened. Only with
-        DECISION_ACCEPT; each path once, at most 1000, and with what the record holds already at most 1 MiB.
+        """Contents to write instead of the proposed ones, stored with the decision until the effect has happened. Only with
+        DECISION_ACCEPT; each path once, at most 1000, and together with what the record already has at most 1 MiB.
         """
 
     def __init__(
@@ -315,9 +315,9 @@ Global___ResolveProposalRequest: _TypeAlias = ResolveProposalRequest  # noqa: Y0
 
 @_typing.final
 class ResolveProposalResponse(_message.Message):
-    """The decision is durable. An accepted record goes back to RECORDED with the decision in it, at the stage `accepted`, and
-    its owner carries it out; a rejected one is FAILED, `rejected:403`. Of two that decide at once one wins; the other is
-    told NOT_PROPOSED, with what was decided and by whom.
+    """The decision is durable. An accepted record returns to RECORDED, at the stage `accepted`, and its owner carries it
+    out; a rejected one is FAILED with `rejected:403`. If two callers decide at the same time, one wins; the other gets
+    NOT_PROPOSED, with what was decided and by whom.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -33,46 +33,46 @@ class _ViewFilter:
 class _ViewFilterEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ViewFilter.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     VIEW_FILTER_UNSPECIFIED: _ViewFilter.ValueType  # 0
-    """ALL."""
+    """Not specified: same as ALL."""
     VIEW_FILTER_ALL: _ViewFilter.ValueType  # 1
     """Every entry that the run sees."""
     VIEW_FILTER_PACKET: _ViewFilter.ValueType  # 2
-    """Those that stand in a packet: not archived, not proposed, of a scheme that the model may see."""
+    """Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
     VIEW_FILTER_TIMELINE: _ViewFilter.ValueType  # 3
-    """Those that belong to the run's timeline: of the run's own scope, without the packet audit."""
+    """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
     VIEW_FILTER_FILES: _ViewFilter.ValueType  # 4
     """Project files."""
 
 class ViewFilter(_ViewFilter, metaclass=_ViewFilterEnumTypeWrapper):
-    """Which entries of a run's view are wanted."""
+    """Selects entries of a run's view."""
 
 VIEW_FILTER_UNSPECIFIED: ViewFilter.ValueType  # 0
-"""ALL."""
+"""Not specified: same as ALL."""
 VIEW_FILTER_ALL: ViewFilter.ValueType  # 1
 """Every entry that the run sees."""
 VIEW_FILTER_PACKET: ViewFilter.ValueType  # 2
-"""Those that stand in a packet: not archived, not proposed, of a scheme that the model may see."""
+"""Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
 VIEW_FILTER_TIMELINE: ViewFilter.ValueType  # 3
-"""Those that belong to the run's timeline: of the run's own scope, without the packet audit."""
+"""Entries of the run's timeline: those in the run's own scope, without the stored packets."""
 VIEW_FILTER_FILES: ViewFilter.ValueType  # 4
 """Project files."""
 Global___ViewFilter: _TypeAlias = ViewFilter  # noqa: Y015
 
 @_typing.final
 class Moment(_message.Message):
-    """An earlier moment of a run."""
+    """A moment in the past of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CURSOR_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """The end of a turn of this run, or of the run that it was forked from. NOT_FOUND, reason TURN_NOT_FOUND, when no
-    such turn has ended.
+    """The end of a turn of this run, or of the run that it was forked from. Fails with NOT_FOUND, reason
+    TURN_NOT_FOUND, if no such turn has ended.
     """
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """A cursor that the store gave. OUT_OF_RANGE, reason CURSOR_FOREIGN, when it is from another history."""
+        """A cursor returned by the store. Fails with OUT_OF_RANGE, reason CURSOR_FOREIGN, if it belongs to another history."""
 
     def __init__(
         self,
@@ -92,16 +92,16 @@ Global___Moment: _TypeAlias = Moment  # noqa: Y015
 
 @_typing.final
 class LineRange(_message.Message):
-    """Which lines of a body are wanted."""
+    """Selects lines of a body."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LINE_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     line: _builtins.int
-    """1-based number of the first line; negative: counted from the end, -1 is the last line. 0: the first line."""
+    """1-based number of the first line; negative numbers count from the end, -1 is the last line. 0: the first line."""
     limit: _builtins.int
-    """At most so many lines; 0: all that follow."""
+    """Maximum number of lines; 0: all that follow."""
     def __init__(
         self,
         *,
@@ -118,7 +118,7 @@ Global___LineRange: _TypeAlias = LineRange  # noqa: Y015
 
 @_typing.final
 class LineSpan(_message.Message):
-    """Which lines of a body an answer holds."""
+    """The lines of a body that an answer contains."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -126,11 +126,11 @@ class LineSpan(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     first: _builtins.int
-    """1-based number of the first line in the answer; 0 when the slice is empty."""
+    """1-based number of the first line in the answer; 0 if there are none."""
     last: _builtins.int
-    """1-based number of the last line in the answer; 0 when the slice is empty."""
+    """1-based number of the last line in the answer; 0 if there are none."""
     total: _builtins.int
-    """Lines of the whole body."""
+    """Number of lines in the whole body."""
     def __init__(
         self,
         *,
@@ -166,24 +166,24 @@ class ReadViewRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     filter: Global___ViewFilter.ValueType
-    """Which entries are wanted."""
+    """Which entries to return."""
     without_bodies: _builtins.bool
     """True omits the bodies."""
     body_bytes_max: _builtins.int
-    """Cuts each body after so many bytes, at a character; 0: whole bodies."""
+    """Truncates each body after this many bytes, without splitting a character; 0: whole bodies."""
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     @_builtins.property
     def after(self) -> _cursor_pb2.Cursor:
-        """Only what changed after this moment. Absent: a snapshot."""
+        """Return only what changed after this moment. Absent: a snapshot."""
 
     @_builtins.property
     def include_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """These too, whatever the filter says; at most 100."""
+        """Paths to return regardless of the filter; at most 100."""
 
     @_builtins.property
     def at(self) -> Global___Moment:
-        """The view as it was at this moment; not together with `after`. Absent: as it is now."""
+        """Return the view as of this moment; not together with `after`. Absent: as it is now."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ Global___ReadViewRequest: _TypeAlias = ReadViewRequest  # noqa: Y015
 
 @_typing.final
 class ReadViewResponse(_message.Message):
-    """A part of a view. The last message of the stream carries the cursor."""
+    """A part of a view. The last message of the stream has the cursor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -225,20 +225,20 @@ class ReadViewResponse(_message.Message):
     SCHEMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """Entries that entered the view or changed, in the order of their position."""
+        """Entries that are new in the view or have changed, sorted by position."""
 
     @_builtins.property
     def removed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths that left the view, or no longer pass the filter. Empty in a snapshot."""
+        """Paths that are no longer in the view, or no longer match the filter. Empty in a snapshot."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The moment that the stream as a whole describes; only in the last message."""
+        """The moment that the whole stream describes; only in the last message."""
 
     @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, where they are not those that the caller knows; only in the first message. A caller that keeps a
-        part of the view reads a snapshot then: what a filter lets pass may be something else.
+        """The registered schemes, if the caller has another version of them; only in the first message. A caller that keeps a
+        filtered view must then read a snapshot, because the filter may match other entries now.
         """
 
     def __init__(
@@ -288,11 +288,11 @@ class GetEntriesRequest(_message.Message):
 
     @_builtins.property
     def lines(self) -> Global___LineRange:
-        """Only these lines of each body. Absent: whole bodies."""
+        """Return only these lines of each body. Absent: whole bodies."""
 
     @_builtins.property
     def at(self) -> Global___Moment:
-        """The entries as they were at this moment. Absent: as they are now."""
+        """Return the entries as of this moment. Absent: as they are now."""
 
     def __init__(
         self,
@@ -329,11 +329,11 @@ class GetEntriesResponse(_message.Message):
     SPANS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries, in the order of the request. What the model was sent in turn N is here as `system://N` and `user://N`."""
+        """The entries, in the order of the request. The packet of turn N can be read as `system://N` and `user://N`."""
 
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineSpan]:
-        """Which lines each body holds, in the same order; empty unless `lines` was given."""
+        """The lines that each body contains, in the same order; empty unless `lines` was given."""
 
     def __init__(
         self,
@@ -372,10 +372,12 @@ class ListEntriesRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     pattern: _builtins.str
-    """Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048. Empty: every path."""
+    """Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048; empty: every
+    path.
+    """
     body_pattern: _builtins.str
-    """Pattern that the body must contain: a glob, `/regex/`, xpath or jsonpath of at most 500 characters, or plain text of at
-    most 2048. Empty: any body.
+    """Pattern that the body must contain: a glob, `/regex/`, XPath or JSONPath of at most 500 characters, or plain text
+    of at most 2048; empty: any body.
     """
     without_bodies: _builtins.bool
     """True omits the bodies."""
@@ -385,23 +387,23 @@ class ListEntriesRequest(_message.Message):
     """`next_page_token` of the previous page; empty: the first page. All pages show the moment of the first one."""
     @_builtins.property
     def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these schemes, the empty name for project files. Empty: every scheme. At most 100."""
+        """Return only these schemes; the empty name stands for project files. Empty: every scheme. At most 100."""
 
     @_builtins.property
     def categories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only schemes of these categories. Empty: every category. At most 100."""
+        """Return only schemes of these categories. Empty: every category. At most 100."""
 
     @_builtins.property
     def visibilities(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.Visibility.ValueType]:
-        """Only these visibilities. Empty: every one."""
+        """Return only entries with these visibilities. Empty: all."""
 
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.State.ValueType]:
-        """Only these states. Empty: every one."""
+        """Return only entries with these states. Empty: all."""
 
     @_builtins.property
     def at(self) -> Global___Moment:
-        """The entries as they were at this moment. Absent: as they are at the first page."""
+        """Return the entries as of this moment. Absent: as of the first page."""
 
     def __init__(
         self,
@@ -441,7 +443,7 @@ class ListEntriesResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries."""
+        """The entries, sorted by path."""
 
     def __init__(
         self,
@@ -459,7 +461,7 @@ Global___ListEntriesResponse: _TypeAlias = ListEntriesResponse  # noqa: Y015
 
 @_typing.final
 class WatchChangesRequest(_message.Message):
-    """Follows a run's changes."""
+    """Watches the change feed of a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -473,12 +475,12 @@ class WatchChangesRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     filter: Global___ViewFilter.ValueType
-    """Which entries are wanted."""
+    """Which entries to send."""
     body_bytes_max: _builtins.int
-    """Cuts each body after so many bytes, at a character; 0: whole bodies."""
+    """Truncates each body after this many bytes, without splitting a character; 0: whole bodies."""
     @_builtins.property
     def after(self) -> _cursor_pb2.Cursor:
-        """Only what changes after this moment. Absent: from now on."""
+        """Send only what changes after this moment. Absent: from now on."""
 
     def __init__(
         self,
@@ -501,7 +503,7 @@ Global___WatchChangesRequest: _TypeAlias = WatchChangesRequest  # noqa: Y015
 
 @_typing.final
 class WatchChangesResponse(_message.Message):
-    """The changes of one or more transactions, in revision order, or a heartbeat when it holds only the cursor."""
+    """The changes of one or more transactions, in order of revision. A message with only a cursor is a heartbeat."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -514,14 +516,16 @@ class WatchChangesResponse(_message.Message):
     SEND_TIME_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
-    """With `run`: true when somebody has asked that the active loop ends."""
+    """With `run`: true if somebody has requested to abort the active loop."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """Entries that entered the view or changed. An entry written twice since the last message stands here once, as it is now."""
+        """Entries that are new in the view or have changed. An entry written several times since the last message occurs
+        once, as it is now.
+        """
 
     @_builtins.property
     def removed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths that left the view or no longer pass the filter."""
+        """Paths that are no longer in the view, or no longer match the filter."""
 
     @_builtins.property
     def run(self) -> _run_pb2.Run:
@@ -537,11 +541,11 @@ class WatchChangesResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The moment up to which the caller has now seen everything."""
+        """The moment up to which the caller has received everything."""
 
     @_builtins.property
     def send_time(self) -> _timestamp_pb2.Timestamp:
-        """When the store sent it."""
+        """When the store sent the message."""
 
     def __init__(
         self,
@@ -567,7 +571,7 @@ Global___WatchChangesResponse: _TypeAlias = WatchChangesResponse  # noqa: Y015
 
 @_typing.final
 class ListEntryHistoryRequest(_message.Message):
-    """Lists what became of one entry in a run."""
+    """Lists the states that one entry has had in a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -609,17 +613,19 @@ Global___ListEntryHistoryRequest: _TypeAlias = ListEntryHistoryRequest  # noqa: 
 
 @_typing.final
 class EntryInterval(_message.Message):
-    """One state of an entry in a run."""
+    """A period in which an entry did not change in a run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRY_FIELD_NUMBER: _builtins.int
     TO_REVISION_FIELD_NUMBER: _builtins.int
     to_revision: _builtins.int
-    """Revision of the run's scope at which it ended; absent: it is as it is now."""
+    """Revision of the run's scope at which the period ended. Absent: it is the current state."""
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The entry as the run saw it. For one of a shared scope the content is that of the interval's end, or of now."""
+        """The entry as the run saw it. If it belongs to a shared scope, the content is that of the end of the period, or of
+        now.
+        """
 
     def __init__(
         self,
@@ -649,7 +655,7 @@ class ListEntryHistoryResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def intervals(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryInterval]:
-        """The intervals, latest first; `entry.revision` says at which revision each began."""
+        """The periods, latest first; `entry.revision` is the revision at which each began."""
 
     def __init__(
         self,
@@ -667,7 +673,7 @@ Global___ListEntryHistoryResponse: _TypeAlias = ListEntryHistoryResponse  # noqa
 
 @_typing.final
 class ReadPacketRequest(_message.Message):
-    """Reads what the model was sent in a turn."""
+    """Reads the packet of a turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -679,7 +685,7 @@ class ReadPacketRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     turn: _builtins.int
-    """Number of the turn. NOT_FOUND, reason TURN_NOT_FOUND, when it has no stored packet."""
+    """Number of the turn. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if it has no stored packet."""
     def __init__(
         self,
         *,
@@ -709,13 +715,13 @@ class ReadPacketResponse(_message.Message):
     index: _builtins.int
     """0-based index of the message."""
     role: _builtins.str
-    """Who speaks in it; see PacketMessage.role."""
+    """Author of the message; see PacketMessage.role."""
     text: _builtins.str
-    """Text to be added to its end."""
+    """Text to append to the message."""
     note: _builtins.str
-    """The note that came with the packet; in the first part only."""
+    """The note stored with the packet; only in the first part."""
     last: _builtins.bool
-    """Whether this is the last part. An answer that ends without one was cut short: ask again."""
+    """True in the last part. An answer without a last part is incomplete: call again."""
     def __init__(
         self,
         *,
@@ -746,12 +752,12 @@ class SearchEntriesRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     query: _builtins.str
-    """Words to look for; entries that hold more of them, and rarer ones, rank higher. 1 to 2048 characters."""
+    """Words to look for; entries with more of them, and with rarer ones, rank higher. 1 to 2048 characters."""
     limit: _builtins.int
-    """At most so many; 0: 10; limit 100."""
+    """Maximum number of results, at most 100; 0: 10."""
     @_builtins.property
     def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these schemes, the empty name for project files. Empty: every scheme. At most 100."""
+        """Search only these schemes; the empty name stands for project files. Empty: every scheme. At most 100."""
 
     def __init__(
         self,
@@ -771,7 +777,7 @@ Global___SearchEntriesRequest: _TypeAlias = SearchEntriesRequest  # noqa: Y015
 
 @_typing.final
 class SearchHit(_message.Message):
-    """One entry that was found."""
+    """An entry that was found."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -784,9 +790,9 @@ class SearchHit(_message.Message):
     revision: _builtins.int
     """Revision of the project's scope at which the indexed version was written."""
     score: _builtins.float
-    """How well it fits; higher is better. Comparable inside one answer only."""
+    """Relevance; higher is better. Comparable only within one answer."""
     snippet: _builtins.str
-    """The place that fits best, at most 400 characters."""
+    """The best matching passage, at most 400 characters."""
     def __init__(
         self,
         *,
@@ -813,12 +819,12 @@ class SearchEntriesResponse(_message.Message):
     INDEXED_REVISION_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     indexed_revision: _builtins.int
-    """Revision of the project's scope up to which entries are indexed: the index follows writes within about a second."""
+    """Revision of the project's scope up to which entries are indexed. The index follows writes within about a second."""
     revision: _builtins.int
-    """Revision of the project's scope now."""
+    """Current revision of the project's scope."""
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
-        """The hits, best first."""
+        """The results, best first."""
 
     def __init__(
         self,

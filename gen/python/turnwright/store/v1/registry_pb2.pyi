@@ -40,11 +40,11 @@ class InitProjectRequest(_message.Message):
     workspace_id: _builtins.str
     """Identity of the workspace. Required; at most 128 characters."""
     name: _builtins.str
-    """Wanted name. Empty: made from the last part of `root`, with a suffix where it is taken."""
+    """Name. Empty: derived from the last part of `root`, with a suffix if it is taken."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     config_path: _builtins.str
-    """Path of the file with the project's own settings; at most 4096 characters. Absent: what it was."""
+    """Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged."""
     def __init__(
         self,
         *,
@@ -126,7 +126,7 @@ class ListProjectsResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def projects(self) -> _containers.RepeatedCompositeFieldContainer[_project_pb2.Project]:
-        """The projects."""
+        """The projects, sorted by name."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ Global___PutModelsRequest: _TypeAlias = PutModelsRequest  # noqa: Y015
 
 @_typing.final
 class PutModelsResponse(_message.Message):
-    """The models as stored."""
+    """The stored models."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -228,7 +228,7 @@ class ListModelsResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.Model]:
-        """The models."""
+        """The models, sorted by alias."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ Global___DeleteModelRequest: _TypeAlias = DeleteModelRequest  # noqa: Y015
 
 @_typing.final
 class DeleteModelResponse(_message.Message):
-    """The model is gone."""
+    """The model is removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -309,7 +309,7 @@ class ListSchemesResponse(_message.Message):
     SCHEMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def schemes(self) -> _containers.RepeatedCompositeFieldContainer[_scheme_pb2.Scheme]:
-        """The schemes; the one with the empty name is that of project files."""
+        """The schemes, sorted by name; the one with the empty name is for project files."""
 
     def __init__(
         self,
@@ -326,16 +326,16 @@ Global___ListSchemesResponse: _TypeAlias = ListSchemesResponse  # noqa: Y015
 
 @_typing.final
 class PutSchemeRequest(_message.Message):
-    """Registers a scheme."""
+    """Registers or changes a scheme."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def scheme(self) -> _scheme_pb2.Scheme:
-        """The scheme. Name `[a-z][a-z0-9+.-]{0,31}`; scope and category may be empty: `run`, `logging`; an empty
-        `writable_by` is model and plugin. FAILED_PRECONDITION, reason SCHEME_FIXED, for a built-in scheme, and for
-        another scope or category while entries of the scheme exist.
+        """The scheme. Its name is `[a-z][a-z0-9+.-]{0,31}`. Defaults: scope `run`, category `logging`, `writable_by` model
+        and plugin. Fails with FAILED_PRECONDITION, reason SCHEME_FIXED, for a built-in scheme, and if the scope or
+        category would change while the scheme has entries.
         """
 
     def __init__(
@@ -353,7 +353,7 @@ Global___PutSchemeRequest: _TypeAlias = PutSchemeRequest  # noqa: Y015
 
 @_typing.final
 class PutSchemeResponse(_message.Message):
-    """The scheme as stored."""
+    """The stored scheme."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -377,7 +377,7 @@ Global___PutSchemeResponse: _TypeAlias = PutSchemeResponse  # noqa: Y015
 
 @_typing.final
 class FileConstraint(_message.Message):
-    """What a project says of some of its files."""
+    """A rule for some of a project's files."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -385,13 +385,14 @@ class FileConstraint(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
-    """A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters. Links are not followed, and
-    what belongs to version control or to the runtime (`.git`, `.turnwright`) is never taken in. INVALID_ARGUMENT, reason
-    INVALID_FIELD, for a path or glob that leaves the root: one with `..` or with `/` as its first character.
+    """A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters. Links are not followed,
+    and the directories of version control and of the runtime (`.git`, `.turnwright`) are never included. Fails with
+    INVALID_ARGUMENT, reason INVALID_FIELD, for a path or glob that leaves the root: one with `..`, or with a leading
+    `/`.
     """
     kind: _builtins.str
-    """`add`: taken in whatever else says no. `readonly`: taken in, never changed. `ignore`: not taken in.
-    Empty or `active`: `add`.
+    """`add`: include, even if another rule excludes it. `readonly`: include, but never change. `ignore`: exclude. Empty
+    or `active`: `add`.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -414,7 +415,7 @@ Global___FileConstraint: _TypeAlias = FileConstraint  # noqa: Y015
 
 @_typing.final
 class SetFileConstraintsRequest(_message.Message):
-    """Sets constraints on files, replacing those with the same pattern."""
+    """Sets file constraints; each replaces an existing one with the same pattern."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -428,13 +429,11 @@ class SetFileConstraintsRequest(_message.Message):
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
-        """The constraints; at most 1000, and at most 10000 in a project, 100 of them globs and regexes."""
+        """The constraints. At most 1000 in a call; at most 10000 in a project, of which 100 are globs or regexes."""
 
     @_builtins.property
     def remove_patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns whose constraints are taken away first, in the same transaction; those without one are passed over. At most
-        1000.
-        """
+        """Patterns whose constraints are removed first, in the same transaction; unknown patterns are ignored. At most 1000."""
 
     def __init__(
         self,
@@ -454,7 +453,7 @@ Global___SetFileConstraintsRequest: _TypeAlias = SetFileConstraintsRequest  # no
 
 @_typing.final
 class SetFileConstraintsResponse(_message.Message):
-    """The constraints as stored."""
+    """The stored constraints."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -478,7 +477,7 @@ Global___SetFileConstraintsResponse: _TypeAlias = SetFileConstraintsResponse  # 
 
 @_typing.final
 class RemoveFileConstraintsRequest(_message.Message):
-    """Takes constraints away. Patterns without one are passed over."""
+    """Removes file constraints. Unknown patterns are ignored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -510,7 +509,7 @@ Global___RemoveFileConstraintsRequest: _TypeAlias = RemoveFileConstraintsRequest
 
 @_typing.final
 class RemoveFileConstraintsResponse(_message.Message):
-    """The constraints are gone."""
+    """The constraints are removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -567,7 +566,7 @@ class ListFileConstraintsResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConstraint]:
-        """The constraints, by pattern."""
+        """The constraints, sorted by pattern."""
 
     def __init__(
         self,
@@ -585,7 +584,7 @@ Global___ListFileConstraintsResponse: _TypeAlias = ListFileConstraintsResponse  
 
 @_typing.final
 class ForkRunRequest(_message.Message):
-    """Makes a run that begins with what another one sees."""
+    """Creates a run that starts with the view of another one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -599,9 +598,9 @@ class ForkRunRequest(_message.Message):
     run: _builtins.str
     """Alias of the run to fork."""
     new_run: _builtins.str
-    """Wanted alias of the fork. Empty: one is made."""
+    """Alias of the fork. Empty: one is generated."""
     turn: _builtins.int
-    """Number of the turn at whose end the fork begins. 0: at this moment. NOT_FOUND, reason TURN_NOT_FOUND, when no such
+    """Number of the turn at whose end the fork begins; 0: now. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such
     turn has ended.
     """
     request_id: _builtins.str
@@ -632,8 +631,8 @@ class ForkRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The new run, at status 100, with the turn number, the settings and the views of the parent at that moment. A
-        record that had not ended at that moment is cancelled in it, `aborted:499`.
+        """The new run, with status 100 and the turn number, settings and views of the parent at that moment. Records that had
+        not ended at that moment are cancelled in the fork, `aborted:499`.
         """
 
     def __init__(
@@ -651,7 +650,7 @@ Global___ForkRunResponse: _TypeAlias = ForkRunResponse  # noqa: Y015
 
 @_typing.final
 class RemoveRunRequest(_message.Message):
-    """Removes a run with everything that only it holds."""
+    """Removes a run with everything that belongs to it alone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -683,7 +682,7 @@ Global___RemoveRunRequest: _TypeAlias = RemoveRunRequest  # noqa: Y015
 
 @_typing.final
 class RemoveRunResponse(_message.Message):
-    """The run is gone and its alias is free; its storage follows in the background. What forks of it see stays."""
+    """The run is removed and its alias is free; its storage is freed in the background. What its forks see is kept."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -711,12 +710,12 @@ class CreateRunRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Wanted alias. Empty: one is made."""
+    """Alias. Empty: one is generated."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
-        """What its loops share. The model is required."""
+        """Settings of the run; the model is required."""
 
     def __init__(
         self,
@@ -743,7 +742,7 @@ class CreateRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run, at status 100."""
+        """The run, with status 100."""
 
     def __init__(
         self,
@@ -862,7 +861,7 @@ class ListRunsResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
-        """The runs."""
+        """The runs, most recently written first."""
 
     def __init__(
         self,

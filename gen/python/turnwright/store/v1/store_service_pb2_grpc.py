@@ -35,9 +35,9 @@ if _version_not_supported:
 
 
 class StoreServiceStub(object):
-    """Owner of every row: projects, models, schemes, runs, loops, turns, entries and their changes.
-    It enforces writer tiers, scheme rules, state transitions and fencing, and calls no other service.
-    Every call is authenticated; limits and errors stand at the messages and in turnwright.types.v1.ErrorReason.
+    """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
+    tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
+    and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
 
     def __init__(self, channel):
@@ -319,92 +319,92 @@ class StoreServiceStub(object):
 
 
 class StoreServiceServicer(object):
-    """Owner of every row: projects, models, schemes, runs, loops, turns, entries and their changes.
-    It enforces writer tiers, scheme rules, state transitions and fencing, and calls no other service.
-    Every call is authenticated; limits and errors stand at the messages and in turnwright.types.v1.ErrorReason.
+    """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
+    tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
+    and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
 
     def InitProject(self, request, context):
-        """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
-        secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
+        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
+        like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProjects(self, request, context):
-        """Lists projects by name.
+        """Lists projects, sorted by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutModels(self, request, context):
-        """Adds models or replaces those with the same alias.
+        """Adds models, or replaces those with the same alias.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Lists models by alias.
+        """Lists models, sorted by alias.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteModel(self, request, context):
-        """Removes a model. NOT_FOUND when there is none.
+        """Removes a model. Fails with NOT_FOUND if there is no such model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSchemes(self, request, context):
-        """Lists schemes by name.
+        """Lists schemes, sorted by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutScheme(self, request, context):
-        """Registers a scheme, or changes one that is not built in. Needs the tier plugin.
+        """Registers a scheme, or changes one that is not built in. Requires the tier plugin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetFileConstraints(self, request, context):
-        """Says which files of a project are taken in, and which may be changed.
+        """Sets which files of a project are included and which may be changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveFileConstraints(self, request, context):
-        """Takes constraints on files away.
+        """Removes file constraints.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFileConstraints(self, request, context):
-        """Lists constraints on files by pattern.
+        """Lists the file constraints of a project.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateRun(self, request, context):
-        """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project.
+        """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForkRun(self, request, context):
-        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
-        other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
+        writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -418,7 +418,7 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenameRun(self, request, context):
-        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended.
+        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -439,7 +439,7 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSpending(self, request, context):
-        """Tells what a run and one of its loops have spent.
+        """Returns what a run and one of its loops have spent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -453,14 +453,14 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Lists runs of a project, latest written first.
+        """Lists the runs of a project, most recently written first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EnqueueLoop(self, request, context):
-        """Puts a loop into the run's queue, creating the run where the request says so; writes `run://{run}`.
+        """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -481,64 +481,65 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RequestAbort(self, request, context):
-        """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it.
+        """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResolveProposal(self, request, context):
-        """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending.
+        """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
+        pending.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProposals(self, request, context):
-        """Lists what waits for a decision, of one project or of all.
+        """Lists proposals that wait for a decision, in one project or in all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchProposals(self, request, context):
-        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it.
+        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClaimRun(self, request, context):
-        """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-        when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
+        """Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
+        if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClaimWork(self, request, context):
-        """Takes ownership of runs that have work and no owner, fairly among projects.
+        """Claims runs that have work and no owner, distributed fairly among projects.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLeases(self, request, context):
-        """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces.
+        """Renews leases, returns requested aborts, and registers the executor's workspaces.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLease(self, request, context):
-        """Tells who holds a run. Needs the tier system.
+        """Returns who holds a run's lease. Requires the tier system.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRun(self, request, context):
-        """Gives a run back before its lease has passed.
+        """Releases a run's lease before it expires.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -552,80 +553,79 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BeginTurn(self, request, context):
-        """Opens the next turn of the active loop and writes entries with it.
+        """Opens the next turn of the active loop and writes entries in the same transaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AdoptFiles(self, request, context):
-        """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
-        which files it sees. LIMIT_EXCEEDED as WriteEntries.
+        """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
+        returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WriteEntries(self, request, context):
-        """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
-        an owner may read with it.
+        """Writes entries of a run, all or none; on request also changes the status of the run and its active loop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ChangeEntries(self, request, context):
-        """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them.
+        """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EndTurn(self, request, context):
-        """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
-        so.
+        """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
+        next turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadView(self, request, context):
-        """Reads a run's view: the whole of it, or what changed after a cursor. Messages of at most about 256 KiB.
+        """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetEntries(self, request, context):
-        """Reads entries by path. Paths that the run does not see are left out.
+        """Reads entries by path. Paths that the run does not see are omitted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """Lists entries of a run's view by pattern, in path order.
+        """Lists entries of a run's view by pattern, sorted by path.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEntryHistory(self, request, context):
-        """Lists what became of one entry in a run, latest first.
+        """Lists the states that one entry has had in a run, latest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadPacket(self, request, context):
-        """Reads what the model was sent in a turn, byte for byte.
+        """Reads the packet of a turn exactly as the model was sent it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SearchEntries(self, request, context):
-        """Searches a project's shared entries by their words.
+        """Full-text search in a project's shared entries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -639,14 +639,14 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AppendStream(self, request, context):
-        """Adds to a channel of a stream, once.
+        """Appends to a channel of a stream, once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EndStream(self, request, context):
-        """Ends a stream: its open channels, and its record with the figures.
+        """Ends a stream: its open channels, and its record with exit code, duration and sizes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -660,28 +660,28 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetPlan(self, request, context):
-        """Creates a plan of a run or replaces it whole.
+        """Creates or replaces a plan of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdatePlan(self, request, context):
-        """Adds a delta to a plan.
+        """Appends a delta to a plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemovePlan(self, request, context):
-        """Takes a plan out of a run's view.
+        """Removes a plan from a run's view.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlan(self, request, context):
-        """Reads a plan, its latest version or an earlier one.
+        """Reads the latest or an earlier version of a plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -695,14 +695,14 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchChanges(self, request, context):
-        """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it.
+        """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchRuns(self, request, context):
-        """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it.
+        """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -990,9 +990,9 @@ def add_StoreServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StoreService(object):
-    """Owner of every row: projects, models, schemes, runs, loops, turns, entries and their changes.
-    It enforces writer tiers, scheme rules, state transitions and fencing, and calls no other service.
-    Every call is authenticated; limits and errors stand at the messages and in turnwright.types.v1.ErrorReason.
+    """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
+    tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
+    and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
 
     @staticmethod

@@ -36,9 +36,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StoreServiceStub:
-    """Owner of every row: projects, models, schemes, runs, loops, turns, entries and their changes.
-    It enforces writer tiers, scheme rules, state transitions and fencing, and calls no other service.
-    Every call is authenticated; limits and errors stand at the messages and in turnwright.types.v1.ErrorReason.
+    """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
+    tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
+    and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
 
     @_typing.overload
@@ -46,259 +46,259 @@ class StoreServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
     InitProject: _grpc.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]
-    """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
-    secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
+    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
+    like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
     """
     ListProjects: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]
-    """Lists projects by name."""
+    """Lists projects, sorted by name."""
     PutModels: _grpc.UnaryUnaryMultiCallable[_registry_pb2.PutModelsRequest, _registry_pb2.PutModelsResponse]
-    """Adds models or replaces those with the same alias."""
+    """Adds models, or replaces those with the same alias."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListModelsRequest, _registry_pb2.ListModelsResponse]
-    """Lists models by alias."""
+    """Lists models, sorted by alias."""
     DeleteModel: _grpc.UnaryUnaryMultiCallable[_registry_pb2.DeleteModelRequest, _registry_pb2.DeleteModelResponse]
-    """Removes a model. NOT_FOUND when there is none."""
+    """Removes a model. Fails with NOT_FOUND if there is no such model."""
     ListSchemes: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListSchemesRequest, _registry_pb2.ListSchemesResponse]
-    """Lists schemes by name."""
+    """Lists schemes, sorted by name."""
     PutScheme: _grpc.UnaryUnaryMultiCallable[_registry_pb2.PutSchemeRequest, _registry_pb2.PutSchemeResponse]
-    """Registers a scheme, or changes one that is not built in. Needs the tier plugin."""
+    """Registers a scheme, or changes one that is not built in. Requires the tier plugin."""
     SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]
-    """Says which files of a project are taken in, and which may be changed."""
+    """Sets which files of a project are included and which may be changed."""
     RemoveFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]
-    """Takes constraints on files away."""
+    """Removes file constraints."""
     ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]
-    """Lists constraints on files by pattern."""
+    """Lists the file constraints of a project."""
     CreateRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.CreateRunRequest, _registry_pb2.CreateRunResponse]
-    """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project."""
+    """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project."""
     ForkRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ForkRunRequest, _registry_pb2.ForkRunResponse]
-    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
-    other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
+    writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
     """
     RemoveRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]
     """Removes a run whose loops have all ended."""
     RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
-    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
     ConfigureRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]
     """Changes the settings that the loops of a run share."""
     InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
     """Adds a message that the model reads in its next turn, without giving it a task."""
     GetSpending: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendingRequest, _control_pb2.GetSpendingResponse]
-    """Tells what a run and one of its loops have spent."""
+    """Returns what a run and one of its loops have spent."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]
     """Reads one run with its active or latest loop."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]
-    """Lists runs of a project, latest written first."""
+    """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
-    """Puts a loop into the run's queue, creating the run where the request says so; writes `run://{run}`."""
+    """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
     ListLoops: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]
     """Lists loops of a run, latest first."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]
     """Lists turns of a run, latest first."""
     RequestAbort: _grpc.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]
-    """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
+    """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
     ResolveProposal: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]
-    """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
+    """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
+    pending.
+    """
     ListProposals: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]
-    """Lists what waits for a decision, of one project or of all."""
+    """Lists proposals that wait for a decision, in one project or in all."""
     WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
-    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
+    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     ClaimRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]
-    """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-    when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
+    """Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
+    if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
     """
     ClaimWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimWorkRequest, _lease_pb2.ClaimWorkResponse]
-    """Takes ownership of runs that have work and no owner, fairly among projects."""
+    """Claims runs that have work and no owner, distributed fairly among projects."""
     RenewLeases: _grpc.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]
-    """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+    """Renews leases, returns requested aborts, and registers the executor's workspaces."""
     GetLease: _grpc.UnaryUnaryMultiCallable[_lease_pb2.GetLeaseRequest, _lease_pb2.GetLeaseResponse]
-    """Tells who holds a run. Needs the tier system."""
+    """Returns who holds a run's lease. Requires the tier system."""
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ReleaseRunRequest, _lease_pb2.ReleaseRunResponse]
-    """Gives a run back before its lease has passed."""
+    """Releases a run's lease before it expires."""
     ListWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]
-    """Opens the next turn of the active loop and writes entries with it."""
+    """Opens the next turn of the active loop and writes entries in the same transaction."""
     AdoptFiles: _grpc.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]
-    """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
-    which files it sees. LIMIT_EXCEEDED as WriteEntries.
+    """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
+    returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
     """
     WriteEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]
-    """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
-    an owner may read with it.
-    """
+    """Writes entries of a run, all or none; on request also changes the status of the run and its active loop."""
     ChangeEntries: _grpc.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]
-    """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
+    """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
     EndTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]
-    """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
-    so.
+    """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
+    next turn.
     """
     ReadView: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]
-    """Reads a run's view: the whole of it, or what changed after a cursor. Messages of at most about 256 KiB."""
+    """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
     GetEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.GetEntriesRequest, _read_pb2.GetEntriesResponse]
-    """Reads entries by path. Paths that the run does not see are left out."""
+    """Reads entries by path. Paths that the run does not see are omitted."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]
-    """Lists entries of a run's view by pattern, in path order."""
+    """Lists entries of a run's view by pattern, sorted by path."""
     ListEntryHistory: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]
-    """Lists what became of one entry in a run, latest first."""
+    """Lists the states that one entry has had in a run, latest first."""
     ReadPacket: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]
-    """Reads what the model was sent in a turn, byte for byte."""
+    """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]
-    """Searches a project's shared entries by their words."""
+    """Full-text search in a project's shared entries."""
     OpenStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]
     """Begins a stream: its record and its channels."""
     AppendStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]
-    """Adds to a channel of a stream, once."""
+    """Appends to a channel of a stream, once."""
     EndStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.EndStreamRequest, _stream_pb2.EndStreamResponse]
-    """Ends a stream: its open channels, and its record with the figures."""
+    """Ends a stream: its open channels, and its record with exit code, duration and sizes."""
     ReadBody: _grpc.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]
     """Reads a part of an entry's body."""
     SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
-    """Creates a plan of a run or replaces it whole."""
+    """Creates or replaces a plan of a run."""
     UpdatePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]
-    """Adds a delta to a plan."""
+    """Appends a delta to a plan."""
     RemovePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]
-    """Takes a plan out of a run's view."""
+    """Removes a plan from a run's view."""
     GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
-    """Reads a plan, its latest version or an earlier one."""
+    """Reads the latest or an earlier version of a plan."""
     ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
     """Lists the plans of a run."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]
-    """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
+    """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchRuns: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]
-    """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it."""
+    """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it."""
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
-    """Owner of every row: projects, models, schemes, runs, loops, turns, entries and their changes.
-    It enforces writer tiers, scheme rules, state transitions and fencing, and calls no other service.
-    Every call is authenticated; limits and errors stand at the messages and in turnwright.types.v1.ErrorReason.
+    """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
+    tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
+    and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     InitProject: _aio.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]  # type: ignore[assignment]
-    """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
-    secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
+    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
+    like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
     """
     ListProjects: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]  # type: ignore[assignment]
-    """Lists projects by name."""
+    """Lists projects, sorted by name."""
     PutModels: _aio.UnaryUnaryMultiCallable[_registry_pb2.PutModelsRequest, _registry_pb2.PutModelsResponse]  # type: ignore[assignment]
-    """Adds models or replaces those with the same alias."""
+    """Adds models, or replaces those with the same alias."""
     ListModels: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListModelsRequest, _registry_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Lists models by alias."""
+    """Lists models, sorted by alias."""
     DeleteModel: _aio.UnaryUnaryMultiCallable[_registry_pb2.DeleteModelRequest, _registry_pb2.DeleteModelResponse]  # type: ignore[assignment]
-    """Removes a model. NOT_FOUND when there is none."""
+    """Removes a model. Fails with NOT_FOUND if there is no such model."""
     ListSchemes: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListSchemesRequest, _registry_pb2.ListSchemesResponse]  # type: ignore[assignment]
-    """Lists schemes by name."""
+    """Lists schemes, sorted by name."""
     PutScheme: _aio.UnaryUnaryMultiCallable[_registry_pb2.PutSchemeRequest, _registry_pb2.PutSchemeResponse]  # type: ignore[assignment]
-    """Registers a scheme, or changes one that is not built in. Needs the tier plugin."""
+    """Registers a scheme, or changes one that is not built in. Requires the tier plugin."""
     SetFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
-    """Says which files of a project are taken in, and which may be changed."""
+    """Sets which files of a project are included and which may be changed."""
     RemoveFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]  # type: ignore[assignment]
-    """Takes constraints on files away."""
+    """Removes file constraints."""
     ListFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
-    """Lists constraints on files by pattern."""
+    """Lists the file constraints of a project."""
     CreateRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.CreateRunRequest, _registry_pb2.CreateRunResponse]  # type: ignore[assignment]
-    """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project."""
+    """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project."""
     ForkRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.ForkRunRequest, _registry_pb2.ForkRunResponse]  # type: ignore[assignment]
-    """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
-    other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
+    writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
     """
     RemoveRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]  # type: ignore[assignment]
     """Removes a run whose loops have all ended."""
     RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
-    """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
     ConfigureRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]  # type: ignore[assignment]
     """Changes the settings that the loops of a run share."""
     InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
     """Adds a message that the model reads in its next turn, without giving it a task."""
     GetSpending: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendingRequest, _control_pb2.GetSpendingResponse]  # type: ignore[assignment]
-    """Tells what a run and one of its loops have spent."""
+    """Returns what a run and one of its loops have spent."""
     GetRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads one run with its active or latest loop."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]  # type: ignore[assignment]
-    """Lists runs of a project, latest written first."""
+    """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
-    """Puts a loop into the run's queue, creating the run where the request says so; writes `run://{run}`."""
+    """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
     ListLoops: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]  # type: ignore[assignment]
     """Lists loops of a run, latest first."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]  # type: ignore[assignment]
     """Lists turns of a run, latest first."""
     RequestAbort: _aio.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]  # type: ignore[assignment]
-    """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
+    """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
     ResolveProposal: _aio.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]  # type: ignore[assignment]
-    """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
+    """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
+    pending.
+    """
     ListProposals: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]  # type: ignore[assignment]
-    """Lists what waits for a decision, of one project or of all."""
+    """Lists proposals that wait for a decision, in one project or in all."""
     WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
-    """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
+    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     ClaimRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]  # type: ignore[assignment]
-    """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-    when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
+    """Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
+    if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
     """
     ClaimWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimWorkRequest, _lease_pb2.ClaimWorkResponse]  # type: ignore[assignment]
-    """Takes ownership of runs that have work and no owner, fairly among projects."""
+    """Claims runs that have work and no owner, distributed fairly among projects."""
     RenewLeases: _aio.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]  # type: ignore[assignment]
-    """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+    """Renews leases, returns requested aborts, and registers the executor's workspaces."""
     GetLease: _aio.UnaryUnaryMultiCallable[_lease_pb2.GetLeaseRequest, _lease_pb2.GetLeaseResponse]  # type: ignore[assignment]
-    """Tells who holds a run. Needs the tier system."""
+    """Returns who holds a run's lease. Requires the tier system."""
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ReleaseRunRequest, _lease_pb2.ReleaseRunResponse]  # type: ignore[assignment]
-    """Gives a run back before its lease has passed."""
+    """Releases a run's lease before it expires."""
     ListWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]  # type: ignore[assignment]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]  # type: ignore[assignment]
-    """Opens the next turn of the active loop and writes entries with it."""
+    """Opens the next turn of the active loop and writes entries in the same transaction."""
     AdoptFiles: _aio.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]  # type: ignore[assignment]
-    """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
-    which files it sees. LIMIT_EXCEEDED as WriteEntries.
+    """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
+    returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
     """
     WriteEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]  # type: ignore[assignment]
-    """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
-    an owner may read with it.
-    """
+    """Writes entries of a run, all or none; on request also changes the status of the run and its active loop."""
     ChangeEntries: _aio.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]  # type: ignore[assignment]
-    """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
+    """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
     EndTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]  # type: ignore[assignment]
-    """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
-    so.
+    """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
+    next turn.
     """
     ReadView: _aio.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]  # type: ignore[assignment]
-    """Reads a run's view: the whole of it, or what changed after a cursor. Messages of at most about 256 KiB."""
+    """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
     GetEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.GetEntriesRequest, _read_pb2.GetEntriesResponse]  # type: ignore[assignment]
-    """Reads entries by path. Paths that the run does not see are left out."""
+    """Reads entries by path. Paths that the run does not see are omitted."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]  # type: ignore[assignment]
-    """Lists entries of a run's view by pattern, in path order."""
+    """Lists entries of a run's view by pattern, sorted by path."""
     ListEntryHistory: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]  # type: ignore[assignment]
-    """Lists what became of one entry in a run, latest first."""
+    """Lists the states that one entry has had in a run, latest first."""
     ReadPacket: _aio.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]  # type: ignore[assignment]
-    """Reads what the model was sent in a turn, byte for byte."""
+    """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]  # type: ignore[assignment]
-    """Searches a project's shared entries by their words."""
+    """Full-text search in a project's shared entries."""
     OpenStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]  # type: ignore[assignment]
     """Begins a stream: its record and its channels."""
     AppendStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]  # type: ignore[assignment]
-    """Adds to a channel of a stream, once."""
+    """Appends to a channel of a stream, once."""
     EndStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.EndStreamRequest, _stream_pb2.EndStreamResponse]  # type: ignore[assignment]
-    """Ends a stream: its open channels, and its record with the figures."""
+    """Ends a stream: its open channels, and its record with exit code, duration and sizes."""
     ReadBody: _aio.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]  # type: ignore[assignment]
     """Reads a part of an entry's body."""
     SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
-    """Creates a plan of a run or replaces it whole."""
+    """Creates or replaces a plan of a run."""
     UpdatePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]  # type: ignore[assignment]
-    """Adds a delta to a plan."""
+    """Appends a delta to a plan."""
     RemovePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]  # type: ignore[assignment]
-    """Takes a plan out of a run's view."""
+    """Removes a plan from a run's view."""
     GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
-    """Reads a plan, its latest version or an earlier one."""
+    """Reads the latest or an earlier version of a plan."""
     ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
     """Lists the plans of a run."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]  # type: ignore[assignment]
-    """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
+    """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchRuns: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]  # type: ignore[assignment]
-    """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it."""
+    """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it."""
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Owner of every row: projects, models, schemes, runs, loops, turns, entries and their changes.
-    It enforces writer tiers, scheme rules, state transitions and fencing, and calls no other service.
-    Every call is authenticated; limits and errors stand at the messages and in turnwright.types.v1.ErrorReason.
+    """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
+    tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
+    and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
 
     @_abc_1.abstractmethod
@@ -307,8 +307,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.InitProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.InitProjectResponse, _abc.Awaitable[_registry_pb2.InitProjectResponse]]:
-        """Registers a project, or returns the one of the same workspace with its root brought up to date. Takes the deployment's
-        secret, as PutModels and DeleteModel do: TIER_FORBIDDEN for derived tokens.
+        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
+        like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
         """
 
     @_abc_1.abstractmethod
@@ -317,7 +317,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.ListProjectsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ListProjectsResponse, _abc.Awaitable[_registry_pb2.ListProjectsResponse]]:
-        """Lists projects by name."""
+        """Lists projects, sorted by name."""
 
     @_abc_1.abstractmethod
     def PutModels(
@@ -325,7 +325,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.PutModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.PutModelsResponse, _abc.Awaitable[_registry_pb2.PutModelsResponse]]:
-        """Adds models or replaces those with the same alias."""
+        """Adds models, or replaces those with the same alias."""
 
     @_abc_1.abstractmethod
     def ListModels(
@@ -333,7 +333,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ListModelsResponse, _abc.Awaitable[_registry_pb2.ListModelsResponse]]:
-        """Lists models by alias."""
+        """Lists models, sorted by alias."""
 
     @_abc_1.abstractmethod
     def DeleteModel(
@@ -341,7 +341,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.DeleteModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.DeleteModelResponse, _abc.Awaitable[_registry_pb2.DeleteModelResponse]]:
-        """Removes a model. NOT_FOUND when there is none."""
+        """Removes a model. Fails with NOT_FOUND if there is no such model."""
 
     @_abc_1.abstractmethod
     def ListSchemes(
@@ -349,7 +349,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.ListSchemesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ListSchemesResponse, _abc.Awaitable[_registry_pb2.ListSchemesResponse]]:
-        """Lists schemes by name."""
+        """Lists schemes, sorted by name."""
 
     @_abc_1.abstractmethod
     def PutScheme(
@@ -357,7 +357,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.PutSchemeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.PutSchemeResponse, _abc.Awaitable[_registry_pb2.PutSchemeResponse]]:
-        """Registers a scheme, or changes one that is not built in. Needs the tier plugin."""
+        """Registers a scheme, or changes one that is not built in. Requires the tier plugin."""
 
     @_abc_1.abstractmethod
     def SetFileConstraints(
@@ -365,7 +365,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.SetFileConstraintsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.SetFileConstraintsResponse, _abc.Awaitable[_registry_pb2.SetFileConstraintsResponse]]:
-        """Says which files of a project are taken in, and which may be changed."""
+        """Sets which files of a project are included and which may be changed."""
 
     @_abc_1.abstractmethod
     def RemoveFileConstraints(
@@ -373,7 +373,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.RemoveFileConstraintsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.RemoveFileConstraintsResponse, _abc.Awaitable[_registry_pb2.RemoveFileConstraintsResponse]]:
-        """Takes constraints on files away."""
+        """Removes file constraints."""
 
     @_abc_1.abstractmethod
     def ListFileConstraints(
@@ -381,7 +381,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.ListFileConstraintsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ListFileConstraintsResponse, _abc.Awaitable[_registry_pb2.ListFileConstraintsResponse]]:
-        """Lists constraints on files by pattern."""
+        """Lists the file constraints of a project."""
 
     @_abc_1.abstractmethod
     def CreateRun(
@@ -389,7 +389,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.CreateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.CreateRunResponse, _abc.Awaitable[_registry_pb2.CreateRunResponse]]:
-        """Creates a run without starting work. ALREADY_EXISTS when the alias is taken in the project."""
+        """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project."""
 
     @_abc_1.abstractmethod
     def ForkRun(
@@ -397,8 +397,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.ForkRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ForkRunResponse, _abc.Awaitable[_registry_pb2.ForkRunResponse]]:
-        """Makes a run that begins with what another one sees now, or saw at the end of an earlier turn. Neither sees the
-        other's later writes; shared entries stay shared. ALREADY_EXISTS when the alias is taken in the project.
+        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
+        writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
         """
 
     @_abc_1.abstractmethod
@@ -415,7 +415,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.RenameRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RenameRunResponse, _abc.Awaitable[_control_pb2.RenameRunResponse]]:
-        """Gives a run another alias. FAILED_PRECONDITION while it has a loop that has not ended."""
+        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
 
     @_abc_1.abstractmethod
     def ConfigureRun(
@@ -439,7 +439,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.GetSpendingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.GetSpendingResponse, _abc.Awaitable[_control_pb2.GetSpendingResponse]]:
-        """Tells what a run and one of its loops have spent."""
+        """Returns what a run and one of its loops have spent."""
 
     @_abc_1.abstractmethod
     def GetRun(
@@ -455,7 +455,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.ListRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ListRunsResponse, _abc.Awaitable[_registry_pb2.ListRunsResponse]]:
-        """Lists runs of a project, latest written first."""
+        """Lists the runs of a project, most recently written first."""
 
     @_abc_1.abstractmethod
     def EnqueueLoop(
@@ -463,7 +463,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_pb2.EnqueueLoopRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.EnqueueLoopResponse, _abc.Awaitable[_queue_pb2.EnqueueLoopResponse]]:
-        """Puts a loop into the run's queue, creating the run where the request says so; writes `run://{run}`."""
+        """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
 
     @_abc_1.abstractmethod
     def ListLoops(
@@ -487,7 +487,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_pb2.RequestAbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.RequestAbortResponse, _abc.Awaitable[_queue_pb2.RequestAbortResponse]]:
-        """Marks that the run's active loop shall end; queued loops stay. The owner of the run settles it."""
+        """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
 
     @_abc_1.abstractmethod
     def ResolveProposal(
@@ -495,7 +495,9 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_pb2.ResolveProposalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.ResolveProposalResponse, _abc.Awaitable[_queue_pb2.ResolveProposalResponse]]:
-        """Records the decision on a pending proposal, once. FAILED_PRECONDITION NOT_PROPOSED when it is not pending."""
+        """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
+        pending.
+        """
 
     @_abc_1.abstractmethod
     def ListProposals(
@@ -503,7 +505,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _proposal_pb2.ListProposalsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_proposal_pb2.ListProposalsResponse, _abc.Awaitable[_proposal_pb2.ListProposalsResponse]]:
-        """Lists what waits for a decision, of one project or of all."""
+        """Lists proposals that wait for a decision, in one project or in all."""
 
     @_abc_1.abstractmethod
     def WatchProposals(
@@ -511,7 +513,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _proposal_pb2.WatchProposalsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_proposal_pb2.WatchProposalsResponse], _abc.AsyncIterator[_proposal_pb2.WatchProposalsResponse]]:
-        """Streams what waits for a decision and what waits no more, with heartbeats, until the caller ends it."""
+        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def ClaimRun(
@@ -519,8 +521,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _lease_pb2.ClaimRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.ClaimRunResponse, _abc.Awaitable[_lease_pb2.ClaimRunResponse]]:
-        """Takes ownership of a run and returns the ledger from which its work goes on. Starts the next queued loop
-        when none is active. FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
+        """Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
+        if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
         """
 
     @_abc_1.abstractmethod
@@ -529,7 +531,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _lease_pb2.ClaimWorkRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.ClaimWorkResponse, _abc.Awaitable[_lease_pb2.ClaimWorkResponse]]:
-        """Takes ownership of runs that have work and no owner, fairly among projects."""
+        """Claims runs that have work and no owner, distributed fairly among projects."""
 
     @_abc_1.abstractmethod
     def RenewLeases(
@@ -537,7 +539,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _lease_pb2.RenewLeasesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.RenewLeasesResponse, _abc.Awaitable[_lease_pb2.RenewLeasesResponse]]:
-        """Makes leases longer, tells the aborts that were requested, and registers the executor's workspaces."""
+        """Renews leases, returns requested aborts, and registers the executor's workspaces."""
 
     @_abc_1.abstractmethod
     def GetLease(
@@ -545,7 +547,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _lease_pb2.GetLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.GetLeaseResponse, _abc.Awaitable[_lease_pb2.GetLeaseResponse]]:
-        """Tells who holds a run. Needs the tier system."""
+        """Returns who holds a run's lease. Requires the tier system."""
 
     @_abc_1.abstractmethod
     def ReleaseRun(
@@ -553,7 +555,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _lease_pb2.ReleaseRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.ReleaseRunResponse, _abc.Awaitable[_lease_pb2.ReleaseRunResponse]]:
-        """Gives a run back before its lease has passed."""
+        """Releases a run's lease before it expires."""
 
     @_abc_1.abstractmethod
     def ListWork(
@@ -569,7 +571,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.BeginTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.BeginTurnResponse, _abc.Awaitable[_ledger_pb2.BeginTurnResponse]]:
-        """Opens the next turn of the active loop and writes entries with it."""
+        """Opens the next turn of the active loop and writes entries in the same transaction."""
 
     @_abc_1.abstractmethod
     def AdoptFiles(
@@ -577,8 +579,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.AdoptFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_ledger_pb2.AdoptFilesResponse], _abc.AsyncIterator[_ledger_pb2.AdoptFilesResponse]]:
-        """Shows a run without files those of its project that another run sees, in one write whatever their number, and tells
-        which files it sees. LIMIT_EXCEEDED as WriteEntries.
+        """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
+        returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
         """
 
     @_abc_1.abstractmethod
@@ -587,9 +589,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.WriteEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.WriteEntriesResponse, _abc.Awaitable[_ledger_pb2.WriteEntriesResponse]]:
-        """Writes entries of a run, all or none, and moves the run and its active loop to a status where the request says so;
-        an owner may read with it.
-        """
+        """Writes entries of a run, all or none; on request also changes the status of the run and its active loop."""
 
     @_abc_1.abstractmethod
     def ChangeEntries(
@@ -597,7 +597,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _change_pb2.ChangeEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_change_pb2.ChangeEntriesResponse, _abc.Awaitable[_change_pb2.ChangeEntriesResponse]]:
-        """Applies get, rm, cp or mv to every entry that a pattern fits, or lists them."""
+        """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
 
     @_abc_1.abstractmethod
     def EndTurn(
@@ -605,8 +605,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.EndTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.EndTurnResponse, _abc.Awaitable[_ledger_pb2.EndTurnResponse]]:
-        """Ends a turn with its result, writes entries with it, and ends the loop or opens the next turn where the request says
-        so.
+        """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
+        next turn.
         """
 
     @_abc_1.abstractmethod
@@ -615,7 +615,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _read_pb2.ReadViewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_read_pb2.ReadViewResponse], _abc.AsyncIterator[_read_pb2.ReadViewResponse]]:
-        """Reads a run's view: the whole of it, or what changed after a cursor. Messages of at most about 256 KiB."""
+        """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
 
     @_abc_1.abstractmethod
     def GetEntries(
@@ -623,7 +623,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _read_pb2.GetEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.GetEntriesResponse, _abc.Awaitable[_read_pb2.GetEntriesResponse]]:
-        """Reads entries by path. Paths that the run does not see are left out."""
+        """Reads entries by path. Paths that the run does not see are omitted."""
 
     @_abc_1.abstractmethod
     def ListEntries(
@@ -631,7 +631,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _read_pb2.ListEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.ListEntriesResponse, _abc.Awaitable[_read_pb2.ListEntriesResponse]]:
-        """Lists entries of a run's view by pattern, in path order."""
+        """Lists entries of a run's view by pattern, sorted by path."""
 
     @_abc_1.abstractmethod
     def ListEntryHistory(
@@ -639,7 +639,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _read_pb2.ListEntryHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.ListEntryHistoryResponse, _abc.Awaitable[_read_pb2.ListEntryHistoryResponse]]:
-        """Lists what became of one entry in a run, latest first."""
+        """Lists the states that one entry has had in a run, latest first."""
 
     @_abc_1.abstractmethod
     def ReadPacket(
@@ -647,7 +647,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _read_pb2.ReadPacketRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_read_pb2.ReadPacketResponse], _abc.AsyncIterator[_read_pb2.ReadPacketResponse]]:
-        """Reads what the model was sent in a turn, byte for byte."""
+        """Reads the packet of a turn exactly as the model was sent it."""
 
     @_abc_1.abstractmethod
     def SearchEntries(
@@ -655,7 +655,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _read_pb2.SearchEntriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.SearchEntriesResponse, _abc.Awaitable[_read_pb2.SearchEntriesResponse]]:
-        """Searches a project's shared entries by their words."""
+        """Full-text search in a project's shared entries."""
 
     @_abc_1.abstractmethod
     def OpenStream(
@@ -671,7 +671,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.AppendStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.AppendStreamResponse, _abc.Awaitable[_stream_pb2.AppendStreamResponse]]:
-        """Adds to a channel of a stream, once."""
+        """Appends to a channel of a stream, once."""
 
     @_abc_1.abstractmethod
     def EndStream(
@@ -679,7 +679,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _stream_pb2.EndStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.EndStreamResponse, _abc.Awaitable[_stream_pb2.EndStreamResponse]]:
-        """Ends a stream: its open channels, and its record with the figures."""
+        """Ends a stream: its open channels, and its record with exit code, duration and sizes."""
 
     @_abc_1.abstractmethod
     def ReadBody(
@@ -695,7 +695,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.SetPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.SetPlanResponse, _abc.Awaitable[_plan_pb2.SetPlanResponse]]:
-        """Creates a plan of a run or replaces it whole."""
+        """Creates or replaces a plan of a run."""
 
     @_abc_1.abstractmethod
     def UpdatePlan(
@@ -703,7 +703,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.UpdatePlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.UpdatePlanResponse, _abc.Awaitable[_plan_pb2.UpdatePlanResponse]]:
-        """Adds a delta to a plan."""
+        """Appends a delta to a plan."""
 
     @_abc_1.abstractmethod
     def RemovePlan(
@@ -711,7 +711,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.RemovePlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.RemovePlanResponse, _abc.Awaitable[_plan_pb2.RemovePlanResponse]]:
-        """Takes a plan out of a run's view."""
+        """Removes a plan from a run's view."""
 
     @_abc_1.abstractmethod
     def GetPlan(
@@ -719,7 +719,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.GetPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.GetPlanResponse, _abc.Awaitable[_plan_pb2.GetPlanResponse]]:
-        """Reads a plan, its latest version or an earlier one."""
+        """Reads the latest or an earlier version of a plan."""
 
     @_abc_1.abstractmethod
     def ListPlans(
@@ -735,7 +735,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _read_pb2.WatchChangesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_read_pb2.WatchChangesResponse], _abc.AsyncIterator[_read_pb2.WatchChangesResponse]]:
-        """Streams what changes in a run after a cursor, in revision order, with heartbeats, until the caller ends it."""
+        """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def WatchRuns(
@@ -743,6 +743,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.WatchRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.WatchRunsResponse], _abc.AsyncIterator[_control_pb2.WatchRunsResponse]]:
-        """Streams the state of all runs of a project: first all of them, then those that change, until the caller ends it."""
+        """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it."""
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

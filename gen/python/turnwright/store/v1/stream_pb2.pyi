@@ -22,7 +22,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class OpenStreamRequest(_message.Message):
-    """Begins a stream: its record `log://turn_N/{tool}/{slug}`, N the run's latest turn, and its channels at STREAMING."""
+    """Begins a stream: its record `log://turn_N/{tool}/{slug}`, N being the run's latest turn, and its channels with the
+    state STREAMING.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -38,20 +40,20 @@ class OpenStreamRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     tool: _builtins.str
-    """Scheme of the channels, one that plugins may write and whose entries belong to the run: `sh`, `env`, or a registered
-    one. `[a-z][a-z0-9_]{0,31}`.
+    """Scheme of the channels: `sh`, `env`, or a registered scheme that plugins may write and whose default scope is
+    `run`. `[a-z][a-z0-9_]{0,31}`.
     """
     target: _builtins.str
-    """What it is about: a command, an address, the name of a log. 1 to 512 characters; the slug is made of it."""
+    """What the stream is about: a command, a URL, the name of a log. 1 to 512 characters; the slug is derived from it."""
     producer: _builtins.str
-    """Who produces; 1 to 128 characters. The stream is ended with 499 when its channels hear nothing for the store's
-    setting `stream_grace_s`.
+    """Identity of the producer; 1 to 128 characters. The stream is ended with 499 if its channels receive nothing for 120
+    seconds.
     """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def channels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Numbers of the channels, 1 to 99, at most 16; none: 1 and 2."""
+        """Channel numbers, 1 to 99, at most 16; empty: 1 and 2."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class OpenStreamResponse(_message.Message):
     CHANNELS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the record: it addresses the stream."""
+    """Path of the record, which identifies the stream."""
     @_builtins.property
     def channels(self) -> _containers.RepeatedCompositeFieldContainer[_stream_pb2.StreamChannel]:
         """Its channels."""
@@ -108,7 +110,7 @@ Global___OpenStreamResponse: _TypeAlias = OpenStreamResponse  # noqa: Y015
 
 @_typing.final
 class AppendStreamRequest(_message.Message):
-    """Adds to a channel."""
+    """Appends to a channel."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -127,15 +129,17 @@ class AppendStreamRequest(_message.Message):
     path: _builtins.str
     """Path of the stream's record."""
     channel: _builtins.int
-    """Number of the channel, 1 to 99. One that the stream does not have yet is opened."""
+    """Number of the channel, 1 to 99. If the stream does not have it yet, it is opened."""
     text: _builtins.str
-    """What to add; at most 1 MiB. Empty: says only that the producer lives."""
+    """Text to append, at most 1 MiB. Empty: a heartbeat of the producer."""
     offset: _builtins.int
-    """Length in bytes that the channel has before the text. What the channel already has of the text is not added again;
-    ABORTED, reason REVISION_CONFLICT, when it has less than this. Absent: add at the end.
+    """Length of the channel before the text, in bytes. Bytes that the channel already has are not appended again. Fails
+    with ABORTED, reason REVISION_CONFLICT, if the channel is shorter. Absent: append at the end.
     """
     producer: _builtins.str
-    """Who produces. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, when the stream is somebody else's."""
+    """Identity of the producer. Fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, if the stream belongs to
+    another one.
+    """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
@@ -162,8 +166,8 @@ Global___AppendStreamRequest: _TypeAlias = AppendStreamRequest  # noqa: Y015
 
 @_typing.final
 class AppendStreamResponse(_message.Message):
-    """The channel has the text. FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, when it has ended; metadata `from` is its
-    state.
+    """The text is stored. The call fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, if the channel has ended;
+    metadata `from` is its state.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -194,7 +198,7 @@ Global___AppendStreamResponse: _TypeAlias = AppendStreamResponse  # noqa: Y015
 
 @_typing.final
 class EndStreamRequest(_message.Message):
-    """Ends a stream: its open channels, and its record with the figures."""
+    """Ends a stream: its open channels, and its record with exit code, duration and sizes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -214,15 +218,15 @@ class EndStreamRequest(_message.Message):
     path: _builtins.str
     """Path of the stream's record."""
     end: _stream_pb2.StreamEnd.ValueType
-    """How it ends. A stream that the run's owner produces can only be cancelled, and the owner writes its record."""
+    """How it ends. A stream produced by the run's owner can only be cancelled, and the owner writes its record."""
     exit_code: _builtins.int
-    """Exit code of the process. Absent: there was none. Only with COMPLETED."""
+    """Exit code of the process; only with COMPLETED. Absent: there was no process."""
     duration_s: _builtins.float
-    """How long it took, in seconds, 0 or more."""
+    """Duration in seconds, at least 0."""
     reason: _builtins.str
     """Why it was aborted or cancelled; at most 1024 characters."""
     producer: _builtins.str
-    """Who produces. Must be the stream's producer unless `end` is CANCELLED."""
+    """Identity of the caller. Must be the stream's producer unless `end` is CANCELLED."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
@@ -255,7 +259,7 @@ Global___EndStreamRequest: _TypeAlias = EndStreamRequest  # noqa: Y015
 
 @_typing.final
 class EndStreamResponse(_message.Message):
-    """The stream has ended. Ending a stream that has ended changes nothing."""
+    """The stream has ended. Ending it again changes nothing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -263,7 +267,7 @@ class EndStreamResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def channels(self) -> _containers.RepeatedCompositeFieldContainer[_stream_pb2.StreamChannel]:
-        """The channels that were ended by this call."""
+        """The channels that this call ended."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
@@ -301,9 +305,9 @@ class ReadBodyRequest(_message.Message):
     path: _builtins.str
     """Exact path."""
     offset: _builtins.int
-    """Bytes of the body before the part; must be the beginning of a character. Absent: the part ends where the body ends."""
+    """Offset at which the part begins, in bytes; must be the start of a character. Absent: the last part of the body."""
     bytes_max: _builtins.int
-    """At most so many bytes, cut at a character; 0: 65536; limit 1048576."""
+    """Maximum number of bytes, at most 1048576, without splitting a character; 0: 65536."""
     def __init__(
         self,
         *,
@@ -335,7 +339,7 @@ class ReadBodyResponse(_message.Message):
     text: _builtins.str
     """The part."""
     offset: _builtins.int
-    """Bytes of the body before it."""
+    """Offset at which the part begins, in bytes."""
     body_size_bytes: _builtins.int
     """Length of the whole body in bytes."""
     def __init__(

@@ -29,34 +29,34 @@ class _Durability:
 class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DURABILITY_UNSPECIFIED: _Durability.ValueType  # 0
-    """NORMAL."""
+    """Not specified: same as NORMAL."""
     DURABILITY_NORMAL: _Durability.ValueType  # 1
-    """The end of the process."""
+    """A crash of the process."""
     DURABILITY_FULL: _Durability.ValueType  # 2
-    """The loss of power."""
+    """A loss of power."""
 
 class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
-    """How long a write must survive."""
+    """What a write must survive."""
 
 DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
-"""NORMAL."""
+"""Not specified: same as NORMAL."""
 DURABILITY_NORMAL: Durability.ValueType  # 1
-"""The end of the process."""
+"""A crash of the process."""
 DURABILITY_FULL: Durability.ValueType  # 2
-"""The loss of power."""
+"""A loss of power."""
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
 
 @_typing.final
 class Fence(_message.Message):
-    """Proof of holding a run: the epoch that ClaimRun returned. A write with another epoch is refused with
-    FAILED_PRECONDITION, reason LEASE_LOST.
+    """Fencing token: the epoch that ClaimRun returned. A write with a stale epoch fails with FAILED_PRECONDITION, reason
+    LEASE_LOST.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
-    """Epoch of the claim; grows with each claim of the run."""
+    """Epoch of the claim; increases with each claim of the run."""
     def __init__(
         self,
         *,
@@ -72,7 +72,7 @@ Global___Fence: _TypeAlias = Fence  # noqa: Y015
 
 @_typing.final
 class EntryWrite(_message.Message):
-    """One change of one entry. Writes of a request are applied in order and commit together or not at all."""
+    """One change to one entry. The writes of a request are applied in order and committed together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -89,34 +89,36 @@ class EntryWrite(_message.Message):
     path: _builtins.str
     """Path of the entry, 1 to 2048 characters, no control characters."""
     writer: _entry_pb2.Tier.ValueType
-    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier. Refused with
-    PERMISSION_DENIED, reason WRITER_FORBIDDEN, when the scheme does not list it.
+    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier. Fails with
+    PERMISSION_DENIED, reason WRITER_FORBIDDEN, if the scheme does not list it.
     """
     expected_revision: _builtins.int
-    """The view must still be at this revision, else ABORTED with reason REVISION_CONFLICT; 0: there must be none."""
+    """Optimistic lock: fails with ABORTED, reason REVISION_CONFLICT, unless the view is still at this revision; 0: the
+    entry must not be in the view.
+    """
     turn: _builtins.int
-    """Turn to stamp on the view. Absent: kept; on a new view the run's current turn."""
+    """Turn to stamp on the view. Absent: unchanged, or the run's current turn for a new view."""
     loop: _builtins.int
-    """Loop to stamp on the view. Absent: kept; on a new view the active loop."""
+    """Loop to stamp on the view. Absent: unchanged, or the active loop for a new view."""
     @_builtins.property
     def set(self) -> Global___SetEntry:
         """Create or update."""
 
     @_builtins.property
     def append(self) -> Global___AppendEntry:
-        """Add to the end of the body."""
+        """Append to the body."""
 
     @_builtins.property
     def remove(self) -> Global___RemoveEntry:
-        """Take the entry out of the run's view. The content stays for those who see it."""
+        """Remove the entry from the run's view. Other runs that see it keep it."""
 
     @_builtins.property
     def copy(self) -> Global___CopyEntry:
-        """Make another entry with the same content."""
+        """Create another entry with the same content."""
 
     @_builtins.property
     def move(self) -> Global___MoveEntry:
-        """Make another entry with the same content and take this one out of the run's view."""
+        """Create another entry with the same content, and remove this one from the run's view."""
 
     def __init__(
         self,
@@ -157,9 +159,7 @@ Global___EntryWrite: _TypeAlias = EntryWrite  # noqa: Y015
 
 @_typing.final
 class SetEntry(_message.Message):
-    """Creates or updates an entry and the run's view of it. A write that gives neither body, attributes
-    nor record changes the view only.
-    """
+    """Creates or updates an entry and the run's view of it. Without body, attributes and record, only the view changes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -172,27 +172,28 @@ class SetEntry(_message.Message):
     MERGE_ATTRIBUTES_JSON_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     body: _builtins.str
-    """New body. Absent: kept. At most 16 MiB."""
+    """New body, at most 16 MiB. Absent: unchanged."""
     attributes_json: _builtins.str
-    """New attributes, one JSON object. Absent: kept; none where the run took an entry of its own scope away and gives another
-    body. At most 1 MiB.
+    """New attributes, one JSON object, at most 1 MiB. Absent: unchanged, or none if the run had removed an entry of its
+    own scope and now sets another body.
     """
     visibility: _entry_pb2.Visibility.ValueType
-    """New visibility. Unspecified: kept, or `initial_visibility` where the run has no view yet."""
+    """New visibility. Unspecified: unchanged, or `initial_visibility` for a new view."""
     initial_visibility: _entry_pb2.Visibility.ValueType
     """Visibility of a new view. Unspecified: VISIBLE."""
     state: _entry_pb2.State.ValueType
-    """New state. Unspecified: kept, or RESOLVED where the run has no view yet."""
+    """New state. Unspecified: unchanged, or RESOLVED for a new view."""
     outcome: _builtins.str
-    """New outcome. Absent: kept unless the state changes, which clears it."""
+    """New outcome. Absent: unchanged, or cleared if the state changes."""
     merge_attributes_json: _builtins.str
-    """Attributes to merge into those that are there, one JSON object, as a JSON merge patch (RFC 7386): a null takes a
-    member away. Applied after `attributes_json`, where both are given. At most 1 MiB.
+    """Attributes to merge into the existing ones, one JSON object, as a JSON Merge Patch (RFC 7386): null removes a
+    member. Applied after `attributes_json` if both are set. At most 1 MiB.
     """
     @_builtins.property
     def record(self) -> _command_record_pb2.CommandRecord:
-        """What a command has come through. Absent: kept, or none where the attributes would not be kept either; empty: none. At
-        most 1 MiB. PERMISSION_DENIED, reason WRITER_FORBIDDEN, for a writer below SYSTEM: it is the runtime's own.
+        """State of a command, at most 1 MiB. Absent: unchanged, or none in the case in which attributes are not kept; empty:
+        none. Only the runtime may write it: fails with PERMISSION_DENIED, reason WRITER_FORBIDDEN, for a writer below
+        SYSTEM.
         """
 
     def __init__(
@@ -232,8 +233,8 @@ Global___SetEntry: _TypeAlias = SetEntry  # noqa: Y015
 
 @_typing.final
 class AppendEntry(_message.Message):
-    """Adds to the end of a streaming entry's body. Costs the same however long the body is, but each append is stored by
-    itself until the body is closed: gather text to 4 KiB or 100 ms.
+    """Appends to the body of a streaming entry. The cost does not depend on the length of the body, but each append is
+    stored separately until the body is closed: buffer text up to 4 KiB or 100 ms.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -241,10 +242,10 @@ class AppendEntry(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """What to add. At most 1 MiB."""
+    """Text to append, at most 1 MiB."""
     offset: _builtins.int
-    """Length in bytes that the body has before the text. What the body already has of the text is not added again, so an
-    append may be repeated; ABORTED, reason REVISION_CONFLICT, when the body is shorter. Absent: add at the end.
+    """Length of the body before the text, in bytes. Bytes that the body already has are not appended again, so an append
+    can be repeated. Fails with ABORTED, reason REVISION_CONFLICT, if the body is shorter. Absent: append at the end.
     """
     def __init__(
         self,
@@ -264,7 +265,7 @@ Global___AppendEntry: _TypeAlias = AppendEntry  # noqa: Y015
 
 @_typing.final
 class RemoveEntry(_message.Message):
-    """Takes an entry out of the run's view."""
+    """Removes an entry from the run's view."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -281,9 +282,9 @@ Global___RemoveEntry: _TypeAlias = RemoveEntry  # noqa: Y015
 
 @_typing.final
 class CopyEntry(_message.Message):
-    """Makes another entry with the same body and attributes, and no record; its state is RESOLVED, whatever that of the
-    source. The source must be in the run's view, else NOT_FOUND. Who may not write the destination is refused, as for any
-    other write.
+    """Creates another entry with the same body and attributes, without a record, and with the state RESOLVED whatever that
+    of the source. Fails with NOT_FOUND if the source is not in the run's view. The writer must be allowed to write the
+    destination.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -291,11 +292,9 @@ class CopyEntry(_message.Message):
     TO_FIELD_NUMBER: _builtins.int
     VISIBILITY_FIELD_NUMBER: _builtins.int
     to: _builtins.str
-    """Path of the other entry; what the run sees of it already is replaced. Its scheme decides its scope and who may
-    write it.
-    """
+    """Path of the new entry; an existing one is replaced. Its scheme determines its scope and who may write it."""
     visibility: _entry_pb2.Visibility.ValueType
-    """Visibility of the other entry. Unspecified: that of the source."""
+    """Visibility of the new entry. Unspecified: that of the source."""
     def __init__(
         self,
         *,
@@ -312,8 +311,8 @@ Global___CopyEntry: _TypeAlias = CopyEntry  # noqa: Y015
 
 @_typing.final
 class MoveEntry(_message.Message):
-    """Makes another entry as CopyEntry does, and takes the source out of the run's view. The writer must be one of the
-    source's scheme too.
+    """Creates another entry like CopyEntry, and removes the source from the run's view. The writer must be allowed to write
+    the source, too.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -321,9 +320,9 @@ class MoveEntry(_message.Message):
     TO_FIELD_NUMBER: _builtins.int
     VISIBILITY_FIELD_NUMBER: _builtins.int
     to: _builtins.str
-    """Path of the other entry, as in CopyEntry."""
+    """Path of the new entry, as in CopyEntry."""
     visibility: _entry_pb2.Visibility.ValueType
-    """Visibility of the other entry. Unspecified: that of the source."""
+    """Visibility of the new entry. Unspecified: that of the source."""
     def __init__(
         self,
         *,
@@ -347,10 +346,10 @@ class PacketMessage(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """Who speaks: `system`, `user` or `assistant`; `tools`: nobody, the text is what the model may call, as JSON."""
+    """Author: `system`, `user` or `assistant`; or `tools` for the list of tools for native calls, as JSON."""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
-        """What is said, piece by piece. Texts that many packets share are stored once per project."""
+        """The content, piece by piece. Texts that many packets share are stored once per project."""
 
     def __init__(
         self,
@@ -368,7 +367,7 @@ Global___PacketMessage: _TypeAlias = PacketMessage  # noqa: Y015
 
 @_typing.final
 class PacketRecord(_message.Message):
-    """What the model is sent in a turn."""
+    """The packet of a turn, as stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -380,21 +379,21 @@ class PacketRecord(_message.Message):
     turn: _builtins.int
     """Number of the open turn."""
     note: _builtins.str
-    """What an owner has to know of the packet that it sends again and did not assemble: a JSON object, at most 4096 bytes;
-    empty: nothing. The store gives it back with the packet and does not read it.
+    """What an owner must know about a packet that it sends again without having assembled it: a JSON object, at most 4096
+    bytes; empty: nothing. Opaque to the store, which returns it with the packet.
     """
     base_turn: _builtins.int
-    """Turn whose packet the copied pieces are of; 0: nothing is copied. FAILED_PRECONDITION, reason PACKET_BASE_MISSING, unless
-    it is this run's own latest packet before this turn: send this one whole then.
+    """Turn whose packet the copied pieces come from; 0: nothing is copied. Fails with FAILED_PRECONDITION, reason
+    PACKET_BASE_MISSING, unless it is this run's latest packet before this turn: then send all pieces as text.
     """
     again: _builtins.bool
-    """The model is sent the stored packet of the turn once more, and nothing else is given. Each time that a packet is
-    stored or sent again counts as a model call (ClaimRunResponse.turn_calls), so that lost ones can be charged.
-    FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, where the open turn has no packet.
+    """The stored packet of the turn is sent to the model again, and nothing else is set. Each time a packet is stored or
+    sent again counts as a model call (ClaimRunResponse.turn_calls), so that lost calls can be charged. Fails with
+    FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, if the open turn has no packet.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketMessage]:
-        """The messages, in order; at most 16, with at most 100000 pieces in all, copied ones included."""
+        """The messages, in order; at most 16, with at most 100000 pieces in total, including copied ones."""
 
     def __init__(
         self,
