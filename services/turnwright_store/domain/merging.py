@@ -6,8 +6,11 @@ Source: RFC 7386; row RU023.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from math import isfinite
 from typing import Any
+
+import msgspec
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import to_attributes_json
@@ -15,10 +18,17 @@ from turnwright_core.entries import to_attributes_json
 
 def merge_attributes(attributes_json: str, patch_json: str) -> str:
     """Attributes after a merge patch; the very same text where the patch changes nothing. Both are JSON objects."""
-    before = json.loads(attributes_json, parse_float=_finite)
-    after = merged(before, json.loads(patch_json, parse_float=_finite))
+    before = _document(attributes_json)
+    after = merged(before, _document(patch_json))
     text = attributes_text(after)
     return attributes_json if text == attributes_text(before) else text
+
+
+def _document(text: str) -> Any:
+    with suppress(ValueError):
+        # A quarter of the time; it refuses numbers that are too large, and halves of characters.
+        return msgspec.json.decode(text)
+    return json.loads(text, parse_float=_finite)
 
 
 def _finite(text: str) -> float:
