@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from sqlalchemy import Dialect
 
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_store.domain.known_runs import KnownRuns
 from turnwright_store.domain.path_state import PathState
 
 T = TypeVar("T")
@@ -70,6 +71,10 @@ class Connection(Protocol):
     @property
     def is_remote(self) -> bool:
         """Whether each answer that is waited for costs a trip."""
+
+    @property
+    def known_runs(self) -> KnownRuns | None:
+        """What is known of runs without a statement; None where somebody else may have written since."""
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> Rows:
         """The rows of a statement; with a list of values it is executed for each of them."""
@@ -138,6 +143,8 @@ class Transaction(Struct):
     """Gives `now_ms`; asked once."""
     raised: dict[int, int] = field(default_factory=dict)
     """The scopes whose revision this moment of the request has raised, and to what."""
+    held_raises: dict[int, tuple[Any, Any]] | None = None
+    """By scope: from where to where it is to be raised, while that is not written yet (sql.scopes)."""
     passed: set[int] = field(default_factory=set)
     """The scopes that earlier moments of the request have raised."""
     entry_ids: EntryIds = no_entry_ids

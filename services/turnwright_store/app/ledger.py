@@ -46,8 +46,8 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
-from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, write_run
-from turnwright_store.sql.scopes import Reached, raise_known
+from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, know_run, open_turn_of, write_run
+from turnwright_store.sql.scopes import Reached, raise_known, raised_once
 
 
 def records_prefix(turn: int) -> str:
@@ -112,6 +112,7 @@ def begin_turn(
     before = run.revision_run
     run, turn = _opened(tx, rules, caller, run, new)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=True)
+    know_run(tx.connection, run, turn)
     publish(tx, before, run, [turn])
     return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested)
 
@@ -248,19 +249,22 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
     is_told = is_shown and (tx.tells_view or tx.is_followed(run.scope))
-    run, ended = _closed(tx, rules, caller, run, end, is_told=is_told)
+    opened = None
+    with raised_once(tx):
+        run, ended = _closed(tx, rules, caller, run, end, is_told=is_told)
+        if end.next:
+            # Whoever goes back to the end of this turn does not see what the next one began with.
+            tx.next_moment()
+            run, opened = _opened(tx, rules, caller, run, end.next)
     loop = run.run.loop
     assert loop
     goes_on = not end.loop_end and loop.status == RUNNING
-    opened = None
-    if end.next:
-        # Whoever goes back to the end of this turn does not see what the next one began with.
-        tx.next_moment()
-        run, opened = _opened(tx, rules, caller, run, end.next)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
     is_released = end.release and end.loop_end is not None and not run.run.loops_queued
     if is_released:
         lease_rows.release(tx.connection, run.id)
+    elif goes_on:
+        know_run(tx.connection, run, opened)
     delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_told else None
     change = view_change(rules, delta) if tx.tells_view else None
     cursor = run.cursor(rules.incarnation)
@@ -285,7 +289,10 @@ def _closed(
     ended = None
     if number and end.result:
         moment = run.cursor(rules.incarnation)
-        ended = turn_rows.end_turn(tx.connection, run.id, number, end.result, tx.now_ms, moment, is_told=is_told)
+        known = open_turn_of(tx.connection, run.id)
+        ended = turn_rows.end_turn(
+            tx.connection, run.id, number, end.result, tx.now_ms, moment, is_told=is_told, known=known
+        )
         loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
     if end.loop_end:

@@ -57,10 +57,14 @@ def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
             message = f"Turn {packet.turn} has no packet that could be sent again."
             raise fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": 0, "to": packet.turn, "object": "packet"})
         return
-    calls = rows.count_calls(connection, run.id, packet.turn) + 1
+    latest = rows.latest_known(connection, run.id)
+    if latest and latest.turn >= packet.turn:
+        latest = None
+    # Behind the latest packet there is none of this turn yet, and no call was made in it.
+    calls = 1 if latest else rows.count_calls(connection, run.id, packet.turn) + 1
     texts = {digest_of(piece): piece for piece in packet.pieces if isinstance(piece, str)}
     asked = prefetch_known(connection, run.id, run.project_id, texts, packet.shows)
-    base = _base(connection, run, packet)
+    base = _checked_base(run, packet, latest or _base(connection, run, packet))
     ids = known_blocks(asked)
     new = {digest: text for digest, text in texts.items() if digest not in ids}
     ids |= add_blocks(connection, run.id, run.project_id, new, packet.shows, asked)
@@ -74,7 +78,10 @@ def _base(connection: Connection, run: RunHead, packet: TurnPacket) -> PacketRow
     if before and before[0].turn == packet.turn:
         rows.remove_packet(connection, run.id, packet.turn)
         before = before[1:]
-    base = before[0] if before else None
+    return before[0] if before else None
+
+
+def _checked_base(run: RunHead, packet: TurnPacket, base: PacketRow | None) -> PacketRow | None:
     if packet.base_turn and (base is None or base.turn != packet.base_turn):
         raise base_missing(run.alias, packet.base_turn)
     return base

@@ -47,6 +47,7 @@ def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | 
     return with_revisions(
         run,
         reached.revision,
+        reached.places,
         heads.get(run.project_scope, run.revision_project),
         heads.get(run.global_scope, run.revision_global),
     )

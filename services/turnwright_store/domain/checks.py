@@ -88,24 +88,27 @@ def check_record(record: bytes, bytes_max: int = RECORD_BYTES_MAX) -> None:
 def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: str = "attributes_json") -> None:
     """Refuse attributes that are no JSON object (RU051)."""
     check_bytes(field, text, bytes_max)
-    if _is_plainly_good(text):
-        return
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        raise invalid(field, f"{field} must be one JSON object.") from None
-    if not isinstance(value, dict) or _depth_over(value, ATTRIBUTES_DEPTH_MAX):
+    if not (is_plainly_good(text) or is_good(text)):
         raise invalid(field, f"{field} must be one JSON object, nested at most {ATTRIBUTES_DEPTH_MAX} deep.")
 
 
-def _is_plainly_good(text: str) -> bool:
-    """Whether the faster parser takes it, and it has too few brackets to be nested too deep; False says nothing."""
+def is_plainly_good(text: str) -> bool:
+    """Whether attributes are good, as far as a faster parser and a count of brackets can tell; False says nothing."""
     if text.count("{") + text.count("[") > ATTRIBUTES_DEPTH_MAX:
         return False
     with suppress(ValueError):
         _OBJECT.decode(text)
         return True
     return False
+
+
+def is_good(text: str) -> bool:
+    """Whether attributes are one JSON object, and not nested too deep."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and not _depth_over(value, ATTRIBUTES_DEPTH_MAX)
 
 
 _OBJECT: Final = msgspec.json.Decoder(dict)

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, bindparam, insert, literal_column, select, update
 
 from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
+from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import loops
@@ -59,6 +60,7 @@ _WRITE: Final = (
     update(loops)
     .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence_is"))
     .values({name: bindparam(f"new_{name}") for name in (*_WRITTEN, *_USAGE)})
+    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
@@ -129,3 +131,5 @@ def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
     new = {f"new_{name}": getattr(loop, name) for name in _WRITTEN}
     used = {f"new_{name}": getattr(loop.usage, name) for name in _USAGE}
     connection.execute(_WRITE, {"run_id_is": run_id, "sequence_is": loop.sequence, **new, **used})
+    if connection.known_runs:
+        connection.known_runs.drop(run_id)

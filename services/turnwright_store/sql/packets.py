@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import bindparam, delete, insert, select, update
 
+from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import packets
 
@@ -20,9 +21,11 @@ _LATEST: Final = (
 )
 _OF_TURN: Final = (packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
 _CALLS: Final = select(packets.c.calls).where(*_OF_TURN)
-_CALL_AGAIN: Final = update(packets).where(*_OF_TURN).values(calls=packets.c.calls + 1)
-_ADD: Final = insert(packets)
-_REMOVE: Final = delete(packets).where(*_OF_TURN)
+_CALL_AGAIN: Final = (
+    update(packets).where(*_OF_TURN).values(calls=packets.c.calls + 1).execution_options(**KEEPS_KNOWN_RUNS)
+)
+_ADD: Final = insert(packets).execution_options(**KEEPS_KNOWN_RUNS)
+_REMOVE: Final = delete(packets).where(*_OF_TURN).execution_options(**KEEPS_KNOWN_RUNS)
 _NOTE: Final = select(packets.c.note).where(*_OF_TURN)
 
 
@@ -47,8 +50,17 @@ def packet_note(connection: Connection, run_id: int, turn: int) -> str:
     return str(connection.execute(_NOTE, {"run": run_id, "turn_is": turn}).scalar_one())
 
 
+def latest_known(connection: Connection, run_id: int) -> PacketRow | None:
+    """The latest packet of a run, where that is known without a look."""
+    found: PacketRow | None = connection.known_runs.packet(run_id) if connection.known_runs else None
+    return found
+
+
 def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str, calls: int) -> None:
+    """Add the packet of the open turn, which is the run's latest one."""
     connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note, "calls": calls})
+    if connection.known_runs:
+        connection.known_runs.put_packet(run_id, row)
 
 
 def call_again(connection: Connection, run_id: int, turn: int) -> bool:
@@ -63,3 +75,5 @@ def count_calls(connection: Connection, run_id: int, turn: int) -> int:
 
 def remove_packet(connection: Connection, run_id: int, turn: int) -> None:
     connection.execute(_REMOVE, {"run": run_id, "turn_is": turn})
+    if connection.known_runs:
+        connection.known_runs.put_packet(run_id, None)

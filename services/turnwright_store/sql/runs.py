@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
-from sqlalchemy import Select, and_, bindparam, case, insert, literal_column, select, update
+from sqlalchemy import Select, Update, and_, bindparam, case, insert, literal_column, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
+from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings, Turn
+from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import settle_next_loop
@@ -56,8 +58,8 @@ class RunHead(Struct, frozen=True):
 S = TypeVar("S", bound=RunHead)
 
 
-def with_revisions(run: S, revision: int, project: int, global_: int) -> S:
-    return replace(run, revision_run=revision, revision_project=project, revision_global=global_)
+def with_revisions(run: S, revision: int, places: int, project: int, global_: int) -> S:
+    return replace(run, revision_run=revision, places=places, revision_project=project, revision_global=global_)
 
 
 class RunRow(RunHead, frozen=True):
@@ -153,7 +155,7 @@ RUN: Final[Select[Any]] = _with_scopes(*_COLUMNS, *LOOP_COLUMNS).outerjoin(
 """Runs with everything that is known of them."""
 
 _IS_NAMED: Final = and_(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
-_BY_ALIAS: Final = RUN.where(_IS_NAMED)
+BY_ALIAS: Final = RUN.where(_IS_NAMED)
 _STANDING_BY_ALIAS: Final = _with_scopes(*_HEAD_COLUMNS).where(_IS_NAMED)
 _ID_BY_ALIAS: Final = select(runs.c.id).where(
     runs.c.project_id == bindparam("project"),
@@ -173,11 +175,18 @@ _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _ADD: Final = insert(runs).returning(runs.c.id)
 _WRITTEN_RUN: Final = ("status", "turn", "loops_queued", "summary", "revision", "update_ms")
 _WRITTEN_ROW: Final = ("turn_open", "loops", "loop_active", "abort_requested")
-_WRITE: Final = (
-    update(runs)
-    .where(runs.c.id == bindparam("run_id"))
-    .values({name: bindparam(f"new_{name}") for name in (*_WRITTEN_RUN, *_WRITTEN_ROW)})
-)
+_GOES_ON_RUN: Final = ("turn", "revision", "update_ms")
+_GOES_ON_ROW: Final = ("turn_open",)
+"""What changes of a run while the same loop is running: its status not, so that no trigger looks at that."""
+
+
+def _write(*names: str) -> Update:
+    new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+    return update(runs).where(runs.c.id == bindparam("run_id")).values(new).execution_options(**KEEPS_KNOWN_RUNS)
+
+
+_WRITE: Final = _write(*_WRITTEN_RUN, *_WRITTEN_ROW)
+_WRITE_GOING_ON: Final = _write(*_GOES_ON_RUN, *_GOES_ON_ROW)
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
@@ -187,6 +196,7 @@ _MARK_WRITTEN: Final = (
     update(runs)
     .where(runs.c.id == bindparam("run_id"), runs.c.update_ms < bindparam("before_ms"))
     .values(update_ms=bindparam("new_update_ms"))
+    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 
 
@@ -214,8 +224,17 @@ def run_of(row: Sequence[Any]) -> RunRow:
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
-    row = connection.execute(_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
-    return run_of(row) if row else None
+    cache = connection.known_runs
+    if cache and (known := cache.find(project, alias)):
+        cached: RunRow = known.row
+        return cached
+    row = connection.execute(BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
+    if row is None:
+        return None
+    found = run_of(row)
+    if cache:
+        cache.put(found)
+    return found
 
 
 def get_run(connection: Connection, project: str, alias: str) -> RunRow:
@@ -235,11 +254,17 @@ def find_run_id(connection: Connection, project_id: int, alias: str) -> int | No
 
 def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
     """The head of a run, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    if connection.known_runs:
+        # Whoever writes to a run mostly does so again.
+        return RunHead(*_head_of(get_run(connection, project, alias)))
     row = connection.execute(_STANDING_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
     if row is None:
         get_project(connection, project)
         raise run_not_found(project, alias)
     return RunHead(*row)
+
+
+_head_of: Final = attrgetter(*RunHead.__struct_fields__)
 
 
 def run_not_found(project: str, alias: str) -> Exception:
@@ -280,23 +305,41 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> in
 def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *, goes_on: bool = False) -> RunRow:
     """Store what may change of a run, at a revision of its scope; the row as it is then.
 
-    Its loops are written before it. `goes_on`: the same loop was running before and is running still.
+    Its loops are written before it. `goes_on`: the same loop was running before and is running still, and nothing
+    else of the run has changed.
     """
     run = replace(row.run, revision=revision, update_ms=now_ms)
+    names_of_run, names_of_row = (_GOES_ON_RUN, _GOES_ON_ROW) if goes_on else (_WRITTEN_RUN, _WRITTEN_ROW)
     connection.execute(
-        _WRITE,
+        _WRITE_GOING_ON if goes_on else _WRITE,
         {
             "run_id": row.id,
-            **{f"new_{name}": getattr(run, name) for name in _WRITTEN_RUN},
-            **{f"new_{name}": getattr(row, name) for name in _WRITTEN_ROW},
+            **{f"new_{name}": getattr(run, name) for name in names_of_run},
+            **{f"new_{name}": getattr(row, name) for name in names_of_row},
         },
     )
+    if connection.known_runs:
+        connection.known_runs.drop(row.id)
     if not goes_on:
         settle_next_loop(connection, row.id)
     return replace(row, run=run, revision_run=revision)
 
 
+def know_run(connection: Connection, row: RunRow, open_turn: Turn | None) -> None:
+    """Keep at hand a run as it is stored now, with its open turn, for the next one who writes to it."""
+    if connection.known_runs:
+        connection.known_runs.put(row, open_turn)
+
+
+def open_turn_of(connection: Connection, run_id: int) -> Turn | None:
+    """The open turn of a run, where it is at hand."""
+    known = connection.known_runs.of_id(run_id) if connection.known_runs else None
+    return known.open_turn if known else None
+
+
 def mark_written(connection: Connection, run_id: int, now_ms: int) -> None:
     """Note when a run was written, by whoever changes nothing else of its row; not more often than needed."""
     values = {"run_id": run_id, "before_ms": now_ms - MARK_EVERY_MS, "new_update_ms": now_ms}
-    connection.execute(_MARK_WRITTEN, values)
+    marked = connection.execute(_MARK_WRITTEN, values)
+    if connection.known_runs and marked.rowcount:
+        connection.known_runs.drop(run_id)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import BigInteger, bindparam, case, insert, select, update
 
+from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.tables import meta, scopes
 
@@ -17,6 +20,7 @@ _RAISE: Final = (
     .where(scopes.c.id == bindparam("scope"))
     .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("places"))
     .returning(scopes.c.revision, scopes.c.positions)
+    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 _RAISE_KNOWN: Final = (
     update(scopes)
@@ -26,8 +30,9 @@ _RAISE_KNOWN: Final = (
         revision=case((scopes.c.revision == bindparam("read_revision"), bindparam("new_revision", type_=BigInteger))),
         positions=scopes.c.positions + bindparam("places"),
     )
+    .execution_options(**KEEPS_KNOWN_RUNS)
 )
-_ADD: Final = insert(scopes).returning(scopes.c.id)
+_ADD: Final = insert(scopes).returning(scopes.c.id).execution_options(**KEEPS_KNOWN_RUNS)
 _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
 
@@ -40,6 +45,8 @@ def raise_revision(tx: Transaction, scope: int, places: int = 0) -> tuple[int, i
     step = 0 if scope in tx.raised else 1
     revision, last_place = tx.connection.execute(_RAISE, {"scope": scope, "step": step, "places": places}).one()
     tx.raised[scope], tx.places[scope] = revision, last_place
+    if tx.connection.known_runs:
+        tx.connection.known_runs.raised(scope, revision, last_place)
     return revision, last_place
 
 
@@ -57,15 +64,34 @@ def raise_known(tx: Transaction, scope: int, before: Reached, places: int) -> Re
     """
     now = Reached(tx.raised.get(scope, before.revision), tx.places.get(scope, before.places))
     after = Reached(now.revision if scope in tx.raised else now.revision + 1, now.places + places)
+    tx.raised[scope], tx.places[scope] = after.revision, after.places
+    if tx.held_raises is None:
+        _write_raise(tx, scope, now, after)
+    else:
+        tx.held_raises[scope] = (*tx.held_raises.get(scope, (now, after))[:1], after)
+    return after
+
+
+def _write_raise(tx: Transaction, scope: int, read: Reached, after: Reached) -> None:
     values = {
         "scope": scope,
-        "read_revision": now.revision,
+        "read_revision": read.revision,
         "new_revision": after.revision,
-        "places": places,
+        "places": after.places - read.places,
     }
     tx.connection.execute(_RAISE_KNOWN, values)
-    tx.raised[scope], tx.places[scope] = after.revision, after.places
-    return after
+    if tx.connection.known_runs:
+        tx.connection.known_runs.raised(scope, after.revision, after.places)
+
+
+@contextmanager
+def raised_once(tx: Transaction) -> Iterator[None]:
+    """Scopes that are raised by several moments of the block are written once, at its end; nobody reads them in it."""
+    held = tx.held_raises = {}
+    yield
+    tx.held_raises = None
+    for scope, (read, after) in held.items():
+        _write_raise(tx, scope, read, after)
 
 
 def add_scope(tx: Transaction, key: str) -> int:

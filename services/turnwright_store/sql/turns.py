@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Turn, TurnRequest, TurnResult
+from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import turns
 from turnwright_store.sql.written import written_between
@@ -38,7 +39,7 @@ _RECENT: Final = (
     .order_by(turns.c.number.desc())
     .limit(bindparam("page"))
 )
-_ADD: Final = insert(turns)
+_ADD: Final = insert(turns).execution_options(**KEEPS_KNOWN_RUNS)
 _END: Final = (
     update(turns)
     .where(turns.c.run_id == bindparam("run_id_is"), turns.c.number == bindparam("number_is"))
@@ -56,6 +57,7 @@ _END: Final = (
             )
         }
     )
+    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 _END_TOLD: Final = _END.returning(*_COLUMNS)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -128,12 +130,23 @@ def add_turn(connection: Connection, run_id: int, turn: Turn) -> None:
 
 
 def end_turn(
-    connection: Connection, run_id: int, number: int, result: TurnResult, end_ms: int, end: Cursor, *, is_told: bool
+    connection: Connection,
+    run_id: int,
+    number: int,
+    result: TurnResult,
+    end_ms: int,
+    end: Cursor,
+    *,
+    is_told: bool,
+    known: Turn | None = None,
 ) -> Turn | None:
-    """Store how a turn ended, and at which revisions of the scopes that its run reads; the turn, where it is told."""
+    """Store how a turn ended, and at which revisions of the scopes that its run reads; the turn, where it is told.
+
+    `known`: the turn as it is stored.
+    """
     digests = _digests(result)
     rows = connection.execute(
-        _END_TOLD if is_told else _END,
+        _END_TOLD if is_told and not known else _END,
         {
             "run_id_is": run_id,
             "number_is": number,
@@ -146,4 +159,6 @@ def end_turn(
             "new_end_global_rev": end.global_revision,
         },
     )
-    return _turn(rows.one()) if is_told else None
+    if not is_told:
+        return None
+    return replace(known, result=result, end_ms=end_ms, revision=end.run_revision) if known else _turn(rows.one())
