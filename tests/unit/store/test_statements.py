@@ -162,7 +162,7 @@ async def test_a_plan_costs_few_statements_however_many_versions_are_kept(store,
         await store.write(plans.update_plan, rules=store.rules, by=by, plan_id="main", text="On.")
     update = store.spent
     await store.write(plans.set_plan, rules=store.rules, by=by, plan=plan)
-    assert (update, store.spent) == (8, 10)
+    assert (update, store.spent) == (7, 9)
 
 
 async def test_a_piece_of_a_stream_costs_few_statements(store):
