@@ -9,15 +9,17 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import Message, ThinkingBlock, ToolCall
-from turnwright_core.runs import Usage
+from turnwright_core.runs import Capabilities, Usage
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
-from turnwright_provider.ports import Vendor, VendorState
+from turnwright_provider.domain.model_info import ModelInfo
+from turnwright_provider.ports import ModelCheck, Vendor, VendorState
 from turnwright_provider.vendors.registry import VendorRegistry as Registry
 
 __all__ = [
     "AppendContent",
     "AppendReasoning",
+    "Capabilities",
     "Delta",
     "Dropped",
     "Failure",
@@ -25,6 +27,8 @@ __all__ = [
     "Finish",
     "Message",
     "ModelCall",
+    "ModelCheck",
+    "ModelInfo",
     "Registry",
     "SetThinkingBlocks",
     "SetToolCalls",

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from turnwright_provider.domain.model_call import ModelCall, VendorEvent
+from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 
 class VendorState(Struct, frozen=True):
@@ -29,6 +30,13 @@ class VendorState(Struct, frozen=True):
     """Whether it may say what a call cost."""
 
 
+class ModelCheck(Struct, frozen=True):
+    """What a vendor says of one model: what is wrong, empty where nothing is, and what is known of it."""
+
+    problem: str = ""
+    info: ModelInfo = UNKNOWN
+
+
 class Vendor(Protocol):
     """What answers calls of one name's models. A file in `vendors/` each, or a plugin's."""
 
@@ -38,8 +46,8 @@ class Vendor(Protocol):
     def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One try (1-based) at a call: deltas, then exactly one Finish. Raises VendorError."""
 
-    async def check(self, models: Sequence[str]) -> list[str]:
-        """What is wrong with each model, empty where nothing is. Costs no tokens."""
+    async def check(self, models: Sequence[str]) -> Sequence[ModelCheck]:
+        """What is wrong with each model, and what is known of it. Costs no tokens."""
 
 
 class HttpRequest(Struct, frozen=True):

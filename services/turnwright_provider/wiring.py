@@ -60,6 +60,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
 
 
 def _servicer(settings: ProviderSettings, closers: list[Close], plugged: Mapping[str, Vendor]) -> ProviderServicer:
+    from turnwright_provider.app.check_models import ModelChecks
     from turnwright_provider.app.generate import Chance, ReplyStream
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
@@ -70,6 +71,7 @@ def _servicer(settings: ProviderSettings, closers: list[Close], plugged: Mapping
         vendors,
         lambda name, vendor: ReplyStream(name, vendor, policy, pace, chance),
         settings.prices,
+        ModelChecks(vendors, time.monotonic),
         is_open=settings.client_generate,
     )
 
@@ -104,11 +106,14 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
     from turnwright_provider.domain.urls import public_url
     from turnwright_provider.domain.wires.table import WIRES, Manner
     from turnwright_provider.ports import VendorState
-    from turnwright_provider.vendors.http import Endpoint, HttpVendor
+    from turnwright_provider.vendors.endpoint import Endpoint
+    from turnwright_provider.vendors.http import HttpVendor
     from turnwright_provider.vendors.unconfigured import UnconfiguredVendor
 
     if spec.problem:
         return UnconfiguredVendor(VendorState(public_url(spec.url), spec.problem, spec.settings, spec.is_unset))
+    amount = Reasoning("medium") if settings.think else None
+    wire = WIRES[spec.wire](Manner(ThinkTags(settings.think_tags), spec.preset.asking, amount, spec.preset.marks))
     endpoint = Endpoint(
         spec.base_url,
         spec.api_key,
@@ -119,9 +124,9 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
         spec.extra,
         spec.key_setting,
         spec.preset.tells_cost,
+        spec.preset.name,
+        spec.preset.usual_path or wire.usual_path,
     )
-    amount = Reasoning("medium") if settings.think else None
-    wire = WIRES[spec.wire](Manner(ThinkTags(settings.think_tags), spec.preset.asking, amount, spec.preset.marks))
     return HttpVendor(endpoint, wire, _transport(spec.base_url, settings, closers), time.time)
 
 

@@ -10,6 +10,7 @@ from turnwright_core.runs import (
     AnswerFormat,
     Budget,
     CallStyle,
+    Capabilities,
     Effort,
     ForkOrigin,
     Loop,
@@ -30,7 +31,7 @@ from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
 
 project_to_pb, _ = codec(Project, project_pb2.Project)
-model_to_pb, model_from_pb = codec(Model, model_pb2.Model)
+model_to_pb, model_from_pb = codec(Model, model_pb2.Model, capabilities=codec(Capabilities, model_pb2.Capabilities))
 usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
 budget_to_pb, budget_from_pb = _budget = codec(Budget, budget_pb2.Budget)
 spending_to_pb, spending_from_pb = codec(Spending, budget_pb2.Spending)

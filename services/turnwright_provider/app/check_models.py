@@ -1,35 +1,117 @@
-"""Whether models could be called: each vendor is asked once, all vendors at the same time."""
+"""What is known of models, and whether they could be called: each vendor is asked once, all vendors at the same time.
+
+What a vendor said is kept for a while, for those who begin to work with a model: they wait a little at most, and go on
+without where it does not say.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import Model
 from turnwright_provider.app.generate import find_vendor
+from turnwright_provider.app.pricing import table_window
+from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.names import split_vendor_model
-from turnwright_provider.ports import Vendor
+from turnwright_provider.domain.presets import is_own_address
+from turnwright_provider.domain.published import published
+from turnwright_provider.ports import ModelCheck, Vendor
+
+LIFETIME_S: Final = 600.0
+"""So long what a vendor said of a model is taken for an answer, in seconds."""
+
+PROBLEM_LIFETIME_S: Final = 60.0
+"""So long a vendor is not asked again that did not say, in seconds."""
+
+WAIT_S: Final = 3.0
+"""Longest wait for a vendor by who would go on without it, in seconds."""
+
+KEPT_MAX: Final = 1000
+"""Models of which what their vendors said is kept."""
 
 
-async def check_models(vendors: Mapping[str, Vendor], models: Sequence[Model]) -> list[str]:
-    """What is wrong with each model, in order; empty where nothing is."""
-    problems = [""] * len(models)
-    asked: dict[str, list[tuple[int, str]]] = {}
-    for place, model in enumerate(models):
+class _Kept(Struct, frozen=True):
+    check: ModelCheck
+    until_s: float
+
+
+class ModelChecks:
+    """Asks vendors of their models. `clock` is monotonic, in seconds."""
+
+    def __init__(self, vendors: Mapping[str, Vendor], clock: Callable[[], float]) -> None:
+        self._vendors = vendors
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def check(self, models: Sequence[Model], *, cached: bool) -> list[tuple[Model, str]]:
+        """Each model with what is known of it, and what is wrong with it, empty where nothing is; in order."""
+        checks: dict[str, ModelCheck] = {}
+        asked: dict[str, list[str]] = {}
+        for vendor_model in dict.fromkeys(model.vendor_model for model in models):
+            try:
+                vendor, _ = split_vendor_model(vendor_model)
+                find_vendor(self._vendors, vendor)
+                asked.setdefault(vendor, []).append(vendor_model)
+            except TurnwrightError as error:
+                checks[vendor_model] = ModelCheck(error.message)
+        ask = self._from_kept if cached else self._ask
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(vendor, wanted)) for vendor, wanted in asked.items()]
+        for task in tasks:
+            checks |= task.result()
+        return [await self._completed(model, checks[model.vendor_model]) for model in models]
+
+    async def _from_kept(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
         try:
-            vendor, name = split_vendor_model(model.vendor_model)
-            find_vendor(vendors, vendor)
-            asked.setdefault(vendor, []).append((place, name))
-        except TurnwrightError as error:
-            problems[place] = error.message
-    async with asyncio.TaskGroup() as group:
-        for vendor, places in asked.items():
-            group.create_task(_ask(vendors[vendor], places, problems))
-    return problems
+            # Of many that begin at the same time one asks, and the others wait for its answer.
+            async with asyncio.timeout(WAIT_S), self._asking[vendor]:
+                now_s = self._clock()
+                open_ones = [name for name in wanted if name not in self._kept or self._kept[name].until_s <= now_s]
+                if open_ones:
+                    await self._ask(vendor, open_ones)
+        except TimeoutError:
+            self._keep({name: ModelCheck(f"{vendor} did not say within {WAIT_S:g} s") for name in wanted})
+        return {name: self._kept[name].check for name in wanted}
+
+    async def _ask(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
+        answers = await self._vendors[vendor].check([name.partition("/")[2] for name in wanted])
+        checks = dict(zip(wanted, answers, strict=True))
+        self._keep(checks)
+        return checks
+
+    def _keep(self, checks: Mapping[str, ModelCheck]) -> None:
+        """Take note of what was said; a vendor that does not answer unsays nothing."""
+        now_s = self._clock()
+        for name, check in checks.items():
+            lifetime_s = PROBLEM_LIFETIME_S if check.problem else LIFETIME_S
+            before = self._kept.pop(name, None)
+            if check.problem and before:
+                check = replace(check, info=check.info.or_else(before.check.info))  # noqa: PLW2901
+            self._kept[name] = _Kept(check, now_s + lifetime_s)
+        while len(self._kept) > KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+
+    async def _completed(self, model: Model, check: ModelCheck) -> tuple[Model, str]:
+        """The alias's word counts, then the vendor's, then what the vendor publishes."""
+        said = ModelInfo(model.context_length, model.output_tokens_max, model.capabilities).or_else(check.info)
+        if not said.context_length or said.capabilities.tools is None:
+            vendor, _, name = model.vendor_model.partition("/")
+            if vendor in self._vendors and is_own_address(vendor, self._vendors[vendor].describe().endpoint):
+                said = said.or_else(await asyncio.to_thread(_published, vendor, name))
+        fields = (said.context_length, said.output_tokens_max, said.capabilities)
+        return Model(model.alias, model.vendor_model, *fields), check.problem
 
 
-async def _ask(vendor: Vendor, places: list[tuple[int, str]], problems: list[str]) -> None:
-    answers = await vendor.check([name for _, name in places])
-    for (place, _), problem in zip(places, answers, strict=True):
-        problems[place] = problem
+@lru_cache(KEPT_MAX)
+def _published(vendor: str, model: str) -> ModelInfo:
+    """What is known of a model at its vendor's own address. The first look at the list of prices takes a while."""
+    return ModelInfo(table_window(vendor, model)).or_else(published(vendor, model))

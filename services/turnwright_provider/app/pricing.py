@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.presets import BY_NAME
+from turnwright_provider.domain.presets import is_own_address
 from turnwright_provider.domain.prices import PRICE_PREFIX, Cost, Price, cost_usd
 
 TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
@@ -26,8 +25,7 @@ async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, mod
     """What tells the cost of a call; None where no price is known. `endpoint` is the URL that is called."""
     if price := prices.get(alias):
         return partial(cost_usd, price=price)
-    preset = BY_NAME.get(vendor)
-    if preset is None or not preset.hosted_url or urlsplit(preset.hosted_url).netloc != urlsplit(endpoint).netloc:
+    if not is_own_address(vendor, endpoint):
         return None
     cost = partial(table_cost_usd, vendor=vendor, model=model)
     return None if await asyncio.to_thread(cost, Usage()) is None else cost
@@ -47,9 +45,8 @@ def unpriced(alias: str, vendor_model: str) -> TurnwrightError:
 
 def table_cost_usd(usage: Usage, *, vendor: str, model: str) -> float | None:
     """US dollars by the table; None where it does not know the model, or is not installed."""
-    try:
-        import genai_prices
-    except ImportError:
+    genai_prices = _table()
+    if genai_prices is None:
         return None
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     figures = genai_prices.Usage(
@@ -62,3 +59,23 @@ def table_cost_usd(usage: Usage, *, vendor: str, model: str) -> float | None:
         return float(genai_prices.calc_price(figures, model, provider_id=TABLE_NAMES.get(vendor, vendor)).total_price)
     except (LookupError, ValueError, ArithmeticError):
         return None
+
+
+def table_window(vendor: str, model: str) -> int:
+    """A model's window in tokens by the table; 0 where it does not say, or is not installed."""
+    genai_prices = _table()
+    if genai_prices is None:
+        return 0
+    try:
+        found = genai_prices.calc_price(genai_prices.Usage(), model, provider_id=TABLE_NAMES.get(vendor, vendor))
+    except (LookupError, ValueError, ArithmeticError):
+        return 0
+    return found.model.context_window or 0
+
+
+def _table() -> Any:
+    try:
+        import genai_prices
+    except ImportError:
+        return None
+    return genai_prices

@@ -84,6 +84,20 @@ _TOLD: Final = {"true": True, "false": False}
 _STATUS_IN_WORDS: Final = re.compile(r"\b(4(?:[01]\d|2[0-9]|31|51|9[89])|5(?:0\d|1[01]|2\d|30))\b(?! tokens)")
 
 
+_NO_MODEL: Final = re.compile(
+    r"model[_ ]?not[_ ](?:found|exist)|(?:unknown|invalid|no such|not a valid|unsupported) model|not found the model"
+    r"|\bmodels?\b[^\n]{0,200}?(?:not (?:found|exist|listed|recognized|available|a valid)|does ?n[o']t exist|is unknown"
+    r"|no longer|unavailable|is invalid|not supported)|deployment[^\n]{0,80} not (?:found|exist)|模型不存在",
+    re.IGNORECASE,
+)
+"""That there is no such model, in the words of those who answer with another status than 404."""
+
+
+def denies_model(detail: str) -> bool:
+    """Whether a refusal may say that there is no such model."""
+    return bool(_NO_MODEL.search(detail))
+
+
 def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float) -> Failure:
     """The failure of an HTTP answer other than 200. Header names are lower case; `now_s` is the wall clock."""
     error = read_error_bytes(body)

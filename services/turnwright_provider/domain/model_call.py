@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image, Message
 from turnwright_core.runs import Reasoning, Usage
+from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 
 class ToolSpec(Struct, frozen=True):
@@ -44,8 +45,7 @@ class ResponseFormat(Struct, frozen=True):
 class ModelCall(Struct, frozen=True):
     """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor.
 
-    `vendor_model` is `vendor/model`, as messages name who wrote them. `context_length` is the model's, in tokens; 0
-    where it is unknown.
+    `vendor_model` is `vendor/model`, as messages name who wrote them. `info` is what the caller knows of the model.
     """
 
     model: str
@@ -62,7 +62,14 @@ class ModelCall(Struct, frozen=True):
     required: frozenset[str] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
     vendor_model: str = ""
-    context_length: int = 0
+    info: ModelInfo = UNKNOWN
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """Those of its fields that the model is known not to take."""
+        can = self.info.capabilities
+        told = {"reasoning": can.reasoning, "response_format": can.response_format}
+        return frozenset(name for name, has in told.items() if has is False)
 
     @property
     def asked(self) -> frozenset[str]:

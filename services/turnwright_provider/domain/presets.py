@@ -56,6 +56,11 @@ class Preset(Struct, frozen=True):
     def key_variable(self) -> str:
         return f"{self.name.upper()}_API_KEY"
 
+    @property
+    def usual_path(self) -> str:
+        """How its base URLs end; empty where that is not known."""
+        return self.bare_path or urlsplit(self.hosted_url).path.rstrip("/")
+
     def base_url(self, given: str, *, has_key: bool) -> str:
         """The URL that is called; empty when neither a URL nor a key says which."""
         if not given:
@@ -103,6 +108,7 @@ PRESETS: Final = (
     Preset("vllm", bare_path="/v1", asking=by_template),
     Preset("llamacpp", bare_path="/v1", asking=by_template),
     Preset("lmstudio", bare_path="/v1"),
+    Preset("litellm", bare_path="/v1"),
 )
 """All of them; a wire's names stand in `wires/table.py`."""
 
@@ -110,3 +116,9 @@ NAMELESS: Final = Preset("")
 """What is known of an endpoint that is of no preset."""
 
 BY_NAME: Final[Mapping[str, Preset]] = {preset.name: preset for preset in PRESETS}
+
+
+def is_own_address(vendor: str, url: str) -> bool:
+    """Whether a vendor is called where it is at home: what it publishes of its models holds there, and nowhere else."""
+    preset = BY_NAME.get(vendor, NAMELESS)
+    return bool(preset.hosted_url) and urlsplit(preset.hosted_url).netloc == urlsplit(url).netloc

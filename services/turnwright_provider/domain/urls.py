@@ -33,6 +33,12 @@ def secrets_of(url: str) -> tuple[str, ...]:
     return (*filter(None, (parts.password, unquote(parts.password or ""))), *values)
 
 
+def root_of(base_url: str, usual_path: str) -> str:
+    """A base URL without the path that is usual for it."""
+    parts = urlsplit(base_url)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/").removesuffix(usual_path)))
+
+
 def below(base_url: str, path: str) -> str:
     """The URL of a path below the base; a query of the base, such as Azure's api-version, stays."""
     parts = urlsplit(base_url)

@@ -8,9 +8,10 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.json_text import parse_json
+from turnwright_core.runs import Model
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_from_pb
-from turnwright_core.wire.runs import reasoning_from_pb, usage_to_pb
+from turnwright_core.wire.runs import model_from_pb, reasoning_from_pb, usage_to_pb
 from turnwright_provider.domain.model_call import (
     Finish,
     ModelCall,
@@ -20,6 +21,7 @@ from turnwright_provider.domain.model_call import (
     ToolChoice,
     ToolSpec,
 )
+from turnwright_provider.domain.model_info import ModelInfo
 
 _MODES: Final[dict[int, Any]] = {
     pb.TOOL_CHOICE_MODE_NONE: "none",
@@ -44,8 +46,12 @@ def call_from_pb(request: pb.GenerateRequest, model: str) -> ModelCall:
         required=frozenset(request.required),
         extra=parse_json(request.extra) if request.extra else {},
         vendor_model=request.model.vendor_model,
-        context_length=request.model.context_length,
+        info=_info(model_from_pb(request.model)),
     )
+
+
+def _info(model: Model) -> ModelInfo:
+    return ModelInfo(model.context_length, model.output_tokens_max, model.capabilities)
 
 
 def _tool(tool: pb.Tool) -> ToolSpec:

@@ -12,8 +12,8 @@ from turnwright.provider.v1 import provider_service_pb2_grpc
 
 from turnwright_core.errors import ANSWERED
 from turnwright_core.kit.auth import check_deployment
-from turnwright_core.wire.runs import model_from_pb
-from turnwright_provider.app.check_models import check_models
+from turnwright_core.wire.runs import model_from_pb, model_to_pb
+from turnwright_provider.app.check_models import ModelChecks
 from turnwright_provider.app.generate import ReplyStream, find_vendor
 from turnwright_provider.app.pricing import cost_of_call, unpriced
 from turnwright_provider.domain.names import split_vendor_model
@@ -33,6 +33,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         vendors: Mapping[str, Vendor],
         begin: Callable[[str, Vendor], ReplyStream],
         prices: Mapping[str, Price],
+        checks: ModelChecks,
         *,
         is_open: bool,
     ) -> None:
@@ -40,6 +41,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._vendors = vendors
         self._begin = begin
         self._prices = prices
+        self._checks = checks
         self._is_open = is_open
 
     def _check_caller(self, method: str) -> None:
@@ -86,9 +88,9 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._check_caller("CheckModels")
         check_models_request(request)
         models = [model_from_pb(model) for model in request.models]
-        problems = await check_models(self._vendors, models)
+        found = await self._checks.check(models, cached=request.cached)
         checks = [
-            pb.ModelCheck(alias=model.alias, usable=not problem, problem=problem)
-            for model, problem in zip(models, problems, strict=True)
+            pb.ModelCheck(alias=model.alias, usable=not problem, problem=problem, model=model_to_pb(model))
+            for model, problem in found
         ]
         return pb.CheckModelsResponse(checks=checks)

@@ -7,25 +7,25 @@ Source: architecture 8, 15; research/wire 2.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetToolCalls
-from turnwright_provider.domain.classify import classify
-from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed
+from turnwright_provider.domain.classify import classify, denies_model
+from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
-from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.urls import SECRET_NAMES, below, public_url, secrets_of
 from turnwright_provider.domain.wires.extra import with_extra
+from turnwright_provider.domain.wires.giving_way import refused_field
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
-from turnwright_provider.ports import HttpReply, HttpRequest, Transport, VendorState
+from turnwright_provider.ports import HttpReply, HttpRequest, ModelCheck, Transport, VendorState
+from turnwright_provider.vendors.catalogue import Catalogue
+from turnwright_provider.vendors.endpoint import Endpoint
 from turnwright_provider.vendors.patience import Patience
 from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, start_of
 
@@ -48,28 +48,6 @@ TEMPERATURE_SETTING: Final = "TURNWRIGHT_TEMPERATURE"
 _NOT_FOUND: Final = frozenset({404, 405})
 
 
-class Endpoint(Struct, frozen=True):
-    """Where and how a server is called. `check_timeout_s` bounds a look at its list of models.
-
-    `headers` is what is sent beside the wire's and our own, `extra` the fields of every request. `key_setting` says
-    where the key is set, for people.
-    """
-
-    base_url: str
-    api_key: str
-    event_bytes_max: int
-    silence_timeout_s: float
-    check_timeout_s: float
-    headers: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    key_setting: str = ""
-    tells_cost: bool = False
-
-    def __repr__(self) -> str:
-        """Without the key, and without headers, which may hold another."""
-        return f"Endpoint({self.base_url!r})"
-
-
 class HttpVendor:
     """Calls one server. `wall_clock` gives seconds since 1970, for Retry-After dates."""
 
@@ -81,6 +59,7 @@ class HttpVendor:
         keys = (value for name, value in endpoint.headers.items() if SECRET_NAMES.search(name))
         self._secrets = Secrets((endpoint.api_key, *secrets_of(endpoint.base_url), *keys))
         self._reader = HttpReplyReader(endpoint.event_bytes_max, wire.framing)
+        self._catalogue = Catalogue(self._fetch, endpoint, wire.models_path)
         self._refused: dict[str, frozenset[str]] = {}
 
     def describe(self) -> VendorState:
@@ -103,7 +82,8 @@ class HttpVendor:
         patience = Patience(self._access.silence_timeout_s)
         call = replace(call, extra=with_extra(self._access.extra, call.extra))
         while True:
-            without = self._refused.get(call.model, frozenset())
+            refusals = self._refused.get(call.model, frozenset())
+            without = refusals | call.lacks
             request = self._wire.request(call, without)
             dropped = (*request.dropped, *_gave_way(without & call.asked))
             check_required(call, dropped)
@@ -114,12 +94,12 @@ class HttpVendor:
                             yield replace(event, dropped=dropped) if isinstance(event, Finish) else event
                     return
                 answer = await start_of(reply, ERROR_BYTES_MAX, patience)
-            refused = self._wire.refused_field(reply.status, answer, call, without)
+            refused = refused_field(self._wire, reply.status, answer, call, without)
             if refused is None or refused in call.required:
                 failure = classify(reply.status, reply.headers, answer, self._wall_clock())
                 raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
             if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
-                self._refused[call.model] = without | {refused}
+                self._refused[call.model] = refusals | {refused}
 
     @asynccontextmanager
     async def _open(self, request: HttpRequest, patience: Patience) -> AsyncGenerator[HttpReply, None]:
@@ -130,49 +110,41 @@ class HttpVendor:
         """What to do about a refusal, where more can be said than what the server said."""
         if failure.kind is not FailureClass.INVALID:
             return ""
-        if failure.status in _NOT_FOUND:
-            return await self._what_there_is(model)
+        is_not_found = failure.status in _NOT_FOUND
+        if is_not_found or denies_model(failure.detail):
+            if denial := await self._catalogue.denial(model):
+                return denial
+            if is_not_found:
+                return self._url_hint()
         if "temperature" in failure.detail.lower():
             return f"{TEMPERATURE_SETTING} sets the temperature of runs that name none."
         return ""
 
-    async def _what_there_is(self, model: str) -> str:
-        """Whether the model or the address is wrong, as far as the server's list of models tells."""
-        (denial,) = await self.check([model])
-        if denial:
-            return f"{denial}."
-        path = urlsplit(self._access.base_url).path.rstrip("/")
-        ends = "" if path.endswith("/v1") or self._wire.name != "chat" else "; most servers want one that ends in /v1"
-        return f"The base URL is {self._endpoint()}{ends}."
+    def _url_hint(self) -> str:
+        """What may be wrong with the base URL: where a server has not what every server of its kind has."""
+        url, usual = public_url(self._access.base_url), self._access.usual_path
+        is_usual = urlsplit(url).path.rstrip("/").endswith(usual)
+        wanted = "" if is_usual else f"; should it end in {usual}?"
+        return f"The base URL is {url}{wanted or '.'}"
 
-    async def check(self, models: Sequence[str]) -> list[str]:
+    async def check(self, models: Sequence[str]) -> list[ModelCheck]:
         """Ask the server for its models once; a server that keeps no list denies none."""
-        try:
-            with self._secrets_hidden():
-                async with asyncio.timeout(self._access.check_timeout_s):
-                    names = await self._names()
-        except TimeoutError:
-            return [f"{self._endpoint()} did not answer within {self._access.check_timeout_s:g} s"] * len(models)
-        except VendorError as error:
-            return [f"{self._endpoint()}: {clean(error.failure.detail)}"] * len(models)
-        return [self._secrets.hide(self._denial(model, names)) for model in models]
+        checks = await self._catalogue.check(models)
+        return [replace(one, problem=self._secrets.hide(one.problem)) for one in checks]
 
-    def _denial(self, model: str, names: frozenset[str] | None) -> str:
-        if names is None or is_listed(model, names):
-            return ""
-        some = ", ".join(sorted(names)[:10])
-        return f"{self._endpoint()} does not list {model}; it lists {some}{', ...' if len(names) > 10 else ''}"
-
-    async def _names(self) -> frozenset[str] | None:
+    async def _fetch(self, method: str, url: str, body: bytes) -> bytes | None:
+        """What a server answers besides calls; None where it refuses, for another reason than the key."""
         patience = Patience(self._access.check_timeout_s)
-        async with self._transport.open(self._get(self._wire.models_path)) as reply:
-            answer = await start_of(reply, LIST_BYTES_MAX, patience)
-        if reply.status == 200:
-            return await asyncio.to_thread(listed_models, answer)
-        failure = classify(reply.status, reply.headers, answer, self._wall_clock())
-        if failure.kind is FailureClass.AUTH:
-            raise VendorError(failure)
-        return None
+        headers = self._headers() | ({"content-type": "application/json"} if body else {})
+        with self._secrets_hidden():
+            async with self._transport.open(HttpRequest(method, url, headers, body)) as reply:
+                answer = await start_of(reply, LIST_BYTES_MAX, patience)
+            if reply.status == 200:
+                return answer
+            failure = classify(reply.status, reply.headers, answer, self._wall_clock())
+            if failure.kind is FailureClass.AUTH:
+                raise VendorError(failure)
+            return None
 
     @contextmanager
     def _secrets_hidden(self) -> Iterator[None]:
@@ -195,15 +167,9 @@ class HttpVendor:
             return SetToolCalls(tuple(replace(call, id=hide(call.id), name=hide(call.name)) for call in event.calls))
         return event
 
-    def _endpoint(self) -> str:
-        return public_url(self._access.base_url)
-
     def _post(self, request: WireRequest) -> HttpRequest:
         headers = self._headers() | {"content-type": "application/json"} | dict(request.headers)
         return HttpRequest("POST", below(self._access.base_url, request.path), headers, request.body)
-
-    def _get(self, path: str) -> HttpRequest:
-        return HttpRequest("GET", below(self._access.base_url, path), self._headers())
 
     def _headers(self) -> dict[str, str]:
         ours = {
@@ -216,7 +182,7 @@ class HttpVendor:
 
 def _gave_way(refused: Iterable[str]) -> Iterator[Dropped]:
     for name in sorted(refused):
-        yield Dropped(name, "The vendor refused it for this model.")
+        yield Dropped(name, "The vendor does not take it for this model.")
 
 
 def check_required(call: ModelCall, dropped: Iterable[Dropped]) -> None:

@@ -25,11 +25,12 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import ThinkingBlock, ToolCall
-from turnwright_core.runs import Usage
+from turnwright_core.runs import Capabilities, Usage
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.scripts import ScriptedReply, ScriptError, parse_script
-from turnwright_provider.ports import VendorState
+from turnwright_provider.ports import ModelCheck, VendorState
 
 SCRIPT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Longest script, in bytes."""
@@ -72,8 +73,8 @@ class ScriptedVendor:
         yield SetUsage(usage)
         yield Finish(reply.finish or _finish(reply), usage, call.model)
 
-    async def check(self, models: Sequence[str]) -> list[str]:
-        return [await asyncio.to_thread(self._problem, model) for model in models]
+    async def check(self, models: Sequence[str]) -> list[ModelCheck]:
+        return [await asyncio.to_thread(self._checked, model) for model in models]
 
     async def _reply(self, call: ModelCall) -> ScriptedReply:
         replies = await asyncio.to_thread(self._read, call.model)
@@ -86,12 +87,14 @@ class ScriptedVendor:
         names = sorted(path.stem for path in self._folder.glob("*.txt"))[:20]
         return f"; there are {', '.join(names)}" if names else ""
 
-    def _problem(self, model: str) -> str:
+    def _checked(self, model: str) -> ModelCheck:
+        """A script takes tools where it calls some."""
         try:
-            self._read(model)
+            replies = self._read(model)
         except VendorError as error:
-            return error.failure.detail
-        return ""
+            return ModelCheck(error.failure.detail)
+        calls = any(section.kind == "call" for reply in replies for section in reply.sections or ())
+        return ModelCheck(info=ModelInfo(capabilities=Capabilities(tools=calls)))
 
     def _read(self, model: str) -> tuple[ScriptedReply, ...]:
         if not _NAME.fullmatch(model):

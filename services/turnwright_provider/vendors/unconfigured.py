@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import ModelCall, VendorEvent
-from turnwright_provider.ports import VendorState
+from turnwright_provider.ports import ModelCheck, VendorState
 
 
 class UnconfiguredVendor:
@@ -26,5 +26,5 @@ class UnconfiguredVendor:
         raise failed(FailureClass.INVALID, f"try {attempt} for {call.model}: {self._state.problem}")
         yield  # type: ignore[unreachable]  # makes this an async generator, as the port wants
 
-    async def check(self, models: Sequence[str]) -> list[str]:
-        return [self._state.problem for _ in models]
+    async def check(self, models: Sequence[str]) -> list[ModelCheck]:
+        return [ModelCheck(self._state.problem) for _ in models]

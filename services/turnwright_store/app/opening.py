@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
@@ -64,6 +65,6 @@ def _seed_models(
         if not vendor_model:
             raise SettingsError(f"{context_prefix}{alias}: there is no model {alias!r} to give a context length")
         is_same = known is not None and known.vendor_model == vendor_model
-        kept = known.context_length if known and is_same else 0
-        seeds.append(Model(alias, vendor_model, context_lengths.get(alias, kept)))
+        model = known if known and is_same else Model(alias, vendor_model)
+        seeds.append(replace(model, context_length=context_lengths.get(alias, model.context_length)))
     registry.put_models(tx.connection, seeds)

@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import Model, Project
+from turnwright_core.runs import Capabilities, Model, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
@@ -48,7 +49,9 @@ _PROJECT_MOVE: Final = (
     .values(root=bindparam("new_root"), config_path=bindparam("new_config"))
 )
 
-_MODEL: Final = select(models.c.alias, models.c.vendor_model, models.c.context_length)
+_MODEL: Final = select(
+    models.c.alias, models.c.vendor_model, models.c.context_length, models.c.output_tokens_max, models.c.capabilities
+)
 _MODEL_BY_ALIAS: Final = _MODEL.where(models.c.alias == bindparam("wanted"))
 _MODEL_PAGE: Final = _MODEL.where(models.c.alias > bindparam("after")).order_by(models.c.alias).limit(bindparam("page"))
 _ALIASES: Final = select(models.c.alias).order_by(models.c.alias)
@@ -97,17 +100,27 @@ def move_project(connection: Connection, project_id: int, project: Project) -> N
     connection.execute(_PROJECT_MOVE, values)
 
 
+def _model(row: Sequence[Any]) -> Model:
+    alias, vendor_model, context_length, output_tokens_max, capabilities = row
+    can = msgspec.json.decode(capabilities, type=Capabilities)
+    return Model(alias, vendor_model, context_length, output_tokens_max, can)
+
+
+def _capabilities(model: Model) -> str:
+    return msgspec.json.encode(model.capabilities).decode()
+
+
 def find_model(connection: Connection, alias: str) -> Model | None:
     """The model of an alias; `vendor/model` is one without: no alias has a slash."""
     vendor, slash, name = alias.partition("/")
     if slash:
         return Model(alias, alias) if vendor and name else None
     row = connection.execute(_MODEL_BY_ALIAS, {"wanted": alias}).one_or_none()
-    return Model(*row) if row else None
+    return _model(row) if row else None
 
 
 def list_models(connection: Connection, after: str, page: int) -> list[Model]:
-    return [Model(*row) for row in connection.execute(_MODEL_PAGE, {"after": after, "page": page})]
+    return [_model(row) for row in connection.execute(_MODEL_PAGE, {"after": after, "page": page})]
 
 
 def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
@@ -116,7 +129,8 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
     if not by_alias:
         return
     connection.execute(_MODELS_DELETE, {"aliases": list(by_alias)})
-    connection.execute(_MODELS_ADD, list(map(asdict, by_alias.values())))
+    rows = [{**asdict(model), "capabilities": _capabilities(model)} for model in by_alias.values()]
+    connection.execute(_MODELS_ADD, rows)
 
 
 def delete_model(connection: Connection, alias: str) -> bool:

@@ -78,6 +78,9 @@ models = Table(
     text_column("vendor_model", None),
     number_column("context_length"),
     CheckConstraint("context_length >= 0", name="context_length"),
+    number_column("output_tokens_max"),
+    text_column("capabilities", "{}"),
+    *json_object("capabilities"),
 )
 
 schemes = Table(

@@ -124,7 +124,7 @@ async def test_a_file_that_is_named_has_to_be_there(tmp_path):
 
 
 PLUGIN = """
-from turnwright_provider.plugins import AppendContent, Finish, VendorState
+from turnwright_provider.plugins import AppendContent, Finish, ModelCheck, ModelInfo, VendorState
 
 
 class Echo:
@@ -136,7 +136,7 @@ class Echo:
         yield Finish("stop", None, call.model)
 
     async def check(self, models):
-        return ["" for _ in models]
+        return [ModelCheck(info=ModelInfo(context_length=1000)) for _ in models]
 
 
 def register(registry):

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
+from turnwright_provider.domain.listing import read_listing
 from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.names import is_listed, listed_models
+from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.giving_way import refused_field
 from turnwright_provider.domain.wires.ollama import OllamaWire
 from unit.provider import recorded
 from unit.provider.google_and_ollama import folded_by
@@ -108,7 +110,7 @@ def sent(call: ModelCall, *without: str) -> tuple[dict[str, Any], list[str]]:
 def test_every_field_of_a_call_has_its_place():
     call = ModelCall(
         "m", (USER,), 0.5, 9, tools=(TOOL,), tool_choice=ToolChoice(), stop=("x",),
-        response_format=ResponseFormat({"type": "object"}), reasoning=Reasoning("low"), context_length=4096,
+        response_format=ResponseFormat({"type": "object"}), reasoning=Reasoning("low"), info=ModelInfo(4096),
         extra={"keep_alive": "1h", "options": {"seed": 7}},
     )  # fmt: skip
     assert WIRE.request(call, frozenset()).path == "/api/chat"
@@ -197,21 +199,20 @@ def test_calls_go_back_with_objects_and_are_answered_by_id_and_name():
 def test_a_refused_field_gives_way_once(message, field):
     call = ModelCall("m", (USER,), tools=(TOOL,), reasoning=Reasoning("low"))
     answer = json.dumps({"error": message}).encode()
-    assert WIRE.refused_field(400, answer, call, frozenset()) == field
+    assert refused_field(WIRE, 400, answer, call, frozenset()) == field
     if field is not None:
         assert "think" not in sent(call, field)[0]
-        assert WIRE.refused_field(400, answer, call, {field}) is None
-        assert WIRE.refused_field(400, answer, ModelCall("m", (USER,)), frozenset()) is None
+        assert refused_field(WIRE, 400, answer, call, {field}) is None
+        assert refused_field(WIRE, 400, answer, ModelCall("m", (USER,)), frozenset()) is None
 
 
 def test_the_list_of_models_is_read():
-    names = listed_models(
+    listing = read_listing(
         json.dumps({"models": [{"name": "qwen3:8b", "model": "qwen3:8b"}, {"name": "llama3:latest"}]}).encode()
     )
-    assert names is not None
-    assert is_listed("qwen3:8b", names)
-    assert is_listed("llama3", names)
-    assert not is_listed("other", names)
+    assert listing.listed_name("qwen3:8b")
+    assert listing.listed_name("llama3") == "llama3:latest"
+    assert listing.listed_name("other") is None
 
 
 def stream(*lines: Any) -> recorded.Message:

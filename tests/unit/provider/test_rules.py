@@ -17,7 +17,6 @@ from turnwright_provider.domain.classify import classify, classify_in_stream
 from turnwright_provider.domain.coalesce import TEXT_CHARS_MAX, DeltaBuffer
 from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes
 from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, to_fault
-from turnwright_provider.domain.names import is_listed, listed_models
 from turnwright_provider.domain.overflow import is_context_exceeded
 from turnwright_provider.domain.redact import redact
 from turnwright_provider.domain.retry import RetryPolicy, retry_after_s
@@ -360,32 +359,6 @@ def test_any_text_is_a_script_or_told_why_not(text):
 
 
 # ---- Names and settings
-
-
-@pytest.mark.parametrize(
-    ("model", "listed"),
-    [("a/b", True), ("llama3", True), ("llama3:latest", True), ("x:free", True), ("gemini-2", True), ("c", False), ("", False)],
-)  # fmt: skip
-def test_a_list_denies_only_names_it_does_not_have(model, listed):
-    names = listed_models(b'{"data":[{"id":"a/b"},{"id":"llama3:latest"},{"id":"x"},{"name":"models/gemini-2"},{},5]}')
-    assert is_listed(model, names) is listed
-
-
-@pytest.mark.parametrize(
-    ("model", "listed"),
-    [("claude-opus-4-5", True), ("claude-opus-4-5-latest", True), ("claude-sonnet-4-0", True), ("claude-sonnet-4", True),
-     ("claude-opus-4-5-20251101", True), ("claude-opus-4", False), ("claude-opus-4-5-2025", False), ("claude", False)],
-)  # fmt: skip
-def test_a_name_without_its_date_is_listed_with_it(model, listed):
-    assert is_listed(model, frozenset({"claude-opus-4-5-20251101", "claude-sonnet-4-20250514"})) is listed
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"<html>", b"{}", b'{"data":[]}', b'{"data":[{"id":"any","owned_by":"llamacpp"}]}', b"[[1]]", b'{"data":7}'],
-)
-def test_what_is_no_list_denies_nothing(body):
-    assert listed_models(body) is None
 
 
 def test_vendor_settings_are_read_under_both_names(monkeypatch):

@@ -19,13 +19,11 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from turnwright_core.runs import Reasoning
-from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.anthropic_blocks import Wired, conversation
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
 from turnwright_provider.domain.wires.extra import encoded, with_extra
-from turnwright_provider.domain.wires.giving_way import named_in_refusal
 from turnwright_provider.domain.wires.history import history
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
@@ -42,7 +40,8 @@ BUDGET_TOKENS_MIN: Final = 1024
 
 TEMPERATURE_MAX: Final = 1.0
 
-_WAYS_OUT: Final[dict[str, tuple[str, ...]]] = {
+WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
+    "max_tokens": ("maximum allowed number of output tokens",),
     "strict": ("strict", "tools."),
     "temperature": ("temperature",),
     "budget_tokens": ("thinking.type.enabled", "budget_tokens"),
@@ -50,8 +49,6 @@ _WAYS_OUT: Final[dict[str, tuple[str, ...]]] = {
     "response_format": ("output_config", "output_format", "structured output", "json_schema", "additionalproperties"),
 }
 """Field -> the words by one of which a refusal names it."""
-
-_TOO_MUCH: Final = "maximum allowed number of output tokens"
 
 _MODES: Final = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -62,6 +59,8 @@ class AnthropicWire:
     name = "anthropic"
     framing = Framing.SSE
     models_path = "/models?limit=1000"
+    usual_path = "/v1"
+    ways_out = WAYS_OUT
 
     def __init__(self, amount: Reasoning | None = None) -> None:
         self._amount = amount
@@ -93,22 +92,17 @@ class AnthropicWire:
             "/messages", encoded(body, call.extra), dropped=tuple(Dropped(*one) for one in dropped.items())
         )
 
-    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
-        said = read_error_bytes(answer).message
-        if said.startswith("messages."):
-            return None
-        if status == 400 and _TOO_MUCH in said and call.output_tokens_max is None and "max_tokens" not in without:
-            return "max_tokens"
+    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
         thinks = call.reasoning is not None or self._amount is not None
         sent = {
+            "max_tokens": call.output_tokens_max is None,
             "strict": any(tool.strict for tool in call.tools),
             "temperature": call.temperature is not None,
             "budget_tokens": thinks,
             "reasoning": thinks,
             "response_format": call.response_format is not None,
         }
-        candidates = {field: words for field, words in _WAYS_OUT.items() if sent[field] and field not in without}
-        return named_in_refusal(status, answer, candidates)
+        return {name for name, is_sent in sent.items() if is_sent}
 
     def _thinking(
         self, call: ModelCall, turns: list[Wired], without: AbstractSet[str], dropped: dict[str, str]
@@ -155,7 +149,14 @@ def _max_tokens(call: ModelCall, thinking: Mapping[str, Any], without: AbstractS
     if call.output_tokens_max is not None:
         return call.output_tokens_max
     budget: int = thinking.get("thinking", {}).get("budget_tokens", 0)
-    return budget + (OUTPUT_TOKENS_LEAST if "max_tokens" in without else OUTPUT_TOKENS)
+    if "max_tokens" in without:
+        return budget + OUTPUT_TOKENS_LEAST
+    limit = call.info.output_tokens_max
+    if not limit:
+        return budget + OUTPUT_TOKENS
+    # Older models refuse a limit that does not fit into the window beside the prompt.
+    room = max(OUTPUT_TOKENS, call.info.context_length // 10)
+    return min(budget + room, max(limit, budget + 1))
 
 
 def _temperature(

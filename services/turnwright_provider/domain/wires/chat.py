@@ -22,10 +22,10 @@ from turnwright_provider.domain.wires.asking import Asking, by_effort
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.giving_way import given, kept
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
-_WAYS_OUT: Final[dict[str, tuple[str, ...]]] = {
+WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
     "stream_options": ("stream_options", "include_usage"),
     "temperature": ("temperature",),
     "max_tokens": ("max_completion_tokens",),
@@ -49,6 +49,8 @@ class ChatWire:
     name = "chat"
     framing = Framing.SSE
     models_path = "/models"
+    usual_path = "/v1"
+    ways_out = WAYS_OUT
 
     def __init__(
         self,
@@ -77,18 +79,15 @@ class ChatWire:
             body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
-        for name, fields in self._fields(call).items():
-            if name not in without:
-                body |= fields
+        body |= kept(self._fields(call), without)
         dropped += self._left_out(call)
         return WireRequest("/chat/completions", encoded(body, call.extra), dropped=tuple(dropped))
 
-    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
-        sent = {name for name, fields in self._fields(call).items() if fields}
+    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+        sent = given(self._fields(call))
         sent |= {"max_tokens"} if call.output_tokens_max else set()
         sent |= {"cache"} if self._marks and "cache" in call.asked else set()
-        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
-        return named_in_refusal(status, answer, candidates)
+        return sent
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         """What may be left out: its name -> the fields of the body."""

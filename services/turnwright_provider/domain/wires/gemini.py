@@ -22,11 +22,11 @@ from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice
 from turnwright_provider.domain.wires.extra import encoded
 from turnwright_provider.domain.wires.gemini_contents import conversation
 from turnwright_provider.domain.wires.gemini_reply import GeminiFold
-from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.giving_way import given, kept
 from turnwright_provider.domain.wires.history import history
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
-_WAYS_OUT: Final = {
+WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
     "reasoning": ("thinking", "budget"),
     "response_format": ("mime type", "mime_type", "mimetype", "json mode", "response_schema", "response schema"),
     "system": ("developer instruction", "system instruction", "system_instruction"),
@@ -48,6 +48,8 @@ class GeminiWire:
     name = "gemini"
     framing = Framing.SSE
     models_path = "/models?pageSize=1000"
+    usual_path = "/v1beta"
+    ways_out = WAYS_OUT
 
     def __init__(self, amount: Reasoning | None = None) -> None:
         self._amount = amount
@@ -76,21 +78,17 @@ class GeminiWire:
         dropped += [Dropped(name, why) for name, why in left_out.items()]
         return WireRequest(_path(call.model), encoded(body, call.extra), dropped=(*dropped, *_left_out(call)))
 
-    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
-        sent = {name for name, fields in self._fields(call).items() if fields}
-        sent |= {"system"} if any(message.role is Role.SYSTEM for message in call.messages) else set()
-        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
-        return named_in_refusal(status, answer, candidates)
+    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+        sent = given(self._fields(call))
+        return sent | {"system"} if any(message.role is Role.SYSTEM for message in call.messages) else sent
 
     def _config(self, call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
-        config = {
+        config: dict[str, Any] = {
             "temperature": call.temperature,
             "maxOutputTokens": call.output_tokens_max,
             "stopSequences": list(call.stop) or None,
         }
-        for name, fields in self._fields(call).items():
-            if name not in without:
-                config |= fields
+        config |= kept(self._fields(call), without)
         return {name: value for name, value in config.items() if value is not None}
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, Final
 
 from turnwright_provider.domain.error_body import read_error_bytes
 
+if TYPE_CHECKING:
+    from turnwright_provider.domain.model_call import ModelCall
+    from turnwright_provider.domain.wires.wire import Wire
+
 _REFUSALS: Final = ("unsupported", "not support", "unknown", "unrecognized", "unexpected", "extra", "not permitted",
                     "not allowed", "unknown_parameter", "invalid", "only", "instead", "deprecated",
-                    "must be explicitly")  # fmt: skip
+                    "must be explicitly", "maximum allowed")  # fmt: skip
 
 
-def named_in_refusal(status: int, answer: bytes, candidates: Mapping[str, tuple[str, ...]]) -> str | None:
-    """The first field one of whose words a refusal names; None for any other answer."""
+def refused_field(
+    wire: Wire, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str] = frozenset()
+) -> str | None:
+    """The field over which a server refused the request of a call, if it may give way; None for any other refusal.
+
+    The request was sent `without` these fields.
+    """
     if status not in (400, 422):
         return None
     error = read_error_bytes(answer)
     words = f"{error.param} {error.code} {error.message}".lower()
-    if not any(refusal in words for refusal in _REFUSALS):
+    # What is wrong with a message is not mended by leaving out a field beside it.
+    if error.message.startswith("messages.") or not any(refusal in words for refusal in _REFUSALS):
         return None
-    return next((field for field, names in candidates.items() if any(name in words for name in names)), None)
+    named = (field for field, names in wire.ways_out.items() if any(name in words for name in names))
+    sent = wire.may_give_way(call) - without
+    return next((field for field in named if field in sent), None)
+
+
+def kept(fields: Mapping[str, Mapping[str, Any]], without: AbstractSet[str]) -> dict[str, Any]:
+    """What goes into a request of what may be left out of it."""
+    return {key: value for name, inner in fields.items() if name not in without for key, value in inner.items()}
+
+
+def given(fields: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The names of those that say something."""
+    return {name for name, inner in fields.items() if inner}

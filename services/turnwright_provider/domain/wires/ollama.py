@@ -18,7 +18,7 @@ from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.giving_way import given, kept
 from turnwright_provider.domain.wires.history import history, tool_names
 from turnwright_provider.domain.wires.images import inline
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
@@ -26,7 +26,7 @@ from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 _NO_PLACE: Final = "Ollama has no place for it."
 
-_WAYS_OUT: Final = {"reasoning": ("think",), "response_format": ("format",)}
+WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {"reasoning": ("think",), "response_format": ("format",)}
 """Field -> the words by one of which a refusal names it."""
 
 
@@ -36,6 +36,8 @@ class OllamaWire:
     name = "ollama"
     framing = Framing.LINES
     models_path = "/api/tags"
+    usual_path = ""
+    ways_out = WAYS_OUT
 
     def __init__(self, think_tags: ThinkTags = ThinkTags.LEADING, amount: Reasoning | None = None) -> None:
         self._think_tags = think_tags
@@ -60,15 +62,11 @@ class OllamaWire:
         }
         if call.tools and not (call.tool_choice and call.tool_choice.mode == "none"):
             body["tools"] = [_tool(tool) for tool in call.tools]
-        for name, fields in self._fields(call).items():
-            if name not in without:
-                body |= fields
+        body |= kept(self._fields(call), without)
         return WireRequest("/api/chat", encoded(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
 
-    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
-        sent = {name for name, fields in self._fields(call).items() if fields}
-        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
-        return named_in_refusal(status, answer, candidates)
+    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+        return given(self._fields(call))
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         """What may be left out: its name -> the fields of the body."""
@@ -84,7 +82,7 @@ def _options(call: ModelCall) -> dict[str, Any]:
         "temperature": call.temperature,
         "num_predict": call.output_tokens_max,
         "stop": list(call.stop) or None,
-        "num_ctx": call.context_length or None,
+        "num_ctx": call.info.context_length or None,
     }
     return {name: value for name, value in options.items() if value is not None}
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.giving_way import named_in_refusal
+from turnwright_provider.domain.wires.giving_way import given, kept
 from turnwright_provider.domain.wires.responses_items import input_items
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
-_WAYS_OUT: Final[dict[str, tuple[str, ...]]] = {
+WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
     "include": ("encrypted content", "encrypted_content", "include"),
     "summary": ("reasoning.summary", "reasoning summar"),
     "temperature": ("temperature",),
@@ -40,6 +40,8 @@ class ResponsesWire:
     name = "responses"
     framing = Framing.SSE
     models_path = "/models"
+    usual_path = "/v1"
+    ways_out = WAYS_OUT
 
     def __init__(self, amount: Reasoning | None = None) -> None:
         self._amount = amount
@@ -59,19 +61,15 @@ class ResponsesWire:
             body["tools"] = [_tool(tool) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_output_tokens"] = call.output_tokens_max
-        for name, fields in self._fields(call).items():
-            if name not in without:
-                body |= fields
+        body |= kept(self._fields(call), without)
         if "summary" in without and "reasoning" in body:
             body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
         dropped += _left_out(call)
         return WireRequest("/responses", encoded(body, call.extra), dropped=tuple(dropped))
 
-    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
-        sent = {name for name, fields in self._fields(call).items() if fields}
-        sent |= {"summary"} if "reasoning" in sent - without else set()
-        candidates = {name: words for name, words in _WAYS_OUT.items() if name in sent and name not in without}
-        return named_in_refusal(status, answer, candidates)
+    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+        sent = given(self._fields(call))
+        return sent | {"summary"} if "reasoning" in sent else sent
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         """What may be left out: its name -> the fields of the body."""

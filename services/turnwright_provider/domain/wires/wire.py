@@ -68,6 +68,10 @@ class Wire(Protocol):
     framing: Framing
     models_path: str
     """Where the models are listed, below the base URL."""
+    usual_path: str
+    """How most base URLs of such servers end."""
+    ways_out: Mapping[str, tuple[str, ...]]
+    """What of a request may give way -> the words by one of which a refusal names it. Those that come first count."""
 
     def headers(self, api_key: str) -> Mapping[str, str]:
         """What every request carries: the key, and the version of the interface."""
@@ -75,8 +79,8 @@ class Wire(Protocol):
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
         """The request of a call, `without` the fields that the server refused."""
 
-    def refused_field(self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str]) -> str | None:
-        """The field over which a server refused the request, if it may give way; None for any other refusal."""
+    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+        """Those of `ways_out` that are in the request of a call."""
 
     def fold(self) -> ReplyFold:
         """What folds the answer to one request."""

@@ -489,6 +489,11 @@ class CheckModelsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODELS_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
+    cached: _builtins.bool
+    """True accepts an answer of the vendor that is at most ten minutes old, and waits for a new one for at most three
+    seconds. Default: false, every vendor is asked.
+    """
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.Model]:
         """The models; at most 100."""
@@ -497,10 +502,11 @@ class CheckModelsRequest(_message.Message):
         self,
         *,
         models: _abc.Iterable[_model_pb2.Model] | None = ...,
+        cached: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "models", b"models"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -539,22 +545,28 @@ class ModelCheck(_message.Message):
     ALIAS_FIELD_NUMBER: _builtins.int
     USABLE_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     alias: _builtins.str
     """Alias of the model."""
     usable: _builtins.bool
     """True if its vendor answered and did not reject the model."""
     problem: _builtins.str
     """What is wrong, and what to do about it; empty if usable."""
+    @_builtins.property
+    def model(self) -> _model_pb2.Model:
+        """The model with everything known about it: first what the request says, then the vendor, then published figures."""
+
     def __init__(
         self,
         *,
         alias: _builtins.str = ...,
         usable: _builtins.bool = ...,
         problem: _builtins.str = ...,
+        model: _model_pb2.Model | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "problem", b"problem", "usable", b"usable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "model", b"model", "problem", b"problem", "usable", b"usable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

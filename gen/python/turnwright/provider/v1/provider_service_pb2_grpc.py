@@ -77,7 +77,7 @@ class ProviderServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckModels(self, request, context):
-        """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens.
+        """Checks for each model whether it can be called now, and what is known about it, by asking its vendor. Costs no tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class ProviderServiceStub:
     ListVendors: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]
     """Lists the known vendors and whether each is configured. Makes no network call."""
     CheckModels: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]
-    """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens."""
+    """Checks for each model whether it can be called now, and what is known about it, by asking its vendor. Costs no tokens."""
 
 @_typing.type_check_only
 class ProviderServiceAsyncStub(ProviderServiceStub):
@@ -58,7 +58,7 @@ class ProviderServiceAsyncStub(ProviderServiceStub):
     ListVendors: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]  # type: ignore[assignment]
     """Lists the known vendors and whether each is configured. Makes no network call."""
     CheckModels: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]  # type: ignore[assignment]
-    """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens."""
+    """Checks for each model whether it can be called now, and what is known about it, by asking its vendor. Costs no tokens."""
 
 class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
     """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
@@ -89,6 +89,6 @@ class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _provider_service_pb2.CheckModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_provider_service_pb2.CheckModelsResponse, _abc.Awaitable[_provider_service_pb2.CheckModelsResponse]]:
-        """Checks for each model whether it can be called now, by asking its vendor. Costs no tokens."""
+        """Checks for each model whether it can be called now, and what is known about it, by asking its vendor. Costs no tokens."""
 
 def add_ProviderServiceServicer_to_server(servicer: ProviderServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

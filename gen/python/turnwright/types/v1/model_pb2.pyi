@@ -25,6 +25,8 @@ class Model(_message.Message):
     ALIAS_FIELD_NUMBER: _builtins.int
     VENDOR_MODEL_FIELD_NUMBER: _builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
     alias: _builtins.str
     """Unique name that clients use, `[A-Za-z0-9._-]{1,128}`."""
     vendor_model: _builtins.str
@@ -32,18 +34,75 @@ class Model(_message.Message):
     model.
     """
     context_length: _builtins.int
-    """Context window in tokens; 0: unknown, and 32768 is assumed."""
+    """Context window in tokens; 0: what its vendor says, else unknown, and 32768 is assumed."""
+    output_tokens_max: _builtins.int
+    """Output limit in tokens: the longest reply of the model; 0: what its vendor says, else unknown."""
+    @_builtins.property
+    def capabilities(self) -> Global___Capabilities:
+        """Capabilities that override what its vendor says."""
+
     def __init__(
         self,
         *,
         alias: _builtins.str = ...,
         vendor_model: _builtins.str = ...,
         context_length: _builtins.int = ...,
+        output_tokens_max: _builtins.int = ...,
+        capabilities: Global___Capabilities | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "context_length", b"context_length", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "capabilities", b"capabilities", "context_length", b"context_length", "output_tokens_max", b"output_tokens_max", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class Capabilities(_message.Message):
+    """Capabilities of a model. An absent field: what its vendor says, else unknown."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
+    tools: _builtins.bool
+    """Native tool calls."""
+    images: _builtins.bool
+    """Image input."""
+    reasoning: _builtins.bool
+    """Reasoning before the answer."""
+    response_format: _builtins.bool
+    """Replies that conform to a JSON Schema."""
+    def __init__(
+        self,
+        *,
+        tools: _builtins.bool | None = ...,
+        images: _builtins.bool | None = ...,
+        reasoning: _builtins.bool | None = ...,
+        response_format: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_images", b"_images", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_tools", b"_tools", "images", b"images", "reasoning", b"reasoning", "response_format", b"response_format", "tools", b"tools"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_images", b"_images", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_tools", b"_tools", "images", b"images", "reasoning", b"reasoning", "response_format", b"response_format", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__images: _TypeAlias = _typing.Literal["images"]  # noqa: Y015
+    _WhichOneofArgType__images: _TypeAlias = _typing.Literal["_images", b"_images"]  # noqa: Y015
+    _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
+    _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
+    _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
+    _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
+    _WhichOneofReturnType__tools: _TypeAlias = _typing.Literal["tools"]  # noqa: Y015
+    _WhichOneofArgType__tools: _TypeAlias = _typing.Literal["_tools", b"_tools"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__images) -> _WhichOneofReturnType__images | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__response_format) -> _WhichOneofReturnType__response_format | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tools) -> _WhichOneofReturnType__tools | None: ...
+
+Global___Capabilities: _TypeAlias = Capabilities  # noqa: Y015

@@ -1,0 +1,154 @@
+"""A server's list of models, and what it can be asked besides. Source: RU307; architecture 15; research/wire 2.2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from turnwright_core.json_text import parse_json
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.runs import Capabilities
+from turnwright_core.suggestions import did_you_mean
+from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
+
+MODELS_MAX: Final = 10_000
+"""So many models of a list are looked at."""
+
+SHOWN_MAX: Final = 10
+"""So many names are told to somebody who asked for another."""
+
+_ANY_NAME: Final = frozenset({"llamacpp", "me"})
+"""`owned_by` of servers that hold one model and answer to whatever name they are called by."""
+
+_DATE: Final = re.compile(r"-20\d{6}")
+_NUM_CTX: Final = re.compile(r"^\s*num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
+
+
+class Listing(Struct, frozen=True):
+    """The models that a server lists, by name. `owner` is what the first one says of who made it."""
+
+    models: Mapping[str, ModelInfo]
+    owner: str = ""
+
+    @property
+    def denies(self) -> bool:
+        """Whether a name that is not in it stands for nothing."""
+        return bool(self.models) and self.owner not in _ANY_NAME
+
+    def info(self, model: str) -> ModelInfo:
+        """What it says of a model; UNKNOWN where it does not have it."""
+        if not self.denies:
+            return next(iter(self.models.values()), UNKNOWN) if len(self.models) == 1 else UNKNOWN
+        name = self.listed_name(model)
+        return UNKNOWN if name is None else self.models[name]
+
+    def listed_name(self, model: str) -> str | None:
+        """A model's name there, be it with Ollama's `:latest`, without OpenRouter's `:variant`, or with a date.
+
+        Anthropic lists `claude-sonnet-4-20250514` alone, and answers to `claude-sonnet-4-0` as well.
+        """
+        bare = model.rpartition(":")[0] or model
+        for name in (model, f"{model}:latest", bare, f"models/{model}"):
+            if name in self.models:
+                return name
+        undated = model.removesuffix("-latest").removesuffix("-0")
+        dated = (name for name in self.models if name.startswith(f"{undated}-"))
+        return max((name for name in dated if _DATE.fullmatch(name[len(undated) :])), default=None)
+
+    def denial(self, model: str) -> str:
+        """That a model is not listed, and what it may have been; empty where nothing denies it."""
+        if not self.denies or self.listed_name(model) is not None:
+            return ""
+        some = ", ".join(sorted(self.models)[:SHOWN_MAX])
+        more = ", ..." if len(self.models) > SHOWN_MAX else ""
+        return f"does not list {model}{did_you_mean(model, self.models)}; it lists {some}{more}"
+
+
+def read_listing(body: bytes) -> Listing:
+    """The list of models in an answer, whose field is `data`, or `models` at Google and Ollama; empty for none."""
+    parsed = parsed_body(body)
+    items = parsed.get("data", parsed.get("models")) if isinstance(parsed, dict) else parsed
+    listed = [item for item in items[:MODELS_MAX] if isinstance(item, dict)] if isinstance(items, list) else []
+    models: dict[str, ModelInfo] = {}
+    for item in listed:
+        info = info_of(item)
+        names = (item.get("id"), item.get("name"), item.get("model_name"), item.get("key"))
+        models |= {name: info for name in names if isinstance(name, str) and name}
+    owner = next((item["owned_by"] for item in listed if isinstance(item.get("owned_by"), str)), "")
+    return Listing(models, owner)
+
+
+def parsed_body(body: bytes) -> Any:
+    """The JSON of an answer; None for anything else."""
+    try:
+        return parse_json(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+
+
+class ModelQuestion(Struct, frozen=True):
+    """What a server can be asked of a model that its list does not say. `path` is below the root, not the base URL."""
+
+    path: str
+    read: Callable[[bytes, str], ModelInfo]
+    names_model: bool = False
+    """Whether it is a POST that names the model."""
+
+
+def _props(body: bytes, model: str) -> ModelInfo:
+    """llama.cpp's, of the one model that it holds. Its template says whether tools can be offered to it."""
+    del model
+    parsed = parsed_body(body)
+    if not isinstance(parsed, dict):
+        return UNKNOWN
+    told = (parsed.get("chat_template_caps"), parsed.get("modalities"))
+    can = {name: value for part in told if isinstance(part, dict) for name, value in part.items()}
+    return info_of({**parsed, "capabilities": can})
+
+
+def _shown(body: bytes, model: str) -> ModelInfo:
+    """Ollama's. The window is what its file sets; without that as much as is assumed of any model.
+
+    Ollama gives a model the window that a call names, and memory for all of it: the window that the model was trained
+    for may be more than the machine has.
+    """
+    del model
+    parsed = parsed_body(body)
+    if not isinstance(parsed, dict):
+        return UNKNOWN
+    parameters, fields = parsed.get("parameters"), parsed.get("model_info")
+    chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    lengths = fields.items() if isinstance(fields, dict) else ()
+    trained = next(
+        (info_of({"n_ctx": size}) for name, size in lengths if str(name).endswith(".context_length")), UNKNOWN
+    )
+    window = min(trained.context_length, CONTEXT_LENGTH_DEFAULT) if chosen is None else int(chosen[1])
+    listed = parsed.get("capabilities")
+    can = info_of({"capabilities": listed}).capabilities
+    if isinstance(listed, list):
+        # It leaves nothing out, and holds any model to a schema.
+        can = can.or_else(Capabilities(tools=False, images=False, reasoning=False, response_format=True))
+    return ModelInfo(window, 0, can)
+
+
+def _listed(body: bytes, model: str) -> ModelInfo:
+    return read_listing(body).info(model)
+
+
+QUESTIONS: Final[Mapping[str, ModelQuestion]] = {
+    "llamacpp": ModelQuestion("/props", _props),
+    "ollama": ModelQuestion("/api/show", _shown, names_model=True),
+    "lmstudio": ModelQuestion("/api/v0/models", _listed),
+    "litellm": ModelQuestion("/model/info", _listed),
+}
+"""By the preset of a server."""
+
+_BY_OWNER: Final = {"llamacpp": "llamacpp", "library": "ollama", "organization_owner": "lmstudio"}
+"""By what its list says, for a server that is called under another name."""
+
+
+def question_of(preset: str, owner: str) -> ModelQuestion | None:
+    return QUESTIONS.get(preset) or QUESTIONS.get(_BY_OWNER.get(owner, ""))

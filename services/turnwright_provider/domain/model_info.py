@@ -1,0 +1,137 @@
+"""What is known of a model: its window, its output limit, what it can do. Each vendor says it in words of its own.
+
+All of them are looked for in whatever a vendor says of a model; a word that nobody knows says nothing.
+Source: research/wire 2.2; the vendors' references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from turnwright_core.runs import Capabilities
+
+TOKENS_MAX: Final = 2**31
+"""No window is as long, in tokens; a figure beyond it is a mistake."""
+
+_WINDOWS: Final = (
+    # llama.cpp and LM Studio: what the model was loaded with, before what it could be.
+    *("n_ctx", "loaded_context_length", "max_model_len", "context_window", "max_context_length", "context_length"),
+    *("inputTokenLimit", "max_input_tokens"),
+)
+_OUTPUTS: Final = ("max_completion_tokens", "max_output_tokens", "outputTokenLimit", "max_tokens")
+
+_WITHIN: Final = ("top_provider", "model_info", "meta", "default_generation_settings")
+"""Objects whose fields count as those of the model itself, and before these."""
+
+_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tools": ("supports_tools", "supports_function_calling", "function_calling", "trained_for_tool_use"),
+    "images": ("vision", "supports_vision", "supports_image_input", "supports_image_in", "image_input"),
+    "reasoning": ("thinking", "reasoning", "supports_reasoning"),
+    "response_format": ("structured_outputs", "supports_structured_output", "supports_response_schema"),
+}
+"""Fields that say yes or no."""
+
+_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    "tools": frozenset({"tools", "tool_use", "tool-use", "function_calling"}),
+    "images": frozenset({"vision", "image", "images", "multimodal"}),
+    "reasoning": frozenset({"reasoning", "thinking"}),
+    "response_format": frozenset({"structured_outputs", "json_schema"}),
+}
+"""Words in a list of what a model can do."""
+
+
+class ModelInfo(Struct, frozen=True):
+    """Window and output limit in tokens, 0 where unknown."""
+
+    context_length: int = 0
+    output_tokens_max: int = 0
+    capabilities: Capabilities = Capabilities()
+
+    def or_else(self, other: ModelInfo) -> ModelInfo:
+        """With what another says where this one says nothing."""
+        return ModelInfo(
+            self.context_length or other.context_length,
+            self.output_tokens_max or other.output_tokens_max,
+            self.capabilities.or_else(other.capabilities),
+        )
+
+
+UNKNOWN: Final = ModelInfo()
+
+
+def info_of(item: Mapping[str, Any]) -> ModelInfo:
+    """What an object of a list of models says."""
+    parts = [inner for name in _WITHIN if isinstance(inner := item.get(name), Mapping)]
+    parts.append(item)
+    window = _first(part.get(name) for part in parts for name in _WINDOWS)
+    # OpenRouter: the model's own window may be longer than that of the server behind it.
+    stated = _tokens(item.get("context_length"))
+    said = ModelInfo(
+        min(window, stated or window),
+        _first(part.get(name) for part in parts for name in _OUTPUTS),
+        _capabilities(parts),
+    )
+    return said.or_else(_of_servers(item.get("providers")))
+
+
+def _of_servers(servers: Any) -> ModelInfo:
+    """Hugging Face's router: a model has several servers, and any of them may be the one that answers."""
+    infos = [info_of(one) for one in servers if isinstance(one, Mapping)] if isinstance(servers, list) else []
+    windows = [info.context_length for info in infos if info.context_length]
+    can = Capabilities()
+    for info in infos:
+        can = can.or_else(info.capabilities)
+    return ModelInfo(min(windows, default=0), 0, can)
+
+
+def _first(values: Iterable[Any]) -> int:
+    return next((tokens for value in values if (tokens := _tokens(value))), 0)
+
+
+def _tokens(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < TOKENS_MAX else 0
+
+
+def _capabilities(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
+    listed = list(parts)
+    objects = [*listed, *(inner for part in listed if isinstance(inner := part.get("capabilities"), Mapping))]
+    flags = {name: _flag(objects, fields) for name, fields in _FLAGS.items()}
+    words = {name: True for part in listed for name in _named(part)}
+    return Capabilities(**flags).or_else(Capabilities(**words)).or_else(_all_told(listed))
+
+
+def _flag(objects: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> bool | None:
+    for one in objects:
+        for name in fields:
+            value = one.get(name)
+            # Anthropic: an object with the answer in it.
+            value = value.get("supported") if isinstance(value, Mapping) else value
+            if isinstance(value, bool):
+                return value
+    return None
+
+
+def _named(part: Mapping[str, Any]) -> Iterator[str]:
+    """What lists name that may leave something out."""
+    said = {word for field in ("capabilities", "tags") for word in _texts(part.get(field))}
+    yield from (name for name, words in _WORDS.items() if said & words)
+
+
+def _all_told(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
+    """What lists say that leave nothing out: OpenRouter's parameters, and the kinds of input of several services."""
+    told: dict[str, bool] = {}
+    for part in parts:
+        if parameters := _texts(part.get("supported_parameters")):
+            told |= {name: bool(parameters & words) for name, words in _WORDS.items() if name != "images"}
+        architecture = part.get("architecture")
+        for place in (architecture if isinstance(architecture, Mapping) else {}, part):
+            if kinds := _texts(place.get("input_modalities")):
+                told["images"] = "image" in kinds
+    return Capabilities(**told)
+
+
+def _texts(value: Any) -> frozenset[str]:
+    return frozenset(one for one in value if isinstance(one, str)) if isinstance(value, list) else frozenset()

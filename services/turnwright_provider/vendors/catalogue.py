@@ -1,0 +1,87 @@
+"""What a server says of its models: its list, and for some servers one more question for each model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from turnwright_provider.domain.failures import VendorError, clean
+from turnwright_provider.domain.listing import Listing, ModelQuestion, question_of, read_listing
+from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
+from turnwright_provider.domain.urls import below, public_url, root_of
+from turnwright_provider.ports import ModelCheck
+from turnwright_provider.vendors.endpoint import Endpoint
+
+ASKED_AT_ONCE: Final = 4
+"""Questions about single models that are open at a time."""
+
+Fetch = Callable[[str, str, bytes], Awaitable[bytes | None]]
+"""Method, URL and body -> the answer; None for a refusal. Raises VendorError."""
+
+
+class Catalogue:
+    """Asks one server."""
+
+    def __init__(self, fetch: Fetch, endpoint: Endpoint, models_path: str) -> None:
+        """`models_path` is where the list is, below the base URL."""
+        self._fetch = fetch
+        self._access = endpoint
+        self._list_url = below(endpoint.base_url, models_path)
+        self._root = root_of(endpoint.base_url, endpoint.usual_path)
+        self._endpoint = public_url(endpoint.base_url)
+        self._timeout_s = endpoint.check_timeout_s
+
+    async def check(self, models: Sequence[str]) -> list[ModelCheck]:
+        """A server that keeps no list denies no model."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                listing = await self._listing()
+        except TimeoutError:
+            return [ModelCheck(f"{self._endpoint} did not answer within {self._timeout_s:g} s")] * len(models)
+        except VendorError as error:
+            return [ModelCheck(f"{self._endpoint}: {clean(error.failure.detail)}")] * len(models)
+        infos = await self._infos(models, listing)
+        problems = (listing.denial(model) for model in models)
+        return [
+            ModelCheck(problem and f"{self._endpoint} {problem}", info)
+            for problem, info in zip(problems, infos, strict=True)
+        ]
+
+    async def denial(self, model: str) -> str:
+        """That the server does not list a model, and what it may have been; empty where nothing denies it."""
+        with suppress(TimeoutError, VendorError):
+            async with asyncio.timeout(self._timeout_s):
+                listing = await self._listing()
+            if told := listing.denial(model):
+                return f"{self._endpoint} {told}."
+        return ""
+
+    async def _listing(self) -> Listing:
+        answer = await self._fetch("GET", self._list_url, b"")
+        return Listing({}) if answer is None else await asyncio.to_thread(read_listing, answer)
+
+    async def _infos(self, models: Sequence[str], listing: Listing) -> list[ModelInfo]:
+        infos = [listing.info(model) for model in models]
+        question = question_of(self._access.preset, listing.owner)
+        if question is None:
+            return infos
+        room = asyncio.Semaphore(ASKED_AT_ONCE)
+
+        async def ask(place: int) -> None:
+            with suppress(VendorError):
+                async with room:
+                    infos[place] = (await self._answer(question, models[place])).or_else(infos[place])
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as group:
+                for place in range(len(models)):
+                    group.create_task(ask(place))
+        return infos
+
+    async def _answer(self, question: ModelQuestion, model: str) -> ModelInfo:
+        asked = json.dumps({"model": model}).encode() if question.names_model else b""
+        answer = await self._fetch("POST" if asked else "GET", below(self._root, question.path), asked)
+        return UNKNOWN if answer is None else await asyncio.to_thread(question.read, answer, model)
