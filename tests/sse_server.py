@@ -8,7 +8,8 @@
 
 An Answer is what one request gets; the constructors below make the usual ones. `SseServer(answers, replies=, models=,
 tls=)` takes the answers in order, for POST requests; then the replies; then it refuses. `GET /v1/models` lists
-`models`, or is a 404 where that is None. `request.closed` is set when the client hung up before the answer was whole.
+`models`, or is a 404 where that is None; `pages` are other answers, JSON or an Answer, by their path; these requests are
+in `server.looks`. `request.closed` is set when the client hung up before the answer was whole.
 
 In a process of its own, for subprocess tests; prints its URL, then serves until it is ended:
 
@@ -29,7 +30,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -172,17 +173,22 @@ class SseServer:
         *,
         replies: Iterable[str] = (),
         models: Sequence[str] | None = None,
+        pages: Mapping[str, Any] | None = None,
         tls: bool = False,
         port: int = 0,
         log: Path | None = None,
     ) -> None:
         self.requests: list[Request] = []
+        """Those for completions."""
+        self.looks: list[Request] = []
+        """All others: at lists of models, and at `pages`."""
         self.port = port
         self._answers = list(answers)
         self._replies = list(replies)
         self._replied = 0
         self._connections = 0
         self._models = models
+        self._pages = pages or {}
         self._tls = tls
         self._log = log
         self._server: asyncio.Server | None = None
@@ -198,13 +204,8 @@ class SseServer:
         """Append answers."""
         self._answers.extend(answers)
 
-    @property
-    def posts(self) -> list[Request]:
-        """The requests for completions."""
-        return [request for request in self.requests if request.method == "POST"]
-
     async def wait_for(self, count: int) -> Request:
-        """The `count`-th request, once it has arrived."""
+        """The `count`-th request for a completion, once it has arrived."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
@@ -247,7 +248,8 @@ class SseServer:
         """Answer one request; what has been read of the next one, or None when the connection is at its end."""
         answer = self._choose(request)
         async with self._arrived:
-            self.requests.append(request)
+            is_look = request.method == "GET" or request.path in self._pages
+            (self.looks if is_look else self.requests).append(request)
             self._arrived.notify_all()
         sending = asyncio.ensure_future(_send(answer, request, writer))
         # A client sends nothing while it waits, so what can be read before the answer's end is its hanging up.
@@ -267,6 +269,9 @@ class SseServer:
             await asyncio.gather(sending, watching, return_exceptions=True)
 
     def _choose(self, request: Request) -> Answer:
+        page = self._pages.get(request.path.partition("?")[0])
+        if page is not None:
+            return page if isinstance(page, Answer) else json_answer(page)
         if request.method == "GET":
             listed = [{"id": name, "object": "model", "owned_by": "tests"} for name in self._models or ()]
             return error(404, "Not Found") if self._models is None else json_answer({"object": "list", "data": listed})

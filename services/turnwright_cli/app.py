@@ -214,14 +214,22 @@ models = add_group(
     work="models:list_models",
 )
 _ALIAS: Final = Argument(["alias"], metavar="ALIAS", help="Alias of the model.")
+_OF_MODEL: Final = (
+    Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: ask its vendor."),
+    Option(["--output"], type=AT_LEAST_0, metavar="TOKENS", help="Longest reply that it writes; 0: ask its vendor."),
+    Option(["--tools/--no-tools"], default=None, help="Whether it calls tools natively."),
+    Option(["--images/--no-images"], default=None, help="Whether it reads images."),
+    Option(["--reasoning/--no-reasoning"], default=None, help="Whether it reasons before it answers."),
+    Option(["--response-format/--no-response-format"], default=None, help="Whether it answers by a JSON Schema."),
+)
 add_command(
     models,
     "add",
     "models:add_model",
-    "Add a model, or give its alias to another one.",
+    "Add a model, or give its alias to another one. What is not said of it, its vendor is asked.",
     Argument(["alias"], metavar="ALIAS", help="Name that runs use."),
     Argument(["vendor_model"], metavar="VENDOR/MODEL", help="The vendor and its own name for the model."),
-    Option(["--context"], type=AT_LEAST_0, default=0, metavar="TOKENS", help="Length of its context window."),
+    *_OF_MODEL,
     AS_JSON,
     SERVER,
 )
@@ -229,10 +237,10 @@ add_command(
     models,
     "set",
     "models:set_model",
-    "Correct what is known of a model.",
+    "Correct what is known of a model; the rest stays.",
     _ALIAS,
     Option(["--model", "vendor_model"], metavar="VENDOR/MODEL", help="Another vendor or model."),
-    Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: unknown."),
+    *_OF_MODEL,
     AS_JSON,
     SERVER,
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Final
 
+from msgspec import Struct
 from rich.text import Text
 from turnwright.types.v1 import model_pb2
 
@@ -13,11 +15,37 @@ from turnwright_cli.invocation import Invocation
 from turnwright_cli.json_lines import show_lines
 from turnwright_cli.output import complain, console, put
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import open_session
+from turnwright_cli.session import Session, open_session
 from turnwright_cli.tables import Cell, Column, show_table
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
+
+CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format")
+
+
+class ModelWords(Struct, frozen=True):
+    """What somebody says of a model; None where nothing."""
+
+    vendor_model: str | None = None
+    context: int | None = None
+    output: int | None = None
+    tools: bool | None = None
+    images: bool | None = None
+    reasoning: bool | None = None
+    response_format: bool | None = None
+
+    def of(self, before: model_pb2.Model) -> model_pb2.Model:
+        """The model as it is now."""
+        can = {name: value for name in CAPABILITIES if (value := getattr(self, name)) is not None}
+        model = model_pb2.Model()
+        model.CopyFrom(before)
+        if can:
+            model.capabilities.MergeFrom(model_pb2.Capabilities(**can))
+        model.vendor_model = self.vendor_model or before.vendor_model
+        model.context_length = before.context_length if self.context is None else self.context
+        model.output_tokens_max = before.output_tokens_max if self.output is None else self.output
+        return model
 
 
 async def list_models(call: Invocation) -> int:
@@ -26,44 +54,57 @@ async def list_models(call: Invocation) -> int:
         status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
     if call.as_json:
         return show_lines(models)
-    problems = {check.alias: "" if check.usable else check.problem or "not usable" for check in status.models}
+    checks = {check.alias: check for check in status.models}
     rows = []
     for model in models:
-        problem = problems.get(model.alias, "not checked")
+        check = checks.get(model.alias)
+        problem = "not checked" if check is None else "" if check.usable else check.problem or "not usable"
+        known = check.model if check and check.HasField("model") else model
         usable = Cell(problem or "yes", "red" if problem else "green")
-        rows.append((model.alias, model.vendor_model, context_words(model), usable))
+        rows.append(
+            (model.alias, model.vendor_model, context_words(known), output_words(known), can_words(known), usable)
+        )
     show_table(
-        tuple(map(Column, ("alias", "vendor/model", "context", "usable"))),
+        tuple(map(Column, ("alias", "vendor/model", "context", "output", "can", "usable"))),
         rows,
         empty="No models yet. Add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model.",
     )
     return 0
 
 
-async def add_model(call: Invocation, *, alias: str, vendor_model: str, context: int) -> int:
+async def add_model(call: Invocation, *, alias: str, **said: Any) -> int:
+    words = ModelWords(**said)
     async with open_session(call.settings) as session:
-        model = await session.client.add_model(alias, vendor_model, context)
+        model = await _put(session, words.of(model_pb2.Model(alias=alias)))
     return _tell_model(call, model)
 
 
-async def set_model(call: Invocation, *, alias: str, vendor_model: str | None, context: int | None) -> int:
+async def set_model(call: Invocation, *, alias: str, **said: Any) -> int:
     """Change what is said of a model; the rest stays. Raises FailureError where there is none."""
+    words = ModelWords(**said)
     async with open_session(call.settings) as session:
         known = {model.alias: model for model in await session.client.list_models()}
         if alias not in known:
             near = did_you_mean(alias, known)
             raise usage(f"There is no model {safe_line(alias)}{near}. `turnwright models add` adds one.")
-        model = known[alias]
-        model = await session.client.add_model(
-            alias, vendor_model or model.vendor_model, model.context_length if context is None else context
-        )
+        model = await _put(session, words.of(known[alias]))
     return _tell_model(call, model)
+
+
+async def _put(session: Session, model: model_pb2.Model) -> model_pb2.Model:
+    can = model.capabilities if model.HasField("capabilities") else None
+    return await session.client.add_model(
+        model.alias, model.vendor_model, model.context_length, model.output_tokens_max, can
+    )
 
 
 def _tell_model(call: Invocation, model: model_pb2.Model) -> int:
     if call.as_json:
         return show_lines([model])
-    put(console(), Text(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, context {context_words(model)}"))
+    context = f"{model.context_length:,}" if model.context_length else "as its vendor says"
+    said = [f"context {context}", (words := output_words(model)) and f"output {words}", can_words(model)]
+    told = ", ".join(filter(None, said))
+    put(console(), Text(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {told}"))
     for prefix in (MODEL_PREFIX, CONTEXT_PREFIX):
         if (variable := f"{prefix}{model.alias}") in os.environ:
             complain(f"{variable} is set here: the next command that starts its own services goes by it.")
@@ -88,3 +129,14 @@ def context_words(model: model_pb2.Model) -> str:
     if model.context_length:
         return f"{model.context_length:,}"
     return f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
+
+
+def output_words(model: model_pb2.Model) -> str:
+    """The longest reply of a model in tokens; empty where nobody says."""
+    return f"{model.output_tokens_max:,}" if model.output_tokens_max else ""
+
+
+def can_words(model: model_pb2.Model) -> str:
+    """What a model can do and cannot, as far as that is known."""
+    known = ((name, getattr(model.capabilities, name)) for name in CAPABILITIES if model.capabilities.HasField(name))
+    return ", ".join(name.replace("_", " ") if can else f"no {name.replace('_', ' ')}" for name, can in known)

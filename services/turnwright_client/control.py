@@ -99,9 +99,22 @@ class ControlCalls:
             for entry in page.entries:
                 yield entry
 
-    async def add_model(self, alias: str, vendor_model: str, context_length: int = 0) -> model_pb2.Model:
-        """Add a model, or replace the one with the alias; a context length in tokens, 0 when unknown."""
-        model = model_pb2.Model(alias=alias, vendor_model=vendor_model, context_length=context_length)
+    async def add_model(
+        self,
+        alias: str,
+        vendor_model: str,
+        context_length: int = 0,
+        output_tokens_max: int = 0,
+        capabilities: model_pb2.Capabilities | None = None,
+    ) -> model_pb2.Model:
+        """Add a model, or replace the one with the alias. Tokens; what is 0 or absent, its vendor is asked."""
+        model = model_pb2.Model(
+            alias=alias,
+            vendor_model=vendor_model,
+            context_length=context_length,
+            output_tokens_max=output_tokens_max,
+            capabilities=capabilities,
+        )
         return (await self._peer.call(self._stub.AddModel, control_pb2.AddModelRequest(model=model))).model
 
     async def remove_model(self, alias: str) -> None:

@@ -121,13 +121,14 @@ class _Wired:
         owner = secrets.token_hex(8)
         schemes = KnownSchemes()
         ledger = StoreLedger(store, owner, "", round(settings.lease_s * 1000), schemes)
-        models = ProviderModels(provider, settings.generate_deadline_s)
+        models = ProviderModels(provider, settings.generate_deadline_s, time.monotonic)
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
         tools = with_offered(_tools(settings), offered)
         await _register_schemes(store, offered)
         services = Services(
             ledger=ledger,
             packets=AssemblerPackets(assembler),
+            models=models,
             generation=Generation(
                 models,
                 settings.reply_bytes_max,

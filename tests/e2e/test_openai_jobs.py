@@ -67,7 +67,7 @@ async def test_the_edit_is_made_checked_and_told(bench) -> None:
 
     assert (done.returncode, done.stderr, loop_status(done.stdout)) == (0, "", 200)
     assert (bench.project / "greet.py").read_text() == 'def greet():\n    return "hello"\n'
-    packet = server.posts[1].json["messages"]
+    packet = server.requests[1].json["messages"]
     assert [message["role"] for message in packet] == ["system", "user"]
     assert "exit=0" in packet[1]["content"]
     assert json_lines(done.stdout)[-1]["run_state"]["loop"]["summary"] == "greet() returns hello now."
@@ -80,7 +80,7 @@ async def test_the_next_packet_shows_the_edited_file(bench) -> None:
         done = await act(bench, server.url)
 
     assert done.returncode == 0
-    before, after = (post.json["messages"][1]["content"].partition("<visible>")[2] for post in server.posts[1:])
+    before, after = (post.json["messages"][1]["content"].partition("<visible>")[2] for post in server.requests[1:])
     assert 'return "helo"' in before
     assert 'return "hello"' in after.partition("</visible>")[0]
 
@@ -134,7 +134,7 @@ async def test_a_failing_vendor_ends_the_loop_with_its_reason(bench, answer, wor
     async with SseServer(replies=[DONE]) as server:
         again = await act(bench, server.url, "--run", run_alias(done.stdout))
     assert (again.returncode, loop_status(again.stdout)) == (0, 200)
-    assert word in server.posts[0].json["messages"][1]["content"]
+    assert word in server.requests[0].json["messages"][1]["content"]
 
 
 @pytest.mark.asyncio
@@ -195,7 +195,7 @@ async def test_empty_replies_are_strikes_until_the_loop_is_given_up(bench) -> No
     async with SseServer(replies=[" "] * 4) as server:
         done = await act(bench, server.url)
 
-    assert (done.returncode, loop_status(done.stdout), len(server.posts)) == (4, 499, 3)
+    assert (done.returncode, loop_status(done.stdout), len(server.requests)) == (4, 499, 3)
 
 
 @pytest.mark.asyncio
@@ -246,7 +246,7 @@ async def test_done_after_a_failed_command_is_refuted(bench) -> None:
     async with SseServer(replies=[claims, late]) as server:
         done = await act(bench, server.url)
 
-    assert (done.returncode, loop_status(done.stdout), len(server.posts)) == (0, 200, 2)
+    assert (done.returncode, loop_status(done.stdout), len(server.requests)) == (0, 200, 2)
     outcomes = {path: record.get("outcome") for path, record in records(done.stdout).items()}
     assert [v for k, v in outcomes.items() if k.startswith("log://turn_1/update/")] in (
         ["conflict:409"],

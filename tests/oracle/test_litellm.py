@@ -166,7 +166,7 @@ async def test_a_call_and_its_result_pass_both_ways(proxy: Proxy, transport: Htt
     assert first.calls == (ToolCall("read", '{"path": "a.py"}', 0, "c1"),)
     assert (first.text, first.reasoning, finish.reason) == ("I look.", "It is a file.", "tool_calls")
     assert last.text == "x is 1."
-    sent = upstream.posts[-1].json
+    sent = upstream.requests[-1].json
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool"]
     assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"] == "c1"
     assert sent["tools"] == json.loads(ChatWire(ThinkTags.LEADING).request(CALLS["tool"], frozenset()).body)["tools"]

@@ -27,11 +27,14 @@ from turnwright_core.runs import (
     TurnResult,
     Usage,
 )
-from turnwright_core.wire.codec import codec
+from turnwright_core.wire.codec import FieldCodec, codec
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
 
 project_to_pb, _ = codec(Project, project_pb2.Project)
-model_to_pb, model_from_pb = codec(Model, model_pb2.Model, capabilities=codec(Capabilities, model_pb2.Capabilities))
+_can_to_pb, _can_from_pb = codec(Capabilities, model_pb2.Capabilities)
+# What says nothing is left out: the models of most are the same bytes then as before.
+_CAPABILITIES: FieldCodec = (lambda can: None if can == Capabilities() else _can_to_pb(can), _can_from_pb)
+model_to_pb, model_from_pb = codec(Model, model_pb2.Model, capabilities=_CAPABILITIES)
 usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
 budget_to_pb, budget_from_pb = _budget = codec(Budget, budget_pb2.Budget)
 spending_to_pb, spending_from_pb = codec(Spending, budget_pb2.Spending)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 from msgspec import Raw, Struct
@@ -11,23 +11,59 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Part
 
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.runs import Model, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
-from turnwright_core.wire.runs import model_to_pb, reasoning_to_pb, usage_from_pb
+from turnwright_core.wire.runs import model_from_pb, model_to_pb, reasoning_to_pb, usage_from_pb
 from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
 
 _ROLES = {"system": ROLE_SYSTEM, "user": ROLE_USER, "assistant": ROLE_ASSISTANT}
 
 
-class ProviderModels:
-    """Implements ports.Models. `deadline_s` bounds a whole call, in seconds."""
+DESCRIBE_TIMEOUT_S: Final = 5.0
+"""Seconds after which a loop begins without what its model's vendor may say of it; the provider waits less."""
 
-    def __init__(self, peer: Peer, deadline_s: float) -> None:
+DESCRIBED_S: Final = 60.0
+"""So long an executor does not ask the provider again, in seconds."""
+
+DESCRIBED_MAX: Final = 1000
+"""Models that are remembered."""
+
+_log = get_logger("models")
+
+
+class ProviderModels:
+    """Implements ports.Models. `deadline_s` bounds a whole call, in seconds; `clock_s` is a monotonic clock."""
+
+    def __init__(self, peer: Peer, deadline_s: float, clock_s: Callable[[], float]) -> None:
         self._peer = peer
         self._deadline_s = deadline_s
+        self._clock_s = clock_s
         self.stub = provider_service_pb2_grpc.ProviderServiceStub(peer.channel)
+        self._described: dict[Model, tuple[float, Model]] = {}
+
+    async def describe(self, model: Model) -> Model:
+        until_s, known = self._described.get(model, (0.0, model))
+        if self._clock_s() < until_s:
+            return known
+        wanted = pb.CheckModelsRequest(models=[model_to_pb(model)], cached=True)
+        try:
+            answer = await self._peer.call(self.stub.CheckModels, wanted, DESCRIBE_TIMEOUT_S)
+        except TurnwrightError:
+            # A call of the model will say what is wrong, if anything is.
+            return known
+        # A provider of before says nothing of models.
+        known = next((model_from_pb(check.model) for check in answer.checks if check.HasField("model")), model)
+        if not known.context_length and model not in self._described:
+            _log.warning("context_length_assumed", model=model.vendor_model, tokens=CONTEXT_LENGTH_DEFAULT)
+        if len(self._described) >= DESCRIBED_MAX:
+            del self._described[next(iter(self._described))]
+        self._described[model] = self._clock_s() + DESCRIBED_S, known
+        return known
 
     async def generate(
         self,

@@ -36,6 +36,13 @@ ModelEvent = Delta | RetryNotice | Finished
 class Models(Protocol):
     """The provider."""
 
+    async def describe(self, model: Model) -> Model:
+        """The model with what its vendor says of it where its alias does not.
+
+        As it is where nobody says anything in time. Raises nothing.
+        """
+        ...
+
     def generate(
         self,
         model: Model,

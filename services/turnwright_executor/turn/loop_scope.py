@@ -17,6 +17,7 @@ from turnwright_executor.domain.tokens import calibration_of
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
 from turnwright_executor.tools.contract import Tool
@@ -40,6 +41,7 @@ class Services(Struct, frozen=True):
     ledger: Ledger
     packets: Packets
     generation: Generation
+    models: Models
     tools: Mapping[str, Tool]
     tool_docs: Mapping[str, str]
     tool_docs_brief: Mapping[str, str]

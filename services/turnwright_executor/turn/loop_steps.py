@@ -35,7 +35,14 @@ from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry
 from turnwright_executor.turn.model_steps import ModelSteps
-from turnwright_executor.turn.opener import TurnOpener, begun_with, instructions_write, model_of, turn_request
+from turnwright_executor.turn.opener import (
+    TurnOpener,
+    begun_with,
+    instructions_write,
+    is_to_be_asked_of,
+    model_of,
+    turn_request,
+)
 from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.turn.records import record_write, settled
 from turnwright_executor.turn.run_plans import RunPlans
@@ -121,6 +128,8 @@ class LoopSteps:
         self._is_fresh = False
         services, claim, loop = scope.services, scope.claim, scope.loop
         scope.model = model_of(claim, loop)
+        if is_to_be_asked_of(scope.model, claim.run.settings.calls):
+            scope.model = await services.models.describe(scope.model)
         scope.placement = await self._place()
         request = turn_request(
             claim.run,

@@ -122,7 +122,7 @@ def turn_request(
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
         reasoning=reasoning,
-        calls=call_style(run.settings.calls),
+        calls=call_style(run.settings.calls, model),
     )
     if begun is None:
         return request
@@ -148,9 +148,15 @@ def prompt_write(loop: Loop) -> EntryWrite:
     return EntryWrite("prompt://{turn}", change, Tier.PLUGIN)
 
 
-def call_style(wanted: CallStyle) -> CallStyle:
-    """How a loop's model calls tools. Nobody tells yet which models take tools, so AUTO means tags."""
-    return CallStyle.NATIVE if wanted is CallStyle.NATIVE else CallStyle.TAGS
+def call_style(wanted: CallStyle, model: Model) -> CallStyle:
+    """How a loop's model calls tools. AUTO is NATIVE where the model is known to take tools."""
+    is_native = wanted is CallStyle.NATIVE or (wanted is CallStyle.AUTO and model.capabilities.tools is True)
+    return CallStyle.NATIVE if is_native else CallStyle.TAGS
+
+
+def is_to_be_asked_of(model: Model, calls: CallStyle) -> bool:
+    """Whether a loop needs to know of its model what its alias does not say."""
+    return not model.context_length or (calls is CallStyle.AUTO and model.capabilities.tools is None)
 
 
 def instructions_write(

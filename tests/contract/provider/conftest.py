@@ -1,6 +1,6 @@
 """A provider on a real channel."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,9 +64,11 @@ def said(role: Role, text: str) -> Message:
     return Message(role=role, parts=[Part(text=text)])
 
 
-def request(vendor_model: str, prompt: str = "hi", *, context_length: int = 0, **fields: Any) -> pb.GenerateRequest:
-    """A request with one user message."""
-    model = model_pb2.Model(alias="m", vendor_model=vendor_model, context_length=context_length)
+def request(
+    vendor_model: str, prompt: str = "hi", *, known: Mapping[str, Any] = {}, **fields: Any
+) -> pb.GenerateRequest:
+    """A request with one user message; `known` is what is said of the model."""
+    model = model_pb2.Model(alias="m", vendor_model=vendor_model, **known)
     fields.setdefault("messages", [said(ROLE_USER, prompt)])
     return pb.GenerateRequest(model=model, **fields)
 

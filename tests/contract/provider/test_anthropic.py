@@ -181,6 +181,6 @@ async def test_a_model_is_looked_up_in_the_list(provider):
 
     assert (there.usable, gone.usable) == (True, False)
     assert "does not list claude-y" in gone.problem
-    (request,) = server.requests
+    (request,) = server.looks
     assert request.path.partition("?")[0] == "/v1/models"
     assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == ("key", "2023-06-01")

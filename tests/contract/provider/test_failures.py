@@ -20,7 +20,7 @@ async def failed(provider, *answers, **settings):
         heard = await (await provider(openai_base_url=server.url, openai_api_key=KEY, **settings)).generate()
     assert heard.error is not None
     assert KEY not in heard.error.message + str(heard.error.metadata)
-    return heard, len(server.posts)
+    return heard, len(server.requests)
 
 
 @pytest.mark.asyncio

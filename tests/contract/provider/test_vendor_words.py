@@ -11,7 +11,7 @@ async def heard_of(provider, *answers, **settings):
     """What a caller hears of these answers, and how many requests were sent."""
     async with SseServer(answers) as server:
         heard = await (await provider(openai_base_url=server.url, **settings)).generate()
-    return heard, len(server.posts)
+    return heard, len(server.requests)
 
 
 @pytest.mark.asyncio
@@ -204,14 +204,40 @@ async def test_a_server_that_has_no_such_model_says_which_it_has(provider, statu
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("path", "is_asked"), [("", True), ("/api", True), ("/v1", False)])
-async def test_an_address_without_v1_is_asked_about(provider, path, is_asked):
+@pytest.mark.parametrize("status", [400, 404])
+@pytest.mark.parametrize(
+    "words", ["The model `gpt5-mini` does not exist", "Model Not Exist", "gpt5-mini is not a valid model ID",
+              "Unknown Model, please check the model code.", "Invalid model name passed in model=gpt5-mini"],
+)  # fmt: skip
+async def test_a_mistyped_model_is_told_with_the_one_that_was_meant(provider, status, words):
+    async with SseServer([error(status, words)], models=["gpt-5", "gpt-5-mini"]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate("openai/gpt5-mini")
+
+    told = f"{server.url} does not list gpt5-mini (did you mean gpt-5-mini?); it lists gpt-5, gpt-5-mini."
+    assert heard.error.message.endswith(told)
+    # One error is told once.
+    assert (heard.error.message.count(words), heard.error.message.count("base URL")) == (1, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("vendor", "path", "wanted"),
+    [("openai", "", "/v1"), ("openai", "/api", "/v1"), ("openai", "/v1", ""), ("anthropic", "/api", "/v1"),
+     ("openrouter", "/v1", "/api/v1"), ("zai", "/v1", "/api/paas/v4"), ("gemini", "/v1", "/v1beta"), ("ollama", "/x", ""),
+     ("work", "/api", "/v1")],
+)  # fmt: skip
+async def test_an_address_that_ends_in_another_way_than_its_kind_is_asked_about(
+    provider, tmp_path, vendor, path, wanted
+):
     async with SseServer([error(404, "Not Found")]) as server:
         address = server.url.removesuffix("/v1") + path
-        heard = await (await provider(openai_base_url=address)).generate()
+        # A preset mends an address without a path by itself, but not one whose end it does not know.
+        settings = {} if vendor == "work" else {f"{vendor}_base_url": address}
+        (tmp_path / "endpoints.toml").write_text(f"[endpoint.work]\nurl = '{address}'\n")
+        heard = await (await provider(**settings)).generate(f"{vendor}/m")
 
-    assert address in heard.error.message
-    assert ("/v1;" in heard.error.message or "ends in /v1" in heard.error.message) is is_asked
+    end = f"; should it end in {wanted}?" if wanted else "."
+    assert heard.error.message.endswith(f"The base URL is {address}{end}")
 
 
 @pytest.mark.asyncio

@@ -199,7 +199,7 @@ async def test_checks_come_in_order_and_name_what_is_missing(provider):
     assert all(word in check.problem for word, check in zip(words, checks, strict=True))
     assert [bool(check.problem) for check in checks] == [not check.usable for check in checks]
     # One look for three models, and no completion.
-    assert [(r.method, r.path) for r in server.requests] == [("GET", "/v1/models")]
+    assert [(r.method, r.path) for r in server.looks] == [("GET", "/v1/models")]
 
 
 @pytest.mark.asyncio
@@ -325,7 +325,7 @@ async def test_ollama_is_given_the_window_of_the_model_by_its_own_api(provider):
     )
     async with SseServer([answer]) as server:
         client = await provider(ollama_base_url=server.url.removesuffix("/v1"))
-        heard = await client.generate("ollama/qwen3:8b", context_length=4096)
+        heard = await client.generate("ollama/qwen3:8b", known={"context_length": 4096})
 
     assert heard.text == "Hello"
     assert server.requests[0].path == "/api/chat"

@@ -113,7 +113,7 @@ async def running_over(ledger, *, seek, **more):
     settings = ExecutorSettings(work_poll_s=0.1)
     hubs, leases = Hubs("o", ledger, settings), Leases(ledger, time.monotonic, (), registers=False)
     runner = Scheduler(
-        Services(ledger, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, nowhere, **more
+        Services(ledger, None, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, nowhere, **more
     )
     runner.start(seek=seek)
     try:
