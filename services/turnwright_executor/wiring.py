@@ -125,16 +125,12 @@ class _Wired:
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
         tools = with_offered(_tools(settings), offered)
         await _register_schemes(store, offered)
+        reader = partial(reply_reader, settings.turn_commands_max, tools)
         services = Services(
             ledger=ledger,
             packets=AssemblerPackets(assembler),
             models=models,
-            generation=Generation(
-                models,
-                settings.reply_bytes_max,
-                time.monotonic,
-                partial(reply_reader, settings.turn_commands_max, tools),
-            ),
+            generation=Generation(models, settings.reply_bytes_max, time.monotonic, reader),
             tools=tools,
             tool_docs=texts_of(tools),
             tool_docs_brief=texts_of(tools, is_brief=True),

@@ -133,6 +133,10 @@ class ProviderSettings(Settings, beside=_preset_settings()):
     """Seconds before the first retry."""
     check_timeout_s: float = 5.0
     """Seconds that a vendor may take to list its models during a check."""
+    model_wait_s: float = 3.0
+    """Seconds that somebody waits for what a vendor says of a model who would go on without it."""
+    model_lifetime_s: float = 600.0
+    """Seconds for which what a vendor said of a model is taken for an answer."""
     flush_ms: int = 40
     """Milliseconds that deltas are collected before they are sent: nobody sees the pause."""
     flush_bytes: int = 1024

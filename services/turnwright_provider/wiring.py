@@ -71,7 +71,7 @@ def _servicer(settings: ProviderSettings, closers: list[Close], plugged: Mapping
         vendors,
         lambda name, vendor: ReplyStream(name, vendor, policy, pace, chance),
         settings.prices,
-        ModelChecks(vendors, time.monotonic),
+        ModelChecks(vendors, time.monotonic, settings.model_wait_s, settings.model_lifetime_s),
         is_open=settings.client_generate,
     )
 

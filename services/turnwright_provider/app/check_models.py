@@ -25,14 +25,8 @@ from turnwright_provider.domain.presets import is_own_address
 from turnwright_provider.domain.published import published
 from turnwright_provider.ports import ModelCheck, Vendor
 
-LIFETIME_S: Final = 600.0
-"""So long what a vendor said of a model is taken for an answer, in seconds."""
-
 PROBLEM_LIFETIME_S: Final = 60.0
 """So long a vendor is not asked again that did not say, in seconds."""
-
-WAIT_S: Final = 3.0
-"""Longest wait for a vendor by who would go on without it, in seconds."""
 
 KEPT_MAX: Final = 1000
 """Models of which what their vendors said is kept."""
@@ -46,9 +40,14 @@ class _Kept(Struct, frozen=True):
 class ModelChecks:
     """Asks vendors of their models. `clock` is monotonic, in seconds."""
 
-    def __init__(self, vendors: Mapping[str, Vendor], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, vendors: Mapping[str, Vendor], clock: Callable[[], float], wait_s: float, lifetime_s: float
+    ) -> None:
+        """`wait_s` is the longest wait of who would go on without an answer, `lifetime_s` how long one is kept."""
         self._vendors = vendors
         self._clock = clock
+        self._wait_s = wait_s
+        self._lifetime_s = lifetime_s
         self._kept: dict[str, _Kept] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -73,13 +72,13 @@ class ModelChecks:
     async def _from_kept(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
         try:
             # Of many that begin at the same time one asks, and the others wait for its answer.
-            async with asyncio.timeout(WAIT_S), self._asking[vendor]:
+            async with asyncio.timeout(self._wait_s), self._asking[vendor]:
                 now_s = self._clock()
                 open_ones = [name for name in wanted if name not in self._kept or self._kept[name].until_s <= now_s]
                 if open_ones:
                     await self._ask(vendor, open_ones)
         except TimeoutError:
-            self._keep({name: ModelCheck(f"{vendor} did not say within {WAIT_S:g} s") for name in wanted})
+            self._keep({name: ModelCheck(f"{vendor} did not say within {self._wait_s:g} s") for name in wanted})
         return {name: self._kept[name].check for name in wanted}
 
     async def _ask(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
@@ -92,7 +91,7 @@ class ModelChecks:
         """Take note of what was said; a vendor that does not answer unsays nothing."""
         now_s = self._clock()
         for name, check in checks.items():
-            lifetime_s = PROBLEM_LIFETIME_S if check.problem else LIFETIME_S
+            lifetime_s = PROBLEM_LIFETIME_S if check.problem else self._lifetime_s
             before = self._kept.pop(name, None)
             if check.problem and before:
                 check = replace(check, info=check.info.or_else(before.check.info))  # noqa: PLW2901

@@ -7,7 +7,6 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.types.v1 import model_pb2, settings_pb2
 
 from sse_server import Answer, SseServer, chat, error, never
-from turnwright_provider.app import check_models
 
 pytestmark = pytest.mark.asyncio
 
@@ -117,13 +116,10 @@ async def test_of_many_that_ask_at_the_same_time_one_asks_the_vendor_and_the_ans
     assert (looks, len(server.looks)) == (1, 2)
 
 
-async def test_what_was_said_is_asked_again_when_it_is_old_and_is_not_forgotten_by_a_vendor_that_fails(
-    provider, monkeypatch
-):
+async def test_what_was_said_is_asked_again_when_it_is_old_and_is_not_forgotten_by_a_vendor_that_fails(provider):
     pages = {"/v1/models": LISTED}
     async with SseServer(pages=pages) as server:
-        client = await provider(openrouter_base_url=server.url)
-        monkeypatch.setattr(check_models, "LIFETIME_S", 0.0)
+        client = await provider(openrouter_base_url=server.url, model_lifetime_s=0.0)
         await known(client, model("openrouter/big"))
         pages["/v1/models"] = error(401, "no")
         (kept,) = await known(client, model("openrouter/big"))
@@ -135,10 +131,9 @@ async def test_what_was_said_is_asked_again_when_it_is_old_and_is_not_forgotten_
 
 
 @pytest.mark.parametrize("answer", [never(), error(500, "oops"), error(401, "no"), Answer(200, {}, [b"<html>"])])
-async def test_a_vendor_that_does_not_say_delays_nobody_for_long_and_fails_nothing(provider, monkeypatch, answer):
-    monkeypatch.setattr(check_models, "WAIT_S", 0.1)
+async def test_a_vendor_that_does_not_say_delays_nobody_for_long_and_fails_nothing(provider, answer):
     async with SseServer([chat("ok")], pages={"/v1/models": answer}) as server:
-        client = await provider(openai_base_url=server.url)
+        client = await provider(openai_base_url=server.url, model_wait_s=0.1)
         async with asyncio.timeout(60):
             found = await asyncio.gather(*(known(client, model("openai/m")) for _ in range(5)))
             heard = await client.generate("openai/m")
