@@ -151,7 +151,9 @@ class Assembler:
         return ceiling_of(ask.context_length, self._rules.budget_ceiling)
 
     def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
-        return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self._rules.token_divisor, rows)
+        return fold(
+            rows.ordered(), rows.fixed(), ask.turn, ask.loop, self._ceiling(ask), self._rules.token_divisor, rows
+        )
 
     def _composed(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
         ceiling, divisor = self._ceiling(ask), self._rules.token_divisor

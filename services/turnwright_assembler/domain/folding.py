@@ -6,11 +6,14 @@ Each event stays in the log at its time, whatever the packet costs, with four ex
     mode_switch                     the newest one stays
     tick                            stays for TICK_TURNS turns: its own and those that follow
 
+Where the events that are left would together take more than a share of the packet, the oldest of them leave too: nobody
+else makes them fewer, and no step of the ladder demotes them.
+
 What leaves is archived, not removed, by effects that the caller commits with the packet, and the packet is already the
 one that follows from them: asked for again it has the same bytes and no such effects. A marker at the end of the log
 says how many have left and names the latest of them; the marker before it is archived and counts on in it. Who makes
-an event visible again that the marker names gets it back: that event stays.
-Source: RH03; decision C47; ADR 28.
+an event visible again that the marker names gets it back: that event stays, as long as there is room for it.
+Source: RH03; decision C47; ADR 28, 32.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ EVENTS_KEPT: Final = 3
 
 TICK_TURNS: Final = 3
 """Turns in whose packets a tick stands."""
+
+SHARE: Final = 4
+"""One part in so many of a packet's ceiling is what events may take together."""
 
 PATHS_NAMED_MAX: Final = 20
 """Folded events that a marker names, the latest of them; the others it counts."""
@@ -63,9 +69,15 @@ class _Counted(Struct):
 
 
 def fold(
-    blocks: tuple[Block, ...], fixed: Iterable[Block], turn: int, loop: int, divisor: int, taken: Container[str]
+    blocks: tuple[Block, ...],
+    fixed: Iterable[Block],
+    turn: int,
+    loop: int,
+    ceiling: int,
+    divisor: int,
+    taken: Container[str],
 ) -> Folded:
-    """Fold what is too old in the packet of a turn.
+    """Fold what is too old, or too much, in the packet of a turn.
 
     `fixed` are those of its blocks that are plans and events, in order, `taken` paths that the run already sees.
     """
@@ -74,25 +86,35 @@ def fold(
         return Folded(blocks)
     markers = [block for block in events if _is_marker(block)]
     counted = _counted(markers)
-    folding = _folding([block for block in events if block.path not in counted.paths], turn)
+    known = {*counted.paths, *(block.path for block in markers)}
+    folding = _folding([block for block in events if block.path not in known], turn)
+    folding += _over_share(_without([*folding, *markers], events), ceiling // SHARE)
     if not folding:
         return Folded(blocks)
-    for block in folding:
+    for block in (one for one in _in_order(folding) if one.path not in known):
         counted.subkinds[_subkind(block)] += 1
         counted.paths.append(block.path)
     marker = _marker(counted, markers, turn, loop, blocks[-1].position + 1, taken)
-    gone = [block.path for block in (*folding, *markers) if block.path != marker.path]
+    gone = [block.path for block in (*_in_order(folding), *markers) if block.path != marker.path]
     shown = make_block(marker, divisor)
     assert shown is not None, "a marker is an event"
-    staying = (block for block in blocks if block.path not in gone and block.path != marker.path)
     archived = SetEntry(visibility=Visibility.ARCHIVED)
     writer = writer_for("event")
     return Folded(
-        blocks=tuple(sorted((*staying, shown), key=lambda block: (block.position, block.path))),
+        blocks=tuple(_in_order((*_without([*folding, *markers], blocks), shown))),
         writes=(*(EntryWrite(path, archived, writer) for path in gone), _write(marker)),
         gone=frozenset(gone),
         marker=marker,
     )
+
+
+def _in_order(blocks: Iterable[Block]) -> list[Block]:
+    return sorted(blocks, key=lambda block: (block.position, block.path))
+
+
+def _without(left_out: Iterable[Block], blocks: Iterable[Block]) -> list[Block]:
+    paths = {block.path for block in left_out}
+    return [block for block in blocks if block.path not in paths]
 
 
 def _subkind(block: Block) -> str:
@@ -105,7 +127,7 @@ def _is_marker(block: Block) -> bool:
 
 
 def _folding(events: Iterable[Block], turn: int) -> list[Block]:
-    """The events that leave, oldest first."""
+    """The events that are too old."""
     groups: defaultdict[tuple[str, str], list[Block]] = defaultdict(list)
     leaving: list[Block] = []
     for block in events:
@@ -119,7 +141,24 @@ def _folding(events: Iterable[Block], turn: int) -> list[Block]:
             leaving.append(block)
     for (subkind, _), group in groups.items():
         leaving += group[: -EVENTS_KEPT if subkind in _RECENT else -1]
-    return sorted(leaving, key=lambda block: (block.position, block.path))
+    return leaving
+
+
+def _over_share(events: Sequence[Block], room: int) -> list[Block]:
+    """The oldest of the events, where all of them take more tokens than there is room for.
+
+    Half of the room is left then, so that not every packet folds again: a fold changes bytes that a vendor has cached.
+    """
+    tokens = sum(block.s_tokens for block in events)
+    if tokens <= room:
+        return []
+    mode = next((block for block in reversed(events) if _subkind(block) == Subkind.MODE_SWITCH.value), None)
+    leaving = []
+    for block in events:
+        if tokens > room // 2 and block is not mode:
+            leaving.append(block)
+            tokens -= block.s_tokens
+    return leaving
 
 
 def _counted(markers: Iterable[Block]) -> _Counted:

@@ -222,6 +222,26 @@ async def test_folding_goes_on_from_turn_to_turn_with_one_marker(stack):
     assert marker.body == "7 earlier events are archived."
 
 
+# RH03, ADR 32
+async def test_ten_thousand_events_of_any_kind_leave_room_for_the_work(stack):
+    ledger, window = stack.ledger, {"context_length": 16_000}
+    await ledger.begin_loop("mend the test")
+    await demand_prompt_figures(stack)
+    for begin in range(0, 10_000, 2_500):
+        kinds = ("system_notice", "tool_decision")
+        await ledger.write(*(event(f"{n}", kinds[n % 2]) for n in range(begin, begin + 2_500)))
+    first = await both(stack, **window)
+    assert not first.report.overflow
+    assert 0 < first.report.tokens < 16_000 // 2
+    stay = events(first.user, "system_notice") + events(first.user, "tool_decision")
+    assert {"said 9999", "said 9998"} < set(stay)
+    for at in range(0, len(first.effects), 5_000):
+        await ledger.write(*first.effects[at : at + 5_000])
+    second = await both(stack, **window)
+    assert (second.effects, second.user) == ([], first.user)
+    assert f"{10_000 - len(stay)} earlier events are archived." in second.user
+
+
 async def test_a_delta_is_told_once(stack):
     """The event that announces it to watchers is no second one in the packet."""
     ledger = stack.ledger

@@ -12,6 +12,7 @@ from turnwright_assembler.domain.folding import (
     EVENTS_KEPT,
     PATHS_CHARS_MAX,
     PATHS_NAMED_MAX,
+    SHARE,
     TICK_TURNS,
     fold,
 )
@@ -32,9 +33,9 @@ def event(n, subkind="process_completed", source="exec:build", turn=1, slug=""):
     return entry(f"event://turn_{turn}/{subkind}/{slug or n}", f"e{n}", event=told, turn=turn, position=n)
 
 
-def folded(*entries, turn=1):
+def folded(*entries, turn=1, ceiling=10**6):
     made = blocks(*entries)
-    return fold(made, made, turn, 1, DIVISOR, {each.path for each in made})
+    return fold(made, made, turn, 1, ceiling, DIVISOR, {each.path for each in made})
 
 
 def shown(found):
@@ -96,6 +97,52 @@ def test_every_other_event_is_an_anchor(subkind):
     rows = [event(n, subkind) for n in range(1, 20)]
     found = folded(*rows, turn=1000)
     assert (found.writes, found.gone, len(found.blocks)) == ((), frozenset(), 0 if subkind == "plan_delta" else 19)
+
+
+def cost(*entries):
+    return sum(block.s_tokens for block in blocks(*entries))
+
+
+@pytest.mark.parametrize("subkind", sorted(set(SUBKINDS) - FOLDING - {"plan_delta"}))
+def test_anchors_leave_where_events_take_more_than_their_share(subkind):
+    rows = [event(n, subkind) for n in range(100, 140)]
+    room = cost(*rows)
+    assert folded(*rows, ceiling=SHARE * room).writes == ()
+    found = folded(*rows, ceiling=SHARE * (room - 1))
+    stay = shown(found)
+    assert stay == [str(n) for n in range(140 - len(stay), 140)]
+    assert cost(*rows[-len(stay) :]) <= (room - 1) // 2 < cost(*rows[-len(stay) - 1 :])
+    assert payload(found)["subkinds"] == {subkind: 40 - len(stay)}
+    again = folded(*after(rows, found), ceiling=SHARE * (room - 1))
+    assert (again.writes, again.blocks) == ((), found.blocks)
+
+
+def test_the_newest_switch_of_mode_stays_whatever_events_take():
+    rows = [event(1, "mode_switch"), *(event(n, "system_notice") for n in range(2, 20))]
+    assert shown(folded(*rows, ceiling=SHARE)) == ["1"]
+
+
+def test_one_event_that_takes_more_than_all_may_leaves():
+    rows = [event(1, "system_notice"), event(2, "tool_decision", source="x" * 4000)]
+    found = folded(*rows, ceiling=SHARE * 1000)
+    assert payload(found)["paths"] == [one.path for one in rows]
+    assert found.blocks[-1].path == found.marker.path
+
+
+def test_an_event_that_was_got_back_is_counted_once_however_often_it_leaves():
+    rows = [event(n, "system_notice") for n in range(1, 9)]
+    ceiling = SHARE * (cost(*rows) - 1)
+    first = folded(*rows, ceiling=ceiling)
+    again = folded(*rows, first.marker, ceiling=ceiling)
+    assert payload(again)["count"] == payload(first)["count"] < 8
+    assert shown(again) == shown(first)
+
+
+def test_ten_thousand_events_leave_at_once():
+    rows = [event(n, "tool_decision", source=str(n)) for n in range(10_000)]
+    found = folded(*rows, ceiling=4000)
+    assert payload(found)["count"] + len(shown(found)) == 10_000
+    assert cost(*(row for row in rows if row.path not in found.gone)) <= 500
 
 
 def test_what_is_committed_is_not_folded_again():
@@ -169,7 +216,7 @@ def test_a_marker_is_bounded():
 
 def test_a_run_without_events_is_left_as_it_is():
     made = blocks(entry("known://a"), entry("plan://main"))
-    assert fold(made, made, 9, 1, DIVISOR, ()).blocks is made
+    assert fold(made, made, 9, 1, 10**6, DIVISOR, ()).blocks is made
 
 
 EVENTS = st.lists(
