@@ -91,6 +91,10 @@ class StoreSettings(Settings):
         description="Remove a run without open loops this many days after its last write. 0: never.",
     )
 
+    token_divisor: int = setting(
+        default=2, ge=1, le=16, description="Characters per token in every estimate: tokens = ceil(characters / this)."
+    )
+
     db_connect_s: float = 10.0
     """Seconds that PostgreSQL is tried to be reached again."""
     db_lock_s: float = 10.0

@@ -151,6 +151,7 @@ async def _open(database: Database, settings: StoreSettings) -> StoreRules:
         loops_queued_max=settings.loops_queued_max,
         heartbeat_s=settings.heartbeat_s,
         pattern_s_max=settings.pattern_s_max,
+        token_divisor=settings.token_divisor,
         limits=settings.write_limits,
         lease_ms=_ms(settings.lease_s),
         lease_grace_ms=_ms(settings.lease_grace_s),

@@ -197,7 +197,7 @@ class ToolCalls:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.own(record.path, revision)
-                plans = RunPlans(self._ledger, call.address, None, buffer, run.settings.context_limit or 0)
+                plans = RunPlans(self._ledger, call.address, None, buffer)
                 steps = CallSteps(state, self._scope(host, hub, run, events, plans))
                 try:
                     await self._driven(call, Driver(state, steps), buffer, state)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from turnwright.store.v1 import plan_pb2, write_pb2
 
-from turnwright_core.entries import Cursor, Tier
+from turnwright_core.entries import Cursor
 from turnwright_core.plans import Plan
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store_writes import StoreWrites
+from turnwright_executor.ports.ledger import PlanWriter
 
 
 class StorePlans(StoreWrites):
@@ -19,32 +20,31 @@ class StorePlans(StoreWrites):
         request = plan_pb2.GetPlanRequest(project=address.project, run=address.run, plan_id=plan_id, version=version)
         return plan_from_pb((await self._call(self.stub.GetPlan, request)).plan)
 
-    async def set_plan(
-        self, address: RunAddress, epoch: int | None, plan: Plan, writer: Tier, request_id: str
-    ) -> tuple[Plan, Cursor]:
+    async def set_plan(self, address: RunAddress, by: PlanWriter, plan: Plan, request_id: str) -> tuple[Plan, Cursor]:
         request = plan_pb2.SetPlanRequest(
             project=address.project,
             run=address.run,
-            fence=_fence(epoch),
+            fence=_fence(by.epoch),
             plan=plan_to_pb(plan),
-            writer=int(writer),  # type: ignore[arg-type]
+            writer=int(by.tier),  # type: ignore[arg-type]
             request_id=request_id,
+            window=by.window,
         )
         answer = await self._call(self.stub.SetPlan, request)
         return plan_from_pb(answer.plan), cursor_from_pb(answer.cursor)
 
     async def update_plan(
-        self, address: RunAddress, epoch: int | None, delta: tuple[str, str], writer: Tier, request_id: str
+        self, address: RunAddress, by: PlanWriter, plan_id: str, delta: str, request_id: str
     ) -> tuple[Plan, Cursor]:
-        plan_id, text = delta
         request = plan_pb2.UpdatePlanRequest(
             project=address.project,
             run=address.run,
-            fence=_fence(epoch),
+            fence=_fence(by.epoch),
             plan_id=plan_id,
-            delta=text,
-            writer=int(writer),  # type: ignore[arg-type]
+            delta=delta,
+            writer=int(by.tier),  # type: ignore[arg-type]
             request_id=request_id,
+            window=by.window,
         )
         answer = await self._call(self.stub.UpdatePlan, request)
         return plan_from_pb(answer.plan), cursor_from_pb(answer.cursor)

@@ -78,6 +78,16 @@ class NewTurn(Struct, frozen=True):
     writes: Sequence[EntryWrite]
 
 
+class PlanWriter(Struct, frozen=True):
+    """Who writes plans."""
+
+    epoch: int | None
+    """Of the owner's fence; None: a write from outside the loop."""
+    tier: Tier
+    window: int = 0
+    """Tokens that a packet of the loop may take; 0: not known here."""
+
+
 class RunChanges(Struct, frozen=True):
     """What changed in a run since the last ones, as it is now; `entries` in revision order."""
 
@@ -212,16 +222,14 @@ class Ledger(Protocol):
         """A plan with its deltas; version 0: the latest one. Raises ENTRY_NOT_FOUND."""
         ...
 
-    async def set_plan(
-        self, address: RunAddress, epoch: int | None, plan: Plan, writer: Tier, request_id: str
-    ) -> tuple[Plan, Cursor]:
+    async def set_plan(self, address: RunAddress, by: PlanWriter, plan: Plan, request_id: str) -> tuple[Plan, Cursor]:
         """Create or replace a plan, once for each request id."""
         ...
 
     async def update_plan(
-        self, address: RunAddress, epoch: int | None, delta: tuple[str, str], writer: Tier, request_id: str
+        self, address: RunAddress, by: PlanWriter, plan_id: str, delta: str, request_id: str
     ) -> tuple[Plan, Cursor]:
-        """Add to a plan, once for each request id; `delta` is a plan_id and the text. Raises ENTRY_NOT_FOUND."""
+        """Add to a plan, once for each request id. Raises ENTRY_NOT_FOUND."""
         ...
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:

@@ -56,7 +56,6 @@ class SetPlan:
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         plan = _plan_of(command, context)
         await _check_body(plan, context)
-        self._check_window(plan, context)
         return Proposed(CallEffect(), f"set the plan {plan.plan_id}", needs_decision=False)
 
     @answering
@@ -64,16 +63,6 @@ class SetPlan:
         plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
         tokens = token_count(plan.body, self._limits.token_divisor)
         return Done(f"The plan {plan.plan_id} is version {plan.version} now, {tokens} tokens.", attributes=_said(plan))
-
-    def _check_window(self, plan: Plan, context: Context) -> None:
-        """Refuse a plan that no packet of this loop can hold: nothing makes a plan smaller but another plan (C46)."""
-        tokens, window = token_count(plan.body, self._limits.token_divisor), context.plans.window
-        if window and tokens >= window:
-            raise refused(
-                "too_large:413",
-                f"The plan {plan.plan_id} would take {tokens} tokens, and a packet of this loop has {window} for "
-                "everything. Write a shorter plan, and keep details as entries under known://.",
-            )
 
 
 class UpdatePlan:

@@ -138,9 +138,6 @@ class WebError(Exception):
 class Plans(Protocol):
     """The plans of the run: the only way to write them. Every method that waits raises TurnwrightError."""
 
-    window: int
-    """Tokens that a packet of the loop may take; 0: not known."""
-
     async def get(self, plan_id: str, version: int = 0) -> Plan:
         """A plan with its deltas; 0: its latest version."""
 

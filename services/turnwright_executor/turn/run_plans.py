@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnwright_core.entries import Tier
 from turnwright_core.plans import Plan
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.ledger import Ledger, PlanWriter
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
@@ -18,19 +18,26 @@ class RunPlans:
     """Implements tools.ports.Plans."""
 
     def __init__(
-        self, ledger: Ledger, address: RunAddress, epoch: int | None, buffer: WriteBuffer, window: int, tool: str = ""
+        self,
+        ledger: Ledger,
+        address: RunAddress,
+        epoch: int | None,
+        buffer: WriteBuffer,
+        window: int = 0,
+        tool: str = "",
     ) -> None:
-        """`buffer` learns what was written beside it. `tool` is the plugin's whose plans these are; empty: all."""
-        self.window = window
+        """`buffer` learns what was written beside it. `tool` is the plugin's whose plans these are; empty: all.
+
+        `window` is how many tokens a packet of the loop may take; 0: not known.
+        """
         self._ledger = ledger
         self._address = address
-        self._epoch = epoch
+        self._by = PlanWriter(epoch, Tier.PLUGIN if tool else Tier.MODEL, window)
         self.buffer = buffer
         self._tool = tool
-        self._writer = Tier.PLUGIN if tool else Tier.MODEL
 
     def scoped(self, tool: str) -> RunPlans:
-        return RunPlans(self._ledger, self._address, self._epoch, self.buffer, self.window, tool)
+        return RunPlans(self._ledger, self._address, self._by.epoch, self.buffer, self._by.window, tool)
 
     def _id(self, plan_id: str) -> str:
         return f"{self._tool}-{plan_id}" if self._tool else plan_id
@@ -40,12 +47,11 @@ class RunPlans:
 
     async def set(self, plan: Plan, key: str) -> Plan:
         plan = replace(plan, plan_id=self._id(plan.plan_id))
-        made, cursor = await self._ledger.set_plan(self._address, self._epoch, plan, self._writer, key)
+        made, cursor = await self._ledger.set_plan(self._address, self._by, plan, key)
         self.buffer.passed(cursor)
         return made
 
     async def update(self, plan_id: str, text: str, key: str) -> Plan:
-        delta = (self._id(plan_id), text)
-        made, cursor = await self._ledger.update_plan(self._address, self._epoch, delta, self._writer, key)
+        made, cursor = await self._ledger.update_plan(self._address, self._by, self._id(plan_id), text, key)
         self.buffer.passed(cursor)
         return made

@@ -30,7 +30,6 @@ from turnwright_core.limits import (
     PLAN_DELTA_BYTES_MAX,
     PLAN_DELTAS_BYTES_MAX,
     PLAN_DELTAS_MAX,
-    PLANS_BYTES_MAX,
     PLANS_MAX,
 )
 from turnwright_core.plans import (
@@ -46,6 +45,7 @@ from turnwright_core.plans import (
     version_path,
 )
 from turnwright_store.app.ledger import check_fence
+from turnwright_store.app.plan_room import check_room
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import turn_of_cause
 from turnwright_store.app.writing import apply_writes, check_writes
@@ -70,6 +70,8 @@ class Writing(Struct, frozen=True):
     epoch: int | None
     """Epoch of the owner's fence; None: a write from outside the loop."""
     writer: Tier
+    window: int | None = None
+    """Tokens that a packet may take; 0: what is known of the run says it, None: the plans are held against none."""
 
 
 class _Seen(Struct, frozen=True):
@@ -157,7 +159,7 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
     pieces = rows.standing_pieces(tx.connection, run.id, plan_path(plan.plan_id))
     seen = _standing(pieces)
     check_count("plans", pieces.others + 1, PLANS_MAX)
-    _check_together(pieces.others_bytes + len(plan.body.encode()))
+    _check_room(tx, rules, by, run, plan.body, pieces.others_bytes, replaced=plan_path(plan.plan_id))
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
@@ -170,6 +172,13 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
 
 def _attributes(kind: PlanKind, version: int, mode: str) -> str:
     return to_attributes_json({"kind": kind.name.lower(), "version": version, "mode": mode})
+
+
+def _check_room(
+    tx: Transaction, rules: StoreRules, by: Writing, run: RunHead, text: str, beside_bytes: int, *, replaced: str = ""
+) -> None:
+    size_bytes, divisor = beside_bytes + len(text.encode()), rules.token_divisor
+    check_room(tx.connection, run, replaced, text, size_bytes, window=by.window, divisor=divisor)
 
 
 def _run_for(tx: Transaction, by: Writing) -> RunHead:
@@ -215,8 +224,8 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
         raise invalid("delta", "A delta needs some text.")
     pieces = rows.standing_pieces(tx.connection, run.id, plan_path(plan_id))
     seen = _present(pieces, plan_id)
-    _check_room(plan_id, seen, size)
-    _check_together(pieces.others_bytes + seen.head.body_size_bytes + seen.deltas_bytes + size)
+    _check_deltas(plan_id, seen, size)
+    _check_room(tx, rules, by, run, text, pieces.others_bytes + seen.head.body_size_bytes + seen.deltas_bytes)
     sequence = _sequence_of(seen.deltas[-1]) + 1 if seen.deltas else 1
     attributes = to_attributes_json({"version": seen.version, "sequence": sequence})
     write = EntryWrite(
@@ -229,22 +238,12 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
 
-def _check_room(plan_id: str, seen: _Seen, size: int) -> None:
+def _check_deltas(plan_id: str, seen: _Seen, size: int) -> None:
     if len(seen.deltas) >= PLAN_DELTAS_MAX:
         raise _full(plan_id, PLAN_DELTAS_MAX, len(seen.deltas) + 1, "items")
     total = seen.deltas_bytes + size
     if total > PLAN_DELTAS_BYTES_MAX:
         raise _full(plan_id, PLAN_DELTAS_BYTES_MAX, total, "bytes")
-
-
-def _check_together(total: int) -> None:
-    """Refuse what makes the plans of a run too long together: all of them stand in each packet."""
-    if total > PLANS_BYTES_MAX:
-        message = f"The plans of this run would have {total} bytes together; the limit is {PLANS_BYTES_MAX}."
-        cure = "Set one of them again, shorter, or remove one."
-        raise fault(
-            Reason.LIMIT_EXCEEDED, f"{message} {cure}", field="plans", limit=PLANS_BYTES_MAX, actual=total, unit="bytes"
-        )
 
 
 def _full(plan_id: str, limit: int, actual: int, unit: str) -> Exception:

@@ -29,6 +29,8 @@ class StoreRules(Struct, frozen=True):
     """Length of a lease where the claim does not say, in milliseconds."""
     lease_grace_ms: int = 1000
     """How long after its end a lease still keeps others out, in milliseconds."""
+    token_divisor: int = 2
+    """Code points of a token, in every estimate."""
     limits: WriteLimits = field(default_factory=WriteLimits)
     """Limits of what is written."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
@@ -114,7 +114,7 @@ class Calls:
         if not getattr(request, "request_id", ""):
             return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
-        asked = cast("ProtobufMessage", _without_fence(request))
+        asked = cast("ProtobufMessage", _as_recognised(request))
         return await self._database.write(
             lambda tx: once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
             durability,
@@ -123,13 +123,19 @@ class Calls:
         )
 
 
-def _without_fence(request: Any) -> Any:
-    """A request as it is recognised: the owner that repeats it may be a later one."""
-    if "fence" not in request.DESCRIPTOR.fields_by_name:
+_OF_OWNERS: Final = ("fence", "window")
+"""What only the owner of a run knows: who repeats a request may be a later one."""
+
+
+def _as_recognised(request: Any) -> Any:
+    """A request without what differs where a later owner repeats it."""
+    fields = [name for name in _OF_OWNERS if name in request.DESCRIPTOR.fields_by_name]
+    if not fields:
         return request
     asked = type(request)()
     asked.CopyFrom(request)
-    asked.ClearField("fence")
+    for name in fields:
+        asked.ClearField(name)
     return asked
 
 

@@ -19,7 +19,9 @@ from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_l
 
 def _by(request: Any, caller: Caller) -> Writing:
     epoch = request.fence.epoch if request.HasField("fence") else None
-    return Writing(caller, address_of(request), epoch, known(Tier, request.writer, "writer"))
+    has_window = not isinstance(request, plan_pb2.RemovePlanRequest) and request.HasField("window")
+    window = request.window if has_window else None
+    return Writing(caller, address_of(request), epoch, known(Tier, request.writer, "writer"), window)
 
 
 class PlanRpcs(Calls):

@@ -103,6 +103,7 @@ _STANDING: Final = union_all(
         null(),
     ).where(STANDING_PLANS, views.c.path != bindparam("wanted"), not_(_below("own_low", "own_high"))),
 )
+_STANDING_BODIES: Final = _PIECE.with_only_columns(views.c.path, versions.c.body).where(STANDING_PLANS)
 _BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 
 
@@ -128,6 +129,13 @@ def standing_pieces(connection: Connection, run_id: int, path: str) -> PlanPiece
     by_path = {piece.path: piece for piece in _pieces(connection.execute(_STANDING, {"run_id": run_id, **own}))}
     others, head = by_path.pop(""), by_path.pop(path, None)
     return PlanPieces(head, [*by_path.values()], others.content, others.body_size_bytes)
+
+
+def standing_bodies(connection: Connection, run_id: int, without: str) -> Iterator[str]:
+    """The texts of the plans of a run and of their latest deltas, but those of the plan at a path; empty: of all."""
+    for path, body in connection.execute(_STANDING_BODIES, {"run_id": run_id}):
+        if not (without and (path == without or path.startswith(f"{without}/"))):
+            yield body
 
 
 def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[PlanRow]:

@@ -120,13 +120,13 @@ async def test_the_end_of_a_loop_that_plans_fill_names_their_tokens(services) ->
     # C46
     client, run = services.client, (services.project, "r")
     await client.start_run(*run, settings_pb2.RunSettings(model="m", context_limit=8192))
-    await client.set_plan(*run, plan_pb2.Plan(body="mend it " * 4000))
+    await client.set_plan(*run, plan_pb2.Plan(body="mend it " * 2000))
     services.script(DONE)
     loop = await services.until(await services.act())
     assert loop.status == 413
-    assert "plans take 16" in loop.reason
+    assert "plans take 80" in loop.reason
     told = await services.entry("log://turn_1/error/budget_overflow")
-    assert "* plan main: 16" in told.body
+    assert "* plan main: 80" in told.body
 
 
 async def test_a_packet_stays_as_it_was_sent_when_its_plan_does_not(services) -> None:

@@ -7,7 +7,7 @@ import re
 
 import grpc
 import pytest
-from turnwright.types.v1 import plan_pb2
+from turnwright.types.v1 import plan_pb2, settings_pb2
 
 from cases import load_cases
 from services import running
@@ -124,9 +124,52 @@ async def test_a_plan_that_fits_no_packet_of_the_loop_is_refused_with_both_figur
     loop = await services.until(await services.act())
     [(_, outcome, text)] = said(services)
     assert (outcome, loop.status) == ("too_large:413", 200)
-    assert "would take 30000 tokens" in text
-    assert re.search(r"a packet of this loop has \d+ for everything", text)
+    assert "would have 30000 tokens together" in text
+    assert re.search(r"a packet of this run has 29\d+ for everything", text)
     assert (await plan_of(services)).body == "short"
+
+
+@pytest.mark.parametrize("known", ["run", "model"])
+async def test_a_client_sets_no_plan_that_no_packet_can_show(tmp_path, monkeypatch, known) -> None:
+    """C46: whoever sets it, where the window is known: by the run's own limit, or by the model's."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    if known == "model":
+        monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "8192")
+    async with running(tmp_path) as services:
+        client, run = services.client, (services.project, "r")
+        await client.start_run(
+            *run, settings_pb2.RunSettings(model="m", context_limit=8192 if known == "run" else None)
+        )
+        long, half = "x" * 16_384, "x" * 8_192
+        for _ in range(2):
+            with pytest.raises(TurnwrightError) as error:
+                await client.set_plan(*run, plan_pb2.Plan(body=long))
+            assert (error.value.reason, error.value.metadata["unit"]) == (Reason.LIMIT_EXCEEDED, "tokens")
+            record = await client.call_tool(*run, "set_plan", {}, long)
+            assert (record.outcome, "8192 for everything" in record.body) == ("too_large:413", True)
+        with pytest.raises(TurnwrightError):
+            await plan_of(services)
+        await client.set_plan(*run, plan_pb2.Plan(body=half))
+        with pytest.raises(TurnwrightError) as error:
+            await client.update_plan(*run, half)
+        assert error.value.metadata["actual"] == "8192"
+        assert (await client.call_tool(*run, "update_plan", {}, half)).outcome == "too_large:413"
+        record = await client.call_tool(*run, "set_plan", {"plan_id": "beside"}, half)
+        assert (record.outcome, (await plan_of(services)).deltas) == ("too_large:413", [])
+
+
+async def test_plans_that_together_fit_no_packet_are_refused_to_a_model(services) -> None:
+    """C46: with the latest deltas of all of them."""
+    half = "x" * 30_000
+    delta = f"<update_plan>{'d' * 15_000}</update_plan>"
+    services.script(
+        f'<set_plan>{half}</set_plan><set_plan plan_id="beside">{half}</set_plan>{GO_ON}',
+        f"{delta}{delta}{GO_ON}",
+        DONE,
+    )
+    loop = await services.until(await services.act())
+    assert [outcome for turn in (1, 2) for _, outcome, _ in said(services, turn)] == ["", "too_large:413"] * 2
+    assert (loop.status, len((await plan_of(services)).deltas)) == (200, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
+import pytest_asyncio
 from msgspec.structs import replace
 from turnwright.store.v1 import write_pb2
-from turnwright.types.v1 import entry_pb2, plan_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
 
 from contract.store.harness import ARCHIVED, POSTGRESQL_ONLY, VISIBLE, Client, Run, remove, set_, start_store
 from turnwright_core.entries import (
@@ -264,6 +266,56 @@ async def test_the_plans_of_a_run_have_a_limit_together(run):
     await set_plan(run, "x" * left, "last")
 
 
+@pytest_asyncio.fixture
+async def small(run):
+    """A run whose packets have 2,048 tokens, by its own limit."""
+    patch = settings_pb2.RunSettingsPatch(context_limit=2048)
+    await run.client.call("ConfigureRun", **run.address, patch=patch)
+    return run
+
+
+def over(actual, limit=2048):
+    return {"field": "plans", "limit": str(limit), "actual": str(actual), "unit": "tokens"}
+
+
+async def test_plans_that_no_packet_can_show_are_refused_with_both_figures(small):
+    """C46: together, with their latest deltas; replaced ones do not count."""
+    known = {**WRITER, **small.address, "window": 0}
+    plan = partial(plan_pb2.Plan, plan_id="main")
+    error = await refused(small.client.call("SetPlan", **known, plan=plan(body="x" * 4095)))
+    assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, over(2048))
+    assert "2048 tokens together; a packet of this run has 2048 for everything" in error.message
+    await small.client.call("SetPlan", **known, plan=plan(body="x" * 2000))
+    await small.client.call("SetPlan", **known, plan=plan(body="x" * 4000))
+    await small.client.call("UpdatePlan", **known, delta="d" * 94)
+    before = await small.view()
+    calls = [
+        small.client.call("UpdatePlan", **known, delta="dd"),
+        small.client.call("SetPlan", **known, plan=plan(plan_id="beside", body="dd")),
+    ]
+    assert [(await refused(call)).metadata for call in calls] == [over(2048)] * 2
+    assert await small.view() == before
+    assert (await small.client.call("SetPlan", **known, plan=plan(body="x" * 4094))).plan.version == 3
+
+
+async def test_code_points_are_what_plans_are_held_against_a_window_by(small):
+    known = {**WRITER, **small.address, "window": 0}
+    await small.client.call("SetPlan", **known, plan=plan_pb2.Plan(body="語" * 4000))
+    await small.client.call("UpdatePlan", **known, delta="語" * 94)
+    assert (await refused(small.client.call("UpdatePlan", **known, delta="語"))).metadata == over(2048)
+
+
+async def test_the_window_is_the_smaller_of_what_is_known(run):
+    """Of an alias, of a run, or what an owner says."""
+    for window, body, limit in ((0, "x" * 16_384, 8192), (3000, "x" * 6000, 3000)):
+        asked = {**WRITER, **run.address, "window": window}
+        error = await refused(run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body=body)))
+        assert error.metadata == over(len(body) // 2, limit)
+    await run.client.call("SetPlan", **WRITER, **run.address, plan=plan_pb2.Plan(body="x" * BODY_MAX))
+    await run.client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a")])
+    await run.client.call("SetPlan", **WRITER, **run.address, window=0, plan=plan_pb2.Plan(body="x" * BODY_MAX))
+
+
 async def test_a_run_has_a_hundred_plans_at_most(run):
     for number in range(100):
         await set_plan(run, "x", f"p{number}")
@@ -484,8 +536,10 @@ async def test_a_request_that_a_later_owner_repeats_is_answered_as_the_first(run
     epoch = run.epoch
     run.epoch = (await run.claim("another")).fence.epoch
     assert run.epoch > epoch
-    assert await run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body="x"), fence=run.fence) == first
-    assert await run.client.call("UpdatePlan", **asked, delta="more", fence=run.fence) == added
+    # What a later owner knows of the window may be another thing too.
+    later = {**asked, "fence": run.fence, "window": 7000}
+    assert await run.client.call("SetPlan", **later, plan=plan_pb2.Plan(body="x")) == first
+    assert await run.client.call("UpdatePlan", **later, delta="more") == added
     assert told(await get_plan(run))[2:] == (1, "", "x", [(1, "more")])
 
 

@@ -81,7 +81,6 @@ class Bench:
     entries: WriteBuffer
     mode: Mode = Mode.ACT
     yolo: bool = False
-    window: int = 0
     there: frozenset[str] = field(default_factory=frozenset)
     constraints: Constraints = field(default_factory=Constraints)
     tools: Mapping[str, Tool] = field(default_factory=lambda: TOOLS)
@@ -133,7 +132,7 @@ class Bench:
             entries=self.entries,
             workspace=DiskWorkspace(self.root, 100_000, self.constraints),
             shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),
-            plans=RunPlans(buffer._ledger, buffer._address, buffer._epoch, buffer, self.window),
+            plans=RunPlans(buffer._ledger, buffer._address, buffer._epoch, buffer),
         )
 
     async def prepare(self, text: str) -> Done | Proposed:

@@ -41,7 +41,8 @@ class SetPlanRequest(_message.Message):
     def plan(self) -> _plan_pb2.Plan:
         """The plan; `plan_id` (empty: `main`), `kind`, `body`, `items` and `mode` are used. Fails with INVALID_ARGUMENT,
         reason LIMIT_EXCEEDED, and stores nothing if the body has more than 98304 bytes, or if the run would have more than
-        100 plans, or plans and deltas of more than 1048576 bytes in total.
+        100 plans, plans and deltas of more than 1048576 bytes in total, or of as many tokens as the model's context window
+        or the run's `context_limit` has, as far as these are known: no packet could show them.
         """
 
     def __init__(
@@ -111,7 +112,8 @@ class UpdatePlanRequest(_message.Message):
     """
     delta: _builtins.str
     """The delta, 1 to 16384 bytes. A version has at most 100 deltas of 262144 bytes in total, and all plans of a run have
-    at most 1048576 bytes; beyond that the call fails with LIMIT_EXCEEDED: set the plan again.
+    at most 1048576 bytes and fewer tokens than the context window; beyond that the call fails with LIMIT_EXCEEDED: set
+    the plan again.
     """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""

@@ -28,7 +28,7 @@ from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_ent
 from turnwright.types.v1 import plan_pb2 as turnwright_dot_types_dot_v1_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/store/v1/plan.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/plan.proto\"\xd0\x01\n\x0eSetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\'\n\x04plan\x18\x04 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12)\n\x06writer\x18\x05 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x08\n\x06_fence\"g\n\x0fSetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xca\x01\n\x11UpdatePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\x0f\n\x07plan_id\x18\x04 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x05 \x01(\t\x12)\n\x06writer\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\nrequest_id\x18\x07 \x01(\tB\x08\n\x06_fence\"j\n\x12UpdatePlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xbb\x01\n\x11RemovePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\x0f\n\x07plan_id\x18\x04 \x01(\t\x12)\n\x06writer\x18\x05 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x08\n\x06_fence\"A\n\x12RemovePlanResponse\x12+\n\x06\x63ursor\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"P\n\x0eGetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\r\":\n\x0fGetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\"W\n\x10ListPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x11ListPlansResponse\x12(\n\x05plans\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/store/v1/plan.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/plan.proto\"\xf0\x01\n\x0eSetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\'\n\x04plan\x18\x04 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12)\n\x06writer\x18\x05 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x13\n\x06window\x18\x07 \x01(\rH\x01\x88\x01\x01\x42\x08\n\x06_fenceB\t\n\x07_window\"g\n\x0fSetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xea\x01\n\x11UpdatePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\x0f\n\x07plan_id\x18\x04 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x05 \x01(\t\x12)\n\x06writer\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x13\n\x06window\x18\x08 \x01(\rH\x01\x88\x01\x01\x42\x08\n\x06_fenceB\t\n\x07_window\"j\n\x12UpdatePlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xbb\x01\n\x11RemovePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\x0f\n\x07plan_id\x18\x04 \x01(\t\x12)\n\x06writer\x18\x05 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x08\n\x06_fence\"A\n\x12RemovePlanResponse\x12+\n\x06\x63ursor\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"P\n\x0eGetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\r\":\n\x0fGetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\"W\n\x10ListPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x11ListPlansResponse\x12(\n\x05plans\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,23 +37,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
   _globals['_SETPLANREQUEST']._serialized_start=188
-  _globals['_SETPLANREQUEST']._serialized_end=396
-  _globals['_SETPLANRESPONSE']._serialized_start=398
-  _globals['_SETPLANRESPONSE']._serialized_end=501
-  _globals['_UPDATEPLANREQUEST']._serialized_start=504
-  _globals['_UPDATEPLANREQUEST']._serialized_end=706
-  _globals['_UPDATEPLANRESPONSE']._serialized_start=708
-  _globals['_UPDATEPLANRESPONSE']._serialized_end=814
-  _globals['_REMOVEPLANREQUEST']._serialized_start=817
-  _globals['_REMOVEPLANREQUEST']._serialized_end=1004
-  _globals['_REMOVEPLANRESPONSE']._serialized_start=1006
-  _globals['_REMOVEPLANRESPONSE']._serialized_end=1071
-  _globals['_GETPLANREQUEST']._serialized_start=1073
-  _globals['_GETPLANREQUEST']._serialized_end=1153
-  _globals['_GETPLANRESPONSE']._serialized_start=1155
-  _globals['_GETPLANRESPONSE']._serialized_end=1213
-  _globals['_LISTPLANSREQUEST']._serialized_start=1215
-  _globals['_LISTPLANSREQUEST']._serialized_end=1302
-  _globals['_LISTPLANSRESPONSE']._serialized_start=1304
-  _globals['_LISTPLANSRESPONSE']._serialized_end=1390
+  _globals['_SETPLANREQUEST']._serialized_end=428
+  _globals['_SETPLANRESPONSE']._serialized_start=430
+  _globals['_SETPLANRESPONSE']._serialized_end=533
+  _globals['_UPDATEPLANREQUEST']._serialized_start=536
+  _globals['_UPDATEPLANREQUEST']._serialized_end=770
+  _globals['_UPDATEPLANRESPONSE']._serialized_start=772
+  _globals['_UPDATEPLANRESPONSE']._serialized_end=878
+  _globals['_REMOVEPLANREQUEST']._serialized_start=881
+  _globals['_REMOVEPLANREQUEST']._serialized_end=1068
+  _globals['_REMOVEPLANRESPONSE']._serialized_start=1070
+  _globals['_REMOVEPLANRESPONSE']._serialized_end=1135
+  _globals['_GETPLANREQUEST']._serialized_start=1137
+  _globals['_GETPLANREQUEST']._serialized_end=1217
+  _globals['_GETPLANRESPONSE']._serialized_start=1219
+  _globals['_GETPLANRESPONSE']._serialized_end=1277
+  _globals['_LISTPLANSREQUEST']._serialized_start=1279
+  _globals['_LISTPLANSREQUEST']._serialized_end=1366
+  _globals['_LISTPLANSRESPONSE']._serialized_start=1368
+  _globals['_LISTPLANSRESPONSE']._serialized_end=1454
 # @@protoc_insertion_point(module_scope)

@@ -34,6 +34,7 @@ class SetPlanRequest(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -42,6 +43,11 @@ class SetPlanRequest(_message.Message):
     """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
+    window: _builtins.int
+    """Tokens that a packet of the run may take. Where all plans with their latest deltas take as many or more, the call is
+    refused with LIMIT_EXCEEDED, `unit` tokens: no packet could show them. 0: the smaller of the model's context window
+    and the run's `context_limit`, as far as they are known. Absent: plans are held against no window.
+    """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fencing token. Absent: a write from outside the loop."""
@@ -62,14 +68,20 @@ class SetPlanRequest(_message.Message):
         plan: _plan_pb2.Plan | None = ...,
         writer: _entry_pb2.Tier.ValueType = ...,
         request_id: _builtins.str = ...,
+        window: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence", "plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "fence", b"fence", "plan", b"plan", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence", "plan", b"plan", "project", b"project", "request_id", b"request_id", "run", b"run", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "fence", b"fence", "plan", b"plan", "project", b"project", "request_id", b"request_id", "run", b"run", "window", b"window", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
+    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
+    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
 
 Global___SetPlanRequest: _TypeAlias = SetPlanRequest  # noqa: Y015
 
@@ -116,6 +128,7 @@ class UpdatePlanRequest(_message.Message):
     DELTA_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -132,6 +145,8 @@ class UpdatePlanRequest(_message.Message):
     """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
+    window: _builtins.int
+    """Tokens that a packet may take, as in SetPlanRequest."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fencing token. Absent: a write from outside the loop."""
@@ -146,14 +161,20 @@ class UpdatePlanRequest(_message.Message):
         delta: _builtins.str = ...,
         writer: _entry_pb2.Tier.ValueType = ...,
         request_id: _builtins.str = ...,
+        window: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "fence", b"fence", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "delta", b"delta", "fence", b"fence", "plan_id", b"plan_id", "project", b"project", "request_id", b"request_id", "run", b"run", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "delta", b"delta", "fence", b"fence", "plan_id", b"plan_id", "project", b"project", "request_id", b"request_id", "run", b"run", "window", b"window", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
+    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
+    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
 
 Global___UpdatePlanRequest: _TypeAlias = UpdatePlanRequest  # noqa: Y015
 

@@ -1,0 +1,58 @@
+"""The room that plans have: a cap on those of a run together, and the window of the model that reads them.
+
+Nothing makes a plan shorter but another plan, so what no packet can hold is refused when it is set, whoever sets it.
+Source: rows RP02, RP08; decision C46.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import PLANS_BYTES_MAX
+from turnwright_core.text import tokens_of
+from turnwright_store.ports import Connection
+from turnwright_store.sql import plans as rows
+from turnwright_store.sql.registry import find_model
+from turnwright_store.sql.runs import RunHead, get_run
+
+_ALWAYS_TOKENS: Final = 512
+"""Plans that take no more are held against no window: the instructions alone take more than that."""
+
+_CURE: Final = "Set one of them again, shorter, or remove one."
+
+
+def check_room(
+    connection: Connection, run: RunHead, replaced: str, text: str, size_bytes: int, *, window: int | None, divisor: int
+) -> None:
+    """Refuse a text that makes the plans of a run too long together: all of them stand in each packet.
+
+    `size_bytes` are those of all plans with it, `replaced` is the path of the plan that it takes the place of, `window`
+    the tokens that a packet may take (0: what is known of the run says it, None: no matter); `divisor` is that of the
+    token estimate. Raises LIMIT_EXCEEDED.
+    """
+    if size_bytes > PLANS_BYTES_MAX:
+        raise _over(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
+    # No code point has less than one byte, so this is the most that they can be.
+    most = tokens_of(size_bytes, divisor)
+    if window is None or most <= _ALWAYS_TOKENS:
+        return
+    window = window or _known_window(connection, run)
+    if window and most >= window:
+        others = sum(len(body) for body in rows.standing_bodies(connection, run.id, replaced))
+        tokens = tokens_of(others + len(text), divisor)
+        if tokens >= window:
+            raise _over(window, tokens, "tokens", f"a packet of this run has {window} for everything")
+
+
+def _known_window(connection: Connection, run: RunHead) -> int:
+    """The context window of the run's model, or the run's own limit of it where that is less; 0: nobody has said."""
+    seen = get_run(connection, run.project, run.alias)
+    model = find_model(connection, seen.active.settings.model if seen.active else seen.run.settings.model)
+    known = (seen.run.settings.context_limit or 0, model.context_length if model else 0)
+    return min(filter(None, known), default=0)
+
+
+def _over(limit: int, actual: int, unit: str, allowed: str) -> Exception:
+    message = f"The plans of this run would have {actual} {unit} together; {allowed}. {_CURE}"
+    return fault(Reason.LIMIT_EXCEEDED, message, field="plans", limit=limit, actual=actual, unit=unit)
