@@ -1,9 +1,8 @@
 """The processes of one command, as its executor holds them.
 
-Two ways. Supervised: a process of ours stands between and adopts whatever the command starts, so that nothing gets
-away (`supervisor`); should that process be killed, what it held is known by a mark (`process_mark`). In a sandbox the
-command can neither see nor stop it. Otherwise the command is a session, all that there is where the system has no such
-adoption; what leaves the session with setsid is out of reach there.
+A process of ours stands between and adopts whatever the command starts, so that nothing gets away (`supervisor`); if
+that process is killed, what it held is known by a mark (`process_mark`). In a sandbox the command can neither see nor
+stop it. Linux only: no other system has such subreapers.
 Source: architecture 11; row RU163; decision C36.
 """
 
@@ -17,55 +16,23 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
 from turnwright_executor.edge import process_group, process_mark, supervisor
 
-IS_SUPERVISED: Final = sys.platform == "linux" and bool(sys.executable)
-"""Whether this system lets a process adopt the descendants that lose their parents, and there is one to do so."""
-
 SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
 """The program that a command's mark and program follow as its arguments."""
 
 _OURS: Final = 1
-"""Processes of a session that are ours and stay: the watcher, or the supervisor."""
+"""Processes of a session that are ours and stay: the supervisor."""
 
 _HOLDERS: Final = 2
 """Processes that hold a sandbox, beside the command's own."""
 
 _FAMILY_EVERY: Final = 10
 """Counts of a session, which are cheap, between two of all that a supervisor holds, which are not."""
-
-
-class CommandProcess(Protocol):
-    """A command that was started."""
-
-    async def wait(self) -> None:
-        """Wait for the end of the command's shell; what it started may go on."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code of the shell, negative for a signal; None while it runs."""
-
-    def over_process_limit(self, most: int) -> bool:
-        """Whether more processes of the command live than that."""
-
-    def memory_bytes(self) -> int:
-        """The memory that all of them hold together."""
-
-    def has_any(self) -> bool:
-        """Whether any process of the command lives."""
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of them."""
-
-    def allow_until(self, moment_ms: int) -> None:
-        """The executor may work until then, in milliseconds of CLOCK_BOOTTIME: later the command ends by itself."""
-
-    async def kill(self) -> None:
-        """Leave none of them, and no zombie."""
 
 
 class Launch(Struct):
@@ -90,42 +57,8 @@ class Launch(Struct):
         )
 
 
-class ProcessSession(Struct):
-    """A command that is a session of its own, with a watcher of ours in it."""
-
-    process: asyncio.subprocess.Process
-
-    async def wait(self) -> None:
-        await self.process.wait()
-
-    @property
-    def exit_code(self) -> int | None:
-        return self.process.returncode
-
-    def over_process_limit(self, most: int) -> bool:
-        """All of the session but the watcher count."""
-        return process_group.count(self.process.pid, most + _OURS + 1) > most + _OURS
-
-    def memory_bytes(self) -> int:
-        return process_group.memory_bytes(process_group.members(self.process.pid))
-
-    def has_any(self) -> bool:
-        return self.over_process_limit(0)
-
-    def send(self, number: signal.Signals) -> None:
-        process_group.send(self.process.pid, number)
-
-    def allow_until(self, moment_ms: int) -> None:
-        """Nothing: nobody stands between who could count."""
-
-    async def kill(self) -> None:
-        """Kill the session. Once only: its number may then be another's."""
-        process_group.kill(self.process.pid)
-        await self.process.wait()
-
-
-class Supervised:
-    """A command below a supervisor."""
+class CommandProcess:
+    """A command that was started, below its supervisor."""
 
     def __init__(
         self,
@@ -150,9 +83,10 @@ class Supervised:
         self._counts = 0
         self._group = 0
         self.exit_code: int | None = None
+        """That of the shell, negative for a signal; None while it runs."""
 
     async def wait(self) -> None:
-        """Wait until the supervisor tells the end of the command, or is gone."""
+        """Wait for the end of the command's shell, or of the supervisor; what it started may go on."""
         while self.exit_code is None:
             # The supervisor tells the command's group and its end in a few bytes, each once.
             piece = await asyncio.get_running_loop().sock_recv(self._control, 32)
@@ -171,7 +105,10 @@ class Supervised:
                 self._group = number
 
     def over_process_limit(self, most: int) -> bool:
-        """All below the supervisor count: at once while they stay in the session, else a little later."""
+        """Whether more processes live below the supervisor than that.
+
+        It is known at once while they stay in the session, else a little later.
+        """
         ours = _OURS + _HOLDERS * bool(self._spared)
         if process_group.count(self._process.pid, most + ours + 1) > most + ours:
             return True
@@ -185,6 +122,7 @@ class Supervised:
         return [process for process, _ in below if process_group.name_of(process) not in self._spared]
 
     def memory_bytes(self) -> int:
+        """The memory that all of them hold together."""
         return process_group.memory_bytes(self._below())
 
     def has_any(self) -> bool:
@@ -199,11 +137,12 @@ class Supervised:
                 os.kill(process, number)
 
     def allow_until(self, moment_ms: int) -> None:
-        """Tell the supervisor; one that is gone has ended the command already."""
+        """The executor may work until then, in milliseconds of CLOCK_BOOTTIME; then the supervisor ends the command."""
         with suppress(OSError):
             self._control.send(b"%d\n" % moment_ms)
 
     async def kill(self) -> None:
+        """Leave no process of the command, and no zombie."""
         if self.exit_code is None and self._group and process_group.session_of(self._group) == self._process.pid:
             # The supervisor has to get its turn first, among processes that may multiply meanwhile.
             process_group.send_group(self._group, signal.SIGKILL)

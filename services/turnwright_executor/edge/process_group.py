@@ -1,8 +1,7 @@
 """The processes of a session, which holds its process group and every group that was made in it.
 
 A tool such as `timeout` puts itself into a group of its own; it stays in the session. Who leaves the session with
-setsid is out of reach here; a supervisor holds it, or a namespace of its own. Where /proc is missing, the first group
-is all that is known.
+setsid is out of reach here; a supervisor holds it, or a namespace of its own.
 Source: architecture 11 (children die with their executor).
 """
 
@@ -24,11 +23,8 @@ _DEAD: Final = frozenset("ZX")
 
 
 def members(session: int) -> Iterator[int]:
-    """The living processes of a session, in no order; none where the system does not tell."""
-    try:
-        names = os.listdir(_PROC)  # noqa: PTH208 - thousands of names, and paths cost ten times more
-    except FileNotFoundError:
-        return
+    """The living processes of a session, in no order."""
+    names = os.listdir(_PROC)  # noqa: PTH208 - thousands of names, and paths cost ten times more
     yield from (int(name) for name in names if name.isdecimal() and _is_member(int(name), session))
 
 
@@ -57,18 +53,8 @@ def _is_alive(process: int) -> bool:
         return False
 
 
-def send(session: int, number: signal.Signals) -> None:
-    send_group(session, number)
-    for process in members(session):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process, number)
-
-
 def living() -> int:
-    try:
-        return sum(name.isdecimal() for name in os.listdir(_PROC))  # noqa: PTH208 - as above
-    except FileNotFoundError:
-        return 0
+    return sum(name.isdecimal() for name in os.listdir(_PROC))  # noqa: PTH208 - as above
 
 
 def memory_bytes(processes: Iterable[int]) -> int:

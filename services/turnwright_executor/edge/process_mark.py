@@ -22,7 +22,6 @@ import os
 import resource
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -40,20 +39,15 @@ _LINE: Final = b"Max realtime timeout"
 
 
 def new_mark() -> int:
-    """A number that no other command has; 0 where the system has no such limit, or leaves too little room below it."""
-    if sys.platform != "linux":
-        return 0
+    """A number that no other command has; 0 where the system leaves too little room below the limit."""
     hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
     highest = _HIGHEST if hard == resource.RLIM_INFINITY else hard
     return max(0, highest - 1 - secrets.randbits(_BITS))
 
 
 def marked(mark: int) -> Iterator[int]:
-    """The processes that carry a mark, in no order; none where the system does not tell."""
-    try:
-        names = os.listdir("/proc")  # noqa: PTH208 - thousands of names, and paths cost ten times more
-    except FileNotFoundError:
-        return
+    """The processes that carry a mark, in no order."""
+    names = os.listdir("/proc")  # noqa: PTH208 - thousands of names, and paths cost ten times more
     yield from (int(name) for name in names if name.isdecimal() and _mark_of(name) == mark)
 
 

@@ -5,11 +5,11 @@ shell, inside a sandbox where there is one; the command is an argument of the sc
 stands before it, outside of the sandbox, and adopts all that the command leaves behind. Its standard input is a socket
 whose other end only the executor holds: it waits for the end of that and then kills all there is, so that nothing
 outlives an executor that died. The executor tells it, again and again, until when it has the run: an executor that is
-stopped with a command under way cannot end it, and somebody else may go on with the run then. Where the system has no
-supervisors a watcher in the session waits in its place. The command's own standard input is /dev/null.
+stopped with a command under way cannot end it, and somebody else may go on with the run then. The command's own
+standard input is /dev/null.
 
 When the command's shell has ended, its processes have a moment to close the output, and are then killed: what runs in
-the background ends with its command. Without a supervisor, a process that left the session with setsid is out of reach.
+the background ends with its command.
 
 A command that is stopped, by its time limit or by somebody, hears of it at once, has a grace to end, and is killed
 then; what it had written by then is delivered.
@@ -35,14 +35,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_executor.edge.command_process import (
-    IS_SUPERVISED,
-    SUPERVISOR,
-    CommandProcess,
-    Launch,
-    ProcessSession,
-    Supervised,
-)
+from turnwright_executor.edge.command_process import SUPERVISOR, CommandProcess, Launch
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.listing import Signature
 from turnwright_executor.edge.process_mark import new_mark
@@ -52,25 +45,6 @@ from turnwright_executor.edge.shell_output import Output, Stream, opened
 from turnwright_executor.tools.ports import CommandEnd
 
 SHELL: Final = "/bin/sh"
-
-# The watcher goes through /proc for groups that were made in the session, itself last: it is in the group that it kills
-# then.
-_WATCHER: Final = """
-exec 3<&0 </dev/null
-( (
-  trap '' TERM INT HUP
-  read -r _
-  read -r self _ < /proc/self/stat
-  for file in /proc/[0-9]*/stat; do
-    read -r stat < "$file" || continue
-    pid=${stat%% *}
-    set -- ${stat##*) }
-    [ "$4" != $$ ] || [ "$pid" = "$self" ] || kill -KILL "$pid"
-  done
-  kill -KILL 0
-) <&3 >/dev/null 2>&1 3<&- & )
-exec 3<&-
-"""
 
 # Limits: seconds, blocks of 512 bytes, files, processes; then the command's program.
 # Shells disagree on the letter for processes. Where memory runs out a command is killed before any service.
@@ -253,15 +227,12 @@ class LocalShell(Struct):
         if read_only and not self.keeps_read_only:
             raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
         wrapped = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
-        script = _LIMITS if IS_SUPERVISED else _WATCHER + _LIMITS
-        argv = (SHELL, "-c", script, "turnwright", *self._ulimits(), *wrapped)
+        argv = (SHELL, "-c", _LIMITS, "turnwright", *self._ulimits(), *wrapped)
         launch = Launch(self.root, self.environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
         try:
-            if IS_SUPERVISED:
-                mark = new_mark()
-                process = await launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
-                return Supervised(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
-            return ProcessSession(await launch.start(argv))
+            mark = new_mark()
+            process = await launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
+            return CommandProcess(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
         finally:
             pipes.close_child_ends()
 
