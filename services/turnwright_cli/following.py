@@ -18,7 +18,7 @@ from turnwright_cli.editing import edited_proposal
 from turnwright_cli.exit_codes import FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.plain import safe_line
-from turnwright_cli.prompting import Decider, PromptDecision
+from turnwright_cli.prompting import Person, PromptDecision
 from turnwright_cli.render import Screen
 from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
@@ -40,16 +40,16 @@ class Followed(Struct, frozen=True):
 class Follower:
     """Follows the loop that a command queued or continued.
 
-    Without a decider a proposal ends following, with the run at 202. `yolo` leaves the loop's own proposals to the
+    Without a person a proposal ends following, with the run at 202. `yolo` leaves the loop's own proposals to the
     executor, which accepts them.
     """
 
     def __init__(
-        self, client: Client, screen: Screen, decider: Decider | None, interrupts: Interrupts, *, yolo: bool
+        self, client: Client, screen: Screen, person: Person | None, interrupts: Interrupts, *, yolo: bool
     ) -> None:
         self._client = client
         self._screen = screen
-        self._decider = decider
+        self._person = person
         self._interrupts = interrupts
         self._yolo = yolo
         self._view = RunView()
@@ -156,11 +156,11 @@ class Follower:
         proposal = next((found for found in waiting if self._concerns(found)), None)
         if proposal is None or self._deciding is not None or self._aborted:
             return None
-        if self._decider is None:
+        if self._person is None:
             return await self._leave_if_waiting()
         self._screen.propose(proposal)
         self._asked = proposal.path
-        self._deciding = asyncio.ensure_future(self._decide(self._decider, proposal))
+        self._deciding = asyncio.ensure_future(self._decide(self._person, proposal))
         return None
 
     def _concerns(self, proposal: proposal_pb2.Proposal) -> bool:
@@ -169,9 +169,9 @@ class Follower:
             return False
         return not self._yolo or proposal.turn <= self._queued.state.turn
 
-    async def _decide(self, decider: Decider, proposal: proposal_pb2.Proposal) -> bool:
+    async def _decide(self, person: Person, proposal: proposal_pb2.Proposal) -> bool:
         """Carry out a decision; False when it is left for later."""
-        decision = await self._taken(decider, proposal)
+        decision = await self._taken(person, proposal)
         # From here on the event that tells of the decision is our own.
         self._asked = ""
         if decision is None:
@@ -193,11 +193,11 @@ class Follower:
         self._decided.add(proposal.path)
         return True
 
-    async def _taken(self, decider: Decider, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
+    async def _taken(self, person: Person, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision, with the contents that somebody made in an editor; an editor that fails decides nothing."""
         project, run = self._queued.project, self._queued.run
         while True:
-            decision = await decider.decide(proposal)
+            decision = await person.decide(proposal)
             if decision is not None and decision.shows:
                 self._screen.propose(
                     (await self._client.get_proposal(project, run, proposal.path)).proposal, whole=True

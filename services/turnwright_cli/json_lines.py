@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import loop_pb2, run_pb2
 
-from turnwright_cli.changes import FileChanges
 from turnwright_cli.output import write_line
+from turnwright_cli.render import Screen
 from turnwright_client.fold import Event
 
 
@@ -30,39 +30,16 @@ def show_lines(messages: Iterable[Message]) -> int:
     return 0
 
 
-class JsonScreen:
+class JsonScreen(Screen):
     """Prints every event. What a person would be told besides goes nowhere, or to standard error by the caller."""
 
     def __init__(self, write_line: Callable[[str], None]) -> None:
         self._write_line = write_line
         self._last: Event | None = None
 
-    def begin(self, run: run_pb2.Run, sequence: int) -> None:
-        """Nothing: the events say it."""
-
     def show(self, event: Event) -> None:
         self._last = event
         self._write_line(to_line(event))
-
-    def lacks(self, _entry: entry_pb2.Entry) -> bool:
-        """Nothing: a program asks for what it needs."""
-        return False
-
-    def lacks_plan(self, _plan: plan_pb2.Plan) -> bool:
-        """Nothing: the events are printed as they are."""
-        return False
-
-    def knew_plan(self, plan: plan_pb2.Plan) -> None:
-        """Nothing: nobody asks for it."""
-
-    def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
-        """Nothing: `proposal_pending` says it."""
-
-    def note(self, text: str) -> None:
-        """Nothing: standard output holds messages only."""
-
-    def changed(self, changes: FileChanges) -> None:
-        """Nothing: the records say it."""
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """Repeat the state as a run_state, unless the last line is one that says it."""

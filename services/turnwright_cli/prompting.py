@@ -9,7 +9,7 @@ import asyncio
 import os
 import termios
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct, field
 from turnwright.types.v1 import proposal_pb2
@@ -49,13 +49,6 @@ _DECISIONS: Final[Mapping[str, PromptDecision]] = {
 }
 
 
-class Decider(Protocol):
-    """Takes decisions on proposals."""
-
-    async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
-        """The decision, or None to leave it for later."""
-
-
 class Person:
     """Somebody at the terminal. After `accept all` nothing is asked any more."""
 
@@ -65,7 +58,7 @@ class Person:
         self._accepts_all = False
 
     async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
-        """Ask until the answer is one of those offered. The proposal was shown before."""
+        """The decision, or None to leave it for later. The proposal was shown before."""
         if proposal.HasField("question"):
             return await self._answered(proposal.question.options)
         while not self._accepts_all:

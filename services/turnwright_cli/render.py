@@ -7,7 +7,7 @@ the same lines come without styles and without anything that moves a cursor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
@@ -35,8 +35,8 @@ OUTPUT_CHARS_MIN: Final = 20
 RULE_CHARS_MAX: Final = 72
 
 
-class Screen(Protocol):
-    """Where a followed loop is shown."""
+class Screen:
+    """Where a followed loop is shown. What a screen does not define is nothing to it."""
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
         """The loop that will be shown."""
@@ -44,13 +44,15 @@ class Screen(Protocol):
     def show(self, event: Event) -> None:
         """One event of the run, in order."""
 
-    def lacks(self, entry: entry_pb2.Entry, /) -> bool:
+    def lacks(self, entry: entry_pb2.Entry) -> bool:  # noqa: ARG002 - for those who know
         """Whether the whole body of an entry is needed that an event has only the beginning of."""
+        return False
 
-    def lacks_plan(self, plan: plan_pb2.Plan, /) -> bool:
+    def lacks_plan(self, plan: plan_pb2.Plan) -> bool:  # noqa: ARG002 - as above
         """Whether the version before is needed to show what changed in a plan."""
+        return False
 
-    def knew_plan(self, plan: plan_pb2.Plan, /) -> None:
+    def knew_plan(self, plan: plan_pb2.Plan) -> None:
         """The version before."""
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
@@ -78,7 +80,7 @@ _ENDS: Final[Mapping[int, tuple[str, str]]] = {
 """What the status of a loop says to a person, and its style."""
 
 
-class TextScreen:
+class TextScreen(Screen):
     """Lines for people, on a terminal or in a pipe."""
 
     def __init__(self, console: Console) -> None:
