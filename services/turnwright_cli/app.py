@@ -37,11 +37,11 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )
 def app() -> None:
-    """Give an agent work, follow it, decide on what it proposes, and serve the runtime behind it."""
+    """Give an agent a task, follow it, decide on its proposals, and run the services behind it."""
 
 
 _TASK: Final = (
-    Argument(["prompt"], metavar="PROMPT", help="What to do; - reads standard input."),
+    Argument(["prompt"], metavar="PROMPT", help="The task; - reads standard input."),
     COMMON[0],
     Option(["--model"], metavar="MODEL", help="Alias of a model, or vendor/model; an existing run keeps its own."),
     Option(["--run"], metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
@@ -53,26 +53,30 @@ _TASK: Final = (
         metavar="WHAT",
         type=click.Choice(["repo", "web", "interaction", "proposals"]),
         multiple=True,
-        help="repo, web, interaction or proposals: do without it; repeatable.",
+        help="Leave out repo, web, interaction or proposals; repeatable.",
     ),
-    Option(["--reasoning"], metavar="HOW_MUCH", help="How much the model reasons: off, low, medium, high or tokens."),
+    Option(
+        ["--reasoning"],
+        metavar="HOW_MUCH",
+        help="How much the model reasons: off, low, medium, high or a number of tokens.",
+    ),
     Option(
         ["--answer-schema"],
         metavar="FILE",
-        help="The answer is JSON that meets this JSON Schema; - takes any object.",
+        help="Require an answer in JSON that matches this JSON Schema; -: any object.",
     ),
     *LIMITS,
     AS_JSON,
     SERVER,
 )
-add_command(app, "act", "tasks:act", "Have work done: files may change and commands may run, as you decide.", *_TASK)
-add_command(app, "ask", "tasks:ask", "Have a question answered: nothing changes.", *_TASK)
+add_command(app, "act", "tasks:act", "Give a task: files may change and commands may run, as you approve.", *_TASK)
+add_command(app, "ask", "tasks:ask", "Ask a question: nothing is changed.", *_TASK)
 add_command(
     app,
     "resolve",
     "tasks:resolve",
-    "Decide on a proposal; the loop goes on and is followed to its end. --edit, --content-file and --answer accept.\n\n"
-    "At a terminal, without a decision: what waits is shown and asked for.",
+    "Decide on a proposal, then follow the loop to its end. --edit, --content-file and --answer imply --accept.\n\n"
+    "At a terminal, without a decision, shows the proposal and asks.",
     RUN,
     Argument(["path"], metavar="[PATH]", help="The proposal; optional if only one is pending.", default=""),
     Option(["--accept/--reject"], default=None, help="The decision."),
@@ -93,7 +97,7 @@ add_command(
     app,
     "inbox",
     "inbox:inbox",
-    "List what waits for a decision, the longest waiting first.",
+    "List proposals that wait for a decision, the longest waiting first.",
     _WATCH,
     Option(["--all", "every"], is_flag=True, help="All projects, not only this one."),
     *COMMON,
@@ -102,7 +106,7 @@ add_command(
 runs = add_group(
     app,
     "runs",
-    "The runs of a project; without a command they are listed, latest first.",
+    "Manage the runs of a project; without a command, list them, latest first.",
     _WATCH,
     *COMMON,
     work="steering:runs",
@@ -122,25 +126,30 @@ add_command(
     runs,
     "remove",
     "steering:remove_run",
-    "Remove a run with everything that only it holds; its loops must have ended.",
+    "Remove a run with everything that belongs to it alone; its loops must have ended.",
     RUN,
     *COMMON,
 )
 
 add_command(
-    app, "doctor", "doctor:doctor", "Tell what is configured, what answers, and what is missing.", AS_JSON, SERVER
+    app,
+    "doctor",
+    "doctor:doctor",
+    "Show what is configured, which services answer, and what is missing.",
+    AS_JSON,
+    SERVER,
 )
 add_command(
     app,
     "serve",
     "serving:serve",
-    "Run the services in this process, all four or those named, until SIGINT or SIGTERM.",
+    "Run all four services, or those named, until SIGINT or SIGTERM.",
     Option(["--only"], metavar="NAME", multiple=True, help="Run this service; repeatable."),
     Option(
         ["--listen"],
         metavar="[NAME=]ADDR",
         multiple=True,
-        help="Address a service listens on; without NAME, the executor.",
+        help="Address to listen on; without NAME, the executor's.",
     ),
     *(
         Option([f"--{peer}"], metavar="ADDR", help=f"Address of {article} {peer} that runs elsewhere.")
@@ -155,31 +164,31 @@ add_command(
     store,
     "backup",
     "storing:backup_store",
-    "Write the store's database into a new file, whether the store runs or not.",
+    "Back up the store's database into a new file, also while the store is running.",
     *_BACKUP,
 )
 add_command(
     store,
     "restore",
     "storing:restore_store",
-    "Fill an empty database from a backup, of the same kind or of the other one.",
+    "Restore a backup into an empty database, SQLite or PostgreSQL.",
     *_BACKUP,
 )
 
-policy = add_group(app, "policy", "Voters and other plugins.")
+policy = add_group(app, "policy", "Test voters and other plugins.")
 add_command(
     policy,
     "test",
     "policy:try_policy",
-    "Tell which verdicts of stored turns would differ with a voter; nothing is changed. 1: some would.",
+    "Show which verdicts of stored turns would differ with a voter; changes nothing. Exits with 1 if some would.",
     Option(
         ["--hook"],
         metavar="MODULE:FUNCTION",
         multiple=True,
         help="A voter, or a plugin's register; repeatable.",
     ),
-    Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Over this run; repeatable."),
-    Option(["--all", "every"], is_flag=True, help="Over every run of the project."),
+    Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Test on this run; repeatable."),
+    Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),
     *COMMON,
 )
 
@@ -187,7 +196,7 @@ add_command(
     app,
     "token",
     "tokens:print_token",
-    "Print a token of a lower tier, derived from this deployment's own.",
+    "Print a token with fewer rights, derived from this deployment's secret.",
     Option(
         ["--tier"],
         metavar="TIER",
@@ -201,14 +210,14 @@ add_command(
     app,
     "demo",
     "demonstration:demo",
-    "Show the whole of it on a small project, without a key and without a network.",
+    "Show a complete run on a small project, without a key or a network.",
     Option(["--source"], hidden=True, type=click.Path(path_type=Path, exists=True, file_okay=False)),
 )
 
 models = add_group(
     app,
     "models",
-    "The models that runs may name, and whether each could be called now.",
+    "Manage models; without a command, list them and whether each can be called now.",
     AS_JSON,
     SERVER,
     work="models:list_models",
@@ -226,7 +235,7 @@ add_command(
     models,
     "add",
     "models:add_model",
-    "Add a model, or give its alias to another one. What is not said of it, its vendor is asked.",
+    "Add a model, or change which model an alias names. What you leave out is asked from its vendor.",
     Argument(["alias"], metavar="ALIAS", help="Name that runs use."),
     Argument(["vendor_model"], metavar="VENDOR/MODEL", help="The vendor and its own name for the model."),
     *_OF_MODEL,
@@ -237,7 +246,7 @@ add_command(
     models,
     "set",
     "models:set_model",
-    "Correct what is known of a model; the rest stays.",
+    "Change the properties of a model; what you leave out stays as it is.",
     _ALIAS,
     Option(["--model", "vendor_model"], metavar="VENDOR/MODEL", help="Another vendor or model."),
     *_OF_MODEL,
@@ -248,13 +257,13 @@ add_command(
     models,
     "remove",
     "models:remove_model",
-    "Take a model away, so that no run can name it any more.",
+    "Remove a model, so that runs can no longer name it.",
     _ALIAS,
     AS_JSON,
     SERVER,
 )
 
-plan = add_group(app, "plan", "The plans of a run: what it means to do, and how far it has come.")
+plan = add_group(app, "plan", "Manage the plans of a run: what it intends to do, and its progress.")
 _PLAN_ID: Final = Option(["--plan-id"], default="", metavar="ID", help="Which plan [main]")
 _TEXT_FILE: Final = Option(["--file"], metavar="FILE", type=FILE, help="Read the text from this file.")
 add_command(
@@ -271,14 +280,14 @@ add_command(
     plan,
     "set",
     "plans:set_plan",
-    "Set a plan, or replace it whole by a new version.\n\n"
+    "Create a plan, or replace it with a new version.\n\n"
     "An item is an object with content, priority (high, medium, low), status (pending, in_progress, completed, "
-    "cancelled, blocked) and, where it has any, evidence_paths.",
+    "cancelled, blocked) and, optionally, evidence_paths.",
     RUN,
     Argument(["text"], metavar="[TEXT]", required=False, help="The plan, in Markdown; - reads standard input."),
     _TEXT_FILE,
     Option(["--items"], metavar="JSON", help="A plan of items: a JSON array; - reads standard input."),
-    Option(["--mode"], default="", metavar="WORD", help="The mode that it is written in."),
+    Option(["--mode"], default="", metavar="WORD", help="The mode in which it was written."),
     _PLAN_ID,
     *COMMON,
 )
@@ -286,7 +295,7 @@ add_command(
     plan,
     "update",
     "plans:update_plan",
-    "Add to a plan; what it says stays as it is.",
+    "Append to a plan without changing what it says.",
     RUN,
     Argument(["text"], metavar="[TEXT]", required=False, help="What to add; - reads standard input."),
     _TEXT_FILE,
@@ -297,7 +306,7 @@ add_command(
     plan,
     "rm",
     "plans:remove_plan",
-    "Take a plan away; its versions can still be shown.",
+    "Remove a plan; its versions can still be shown.",
     RUN,
     _PLAN_ID,
     *COMMON,
@@ -307,9 +316,9 @@ add_command(
     app,
     "fork",
     "steering:fork_run",
-    "Make a run that begins with what another one sees.",
+    "Fork a run: make one that starts with its state.",
     RUN,
-    Option(["--to"], default="", metavar="ALIAS", help="Alias of the fork; by default a new one."),
+    Option(["--to"], default="", metavar="ALIAS", help="Alias of the fork; by default one is generated."),
     Option(["--turn"], default=0, metavar="N", type=AT_LEAST_0, help="Begin at the end of this turn."),
     *COMMON,
 )
@@ -317,16 +326,16 @@ add_command(
     app,
     "rename",
     "steering:rename_run",
-    "Give a run another alias; its loops must have ended.",
+    "Change the alias of a run; its loops must have ended.",
     RUN,
-    Argument(["new"], metavar="NEW", help="The other alias."),
+    Argument(["new"], metavar="NEW", help="The new alias."),
     *COMMON,
 )
 add_command(
     app,
     "inject",
     "steering:inject_message",
-    "Tell the model of a run something in its next turn, without giving it a task.",
+    "Send the model a message for its next turn, without giving it a task.",
     RUN,
     Argument(["message"], metavar="MESSAGE", help="Message to the model; - reads standard input."),
     *COMMON,
@@ -335,7 +344,7 @@ add_command(
     app,
     "config",
     "steering:configure_run",
-    "Show or change what the loops of a run share. The limits replace all that the run had.",
+    "Show or change the settings of a run. Limits replace all existing limits of the run.",
     RUN,
     Option(["--model"], metavar="MODEL", help="Alias of the model for later loops, or vendor/model."),
     Option(["--temperature"], metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature."),

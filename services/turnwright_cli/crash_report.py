@@ -44,13 +44,13 @@ def _unexpected(error: BaseException) -> FailureError:
     except SettingsError:
         home = default_home()
     place = _log(home / "turnwright.log", error, error_id)
-    return FailureError(FAILED, f"this is a bug in Turnwright. Look for {error_id} in {place}.")
+    return FailureError(FAILED, f"this is a bug in Turnwright. For details, look for {error_id} in {place}.")
 
 
 def _log(file: Path, error: BaseException, error_id: str) -> str:
     try:
         configure_logs("info", file)
     except OSError:
-        return "nothing: the log cannot be written"
+        return "nowhere: the log cannot be written"
     get_logger("cli").error("command_failed", error_id=error_id, exc_info=error)
     return str(file)

@@ -96,7 +96,7 @@ async def _work(out: Console, root: Path, home: Path) -> None:
     task = Task(Mode.ACT, PROMPT, str(root), model=MODEL, yolo=True)
     exit_code = await run_task(settings, task, as_json=False, models={MODEL: VENDOR_MODEL})
     if exit_code != DONE:
-        raise FailureError(FAILED, f"The run did not get to its end (it would exit with {exit_code}).")
+        raise FailureError(FAILED, f"The run did not finish (it would exit with {exit_code}).")
 
 
 async def _green(out: Console, root: Path) -> None:

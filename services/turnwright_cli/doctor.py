@@ -31,7 +31,7 @@ from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 CONFINEMENT: Final = {
     "limits": "commands are limited in time, output, memory and processes, but not sandboxed",
-    "bubblewrap": "commands run in bubblewrap, with limits: they can write to the project only, <env> to nothing",
+    "bubblewrap": "commands run in bubblewrap, with limits: <sh> can write only to the project, <env> to nothing",
 }
 
 _NO_MODELS: Final = "models: none; add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model"
@@ -59,7 +59,7 @@ async def doctor(call: Invocation) -> int:
         _own(out, settings)
         _show_settings(out, "settings in force", _told(status))
         if session.attached and (names := differing_variables(status)):
-            put(out, Text(f"set differently in this terminal, without effect: {', '.join(names)}", style="yellow"))
+            put(out, Text(f"set in this terminal but without effect: {', '.join(names)}", style="yellow"))
         for line in _status_lines(status, contexts):
             put(out, line)
     return 0 if all(service.serving for service in status.services) else FAILED

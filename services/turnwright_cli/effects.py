@@ -137,7 +137,7 @@ def _block(text: str, margin: str, *, whole: bool, size: int = 0) -> Iterator[Te
     for line in shown.removesuffix("\n").split("\n"):
         yield Text(margin + shown_text(line))
     if not more and len(text.encode()) < size:
-        more = f"... cut; the whole has {size:,} bytes"
+        more = f"... truncated; in full it has {size:,} bytes"
     if more:
         yield Text(margin + more, style="yellow")
 
@@ -148,7 +148,7 @@ def _cut(text: str) -> tuple[str, str]:
     shown = "\n".join(lines[:LINES_MAX])[:CHARS_MAX]
     if len(shown) >= len(text.removesuffix("\n")):
         return text, ""
-    return shown, f"... cut; the whole has {len(lines):,} lines, {len(text):,} characters"
+    return shown, f"... truncated; in full it has {len(lines):,} lines, {len(text):,} characters"
 
 
 def _fields(data_json: str) -> list[tuple[str, str]]:

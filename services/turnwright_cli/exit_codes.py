@@ -66,12 +66,12 @@ def advice_after(loop_reason: str) -> str:
 
 
 _ENDINGS: Final[Mapping[str, str]] = {
-    "BUDGET_EXHAUSTED": "Give it more with the next task (--max-turns, ...), or with `turnwright config RUN` where it "
+    "BUDGET_EXHAUSTED": "Raise the limit with the next task (--max-turns, ...), or with `turnwright config RUN` if it "
     "is the run's limit.",
     "CYCLES": "Say what to do differently in the next task of the run, or give it another model with --model. "
     "`turnwright runs show RUN --turns` shows what it tried.",
     "STRIKES": "`turnwright runs show RUN --turns` shows what failed. Smaller steps, or another model, may help.",
-    "LOOP_TURNS": "Give the run its next task and it goes on from there; TURNWRIGHT_LOOP_TURNS_MAX is the limit.",
+    "LOOP_TURNS": "Give the run its next task to continue from there; TURNWRIGHT_LOOP_TURNS_MAX is the limit.",
     "TEXT_AFTER_FAILURE": "`turnwright runs show RUN --turns` shows which commands failed.",
     "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what "
     "waits.",
@@ -127,7 +127,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.MODEL_REQUIRED: (USAGE, _say(_MODELS)),
     Reason.RUN_EXISTS: (USAGE, _say("Choose another alias with --run.")),
     Reason.TRANSITION_FORBIDDEN: (USAGE, _say(_RUNS)),
-    Reason.LEASE_LOST: (FAILED, _say("Another executor has taken the run over; call again.")),
+    Reason.LEASE_LOST: (FAILED, _say("Another executor has taken over the run; try again.")),
     Reason.REVISION_CONFLICT: (FAILED, _say("Call again.")),
     Reason.NOT_PROPOSED: (USAGE, _say(_PROPOSALS)),
     Reason.CURSOR_FOREIGN: (FAILED, _say("Call again.")),
@@ -145,7 +145,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.VENDOR_PROTOCOL: (FAILED, _nothing),
     Reason.CONTEXT_EXCEEDED: (FAILED, _say("Use a model with a larger context window, or a new run.")),
     Reason.VENDOR_TIMEOUT: (FAILED, _say("Give the run its task again later.")),
-    Reason.DRAINING: (FAILED, _say("The service is being restarted; call again in a moment.")),
+    Reason.DRAINING: (FAILED, _say("The service is restarting; try again in a moment.")),
     Reason.NOT_OWNER: (FAILED, _say("The run is moving to another executor. Repeat the command in a moment.")),
     Reason.LEASE_HELD: (
         FAILED,
@@ -160,7 +160,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.PLUGIN_FAILED: (FAILED, _say("The assembler's log shows the plugin's error.")),
     Reason.DATABASE_UNAVAILABLE: (
         FAILED,
-        _say("Call again in a moment; the store's log shows the database's error."),
+        _say("Try again in a moment; the store's log shows the database's error."),
     ),
 }
 """Exit code and advice for every reason; a test proves the table total."""

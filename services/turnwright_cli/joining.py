@@ -39,9 +39,9 @@ async def announce(session: Session) -> None:
         # Whatever is wrong, the command itself will say it.
         return
     if session.joined:
-        complain("using the services that another command has started; they work with its settings")
+        complain("using the services that another command has started, with its settings")
     if names:
-        complain(f"set differently where the services run, so without effect here: {', '.join(names)}")
+        complain(f"set here but without effect, because the running services have other values: {', '.join(names)}")
 
 
 def differing_variables(status: query_pb2.GetStatusResponse) -> list[str]:

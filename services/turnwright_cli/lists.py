@@ -64,7 +64,7 @@ async def list_runs(call: Invocation) -> int:
             )
             for run in found
         ),
-        empty="No runs yet. Begin one with `turnwright act PROMPT`.",
+        empty="No runs yet. Start one with `turnwright act PROMPT`.",
     )
     return 0
 
@@ -133,7 +133,7 @@ async def abort_run(call: Invocation, *, run: str) -> int:
     if call.as_json:
         return show_lines([now])
     goes_on = now.loop.sequence == answer.run.loop.sequence and now.loop.status in _UNDER_WAY
-    told = "; it was asked to stop and has not stopped yet" if goes_on else ""
+    told = "; an abort was requested, and it has not stopped yet" if goes_on else ""
     put(console(), Text(f"{safe_line(now.run)}: {run_words(now)}{told}"))
     return 0
 

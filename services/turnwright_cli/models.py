@@ -107,7 +107,7 @@ def _tell_model(call: Invocation, model: model_pb2.Model) -> int:
     put(console(), Text(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {told}"))
     for prefix in (MODEL_PREFIX, CONTEXT_PREFIX):
         if (variable := f"{prefix}{model.alias}") in os.environ:
-            complain(f"{variable} is set here: the next command that starts its own services goes by it.")
+            complain(f"{variable} is set here: the next command that starts its own services uses it.")
     return 0
 
 

@@ -126,8 +126,8 @@ class _Telling(Client):
         project = await super().init_project(root, name, config_path)
         if project.copied_from:
             complain(
-                f"{project.root} is a copy of {project.copied_from}: it is a project of its own from now on "
-                f"({project.name}), without the runs of the other one."
+                f"{project.root} is a copy of {project.copied_from}: from now on it is a separate project "
+                f"({project.name}), without the runs of the original."
             )
         return project
 
@@ -165,8 +165,8 @@ async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
 
 def _in_use(reason: str) -> str:
     return (
-        f"{reason}\nIts owner has not answered as an executor for {JOIN_WAIT_S:g} s. If it is a store that "
-        "serves elsewhere, name the executor with --server; else stop that process, or set another TURNWRIGHT_HOME."
+        f"{reason}\nThe process that holds it has not answered as an executor for {JOIN_WAIT_S:g} s. If it only runs a "
+        "store, name the executor with --server; otherwise stop that process, or set another TURNWRIGHT_HOME."
     )
 
 

@@ -26,13 +26,13 @@ _WORDS: Final[Mapping[int, str]] = {
     500: "failed",
 }
 _ENDINGS: Final[Mapping[str, str]] = {
-    "text_after_failure": "commands had failed in the turn before, and the model has only written text since",
+    "text_after_failure": "commands failed in the previous turn, and after that the model only wrote text",
     "aborted": "it was told to stop",
     "rejected": "a proposal was rejected",
     "expired": "nobody decided on a proposal in time",
     "cycles": "the model repeated the same commands without progress",
     "strikes": "something failed in too many turns in a row",
-    "loop_turns": "it took as many turns as one task may take",
+    "loop_turns": "it reached the maximum number of turns for one task",
     "workspace_unavailable": "the project's directory cannot be read",
     "crash_loop": "several executors in a row died in the middle of a turn",
 }

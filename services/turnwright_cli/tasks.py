@@ -298,7 +298,7 @@ async def _follow(
                 except TurnwrightError as error:
                     if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:
                         raise
-            complain("the stack of the command that served this one has ended; going on with another")
+            complain("the command that ran the services has ended; continuing with other services")
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -334,7 +334,7 @@ def has_terminal() -> bool:
 def _exit(followed: Followed) -> int:
     """The exit code of a followed loop; says how to go on where a decision is awaited."""
     if followed.undecided:
-        complain("a decision is awaited. Go on with")
+        complain("a proposal waits for a decision. Continue with")
         for proposal in followed.undecided:
             print(f"  {_how_to_resolve(followed.run.run, proposal)}", file=sys.stderr)
     if advice := advice_after(followed.loop.reason):

@@ -41,7 +41,7 @@ def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(bench) 
     assert "TURNWRIGHT_MODEL_m=scripted/m" in settings_told(told.stdout)
     assert "TURNWRIGHT_RUN=mine" in told.stdout.partition("settings in force:")[0]
     differing = "TURNWRIGHT_MODEL_new, TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_STRIKES_MAX"
-    assert f"set differently in this terminal, without effect: {differing}" in told.stdout
+    assert f"set in this terminal but without effect: {differing}" in told.stdout
     executor = next(one for one in status["services"] if one["name"] == "executor")
     assert [one["value"] for one in executor["settings"] if one["variable"] == "TURNWRIGHT_STRIKES_MAX"] == ["5"]
     assert "hidden" not in told.stdout + told.stderr + json.dumps(status)
@@ -61,7 +61,10 @@ def test_a_task_for_running_services_is_told_which_variables_have_no_effect(benc
         done = bench.run("act", "Do it.", "--model", "m", "--json", OPENAI_API_KEY=OTHER, OPENAI_BASE_URL="http://h/v1")
     assert done.returncode == 0
     names = "TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_OPENAI_BASE_URL"
-    assert done.stderr == f"turnwright: set differently where the services run, so without effect here: {names}\n"
+    assert (
+        done.stderr
+        == f"turnwright: set here but without effect, because the running services have other values: {names}\n"
+    )
 
 
 def test_a_second_command_is_told_that_it_joins_the_first_one(bench) -> None:

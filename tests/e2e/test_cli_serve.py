@@ -124,7 +124,7 @@ def test_a_command_goes_on_when_the_stack_it_joined_dies(bench) -> None:
 
             assert second.end() == 0, second.lines["err"]
 
-    assert any("going on with another" in line for line in second.lines["err"])
+    assert any("continuing with other services" in line for line in second.lines["err"])
     assert loop_status("\n".join(second.lines["out"])) == 200
 
 

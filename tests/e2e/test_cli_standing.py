@@ -96,9 +96,9 @@ def test_a_loop_that_goes_round_in_circles_ends_with_a_sentence_and_advice(bench
 def test_prose_after_a_turn_that_failed_is_not_simply_done(bench) -> None:
     bench.script("m", '<get path="gone.txt"/>' + GO_ON, "I could not find it.")
     ended = bench.run("act", "Look.", "--model", "m", "--run", "r")
-    assert "Done: commands had failed in the turn before" in ended.stdout
+    assert "Done: commands failed in the previous turn" in ended.stdout
     assert "(200 text_after_failure)" in ended.stdout
-    assert "commands had failed in the turn before" in bench.run("runs", "show", "r").stdout
+    assert "commands failed in the previous turn" in bench.run("runs", "show", "r").stdout
     assert listed(bench)[1] == "200 done (text_after_failure)"
 
 

@@ -121,7 +121,7 @@ class Assembler:
         if not _shows(rows.cursor, ask.at_least):
             raise fault(
                 Reason.SERVICE_UNAVAILABLE,
-                "The store does not show the moment that the packet must show; call again.",
+                "The store does not have the requested revision yet; retry.",
                 service="store",
             )
         return rows
@@ -144,7 +144,7 @@ class Assembler:
                 await self._bounded.run(rows.apply, part)
                 cursor = part.cursor
         if cursor is None:
-            raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; call again.", service="store")
+            raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")
         return rows
 
     def _ceiling(self, ask: PacketRequest) -> int:
@@ -221,7 +221,7 @@ def _shows(cursor: Cursor | None, wanted: Cursor | None) -> bool:
     if cursor is None or wanted is None:
         return wanted is None
     if cursor.incarnation != wanted.incarnation:
-        raise fault(Reason.CURSOR_FOREIGN, "`at_least` is from another history of the store; read a cursor again.")
+        raise fault(Reason.CURSOR_FOREIGN, "`at_least` belongs to another history of the store: read a new cursor.")
     return (
         cursor.run_revision >= wanted.run_revision
         and cursor.project_revision >= wanted.project_revision

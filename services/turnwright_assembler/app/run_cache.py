@@ -65,7 +65,7 @@ class RunCache:
         if line.calls >= self._calls_per_run_max:
             raise fault(
                 Reason.QUEUE_FULL,
-                "Too many packets of this run are being assembled at once; call again when one is done.",
+                "Too many packets of this run are being assembled at once; retry when one is done.",
                 queue="assemble",
                 limit=self._calls_per_run_max,
             )

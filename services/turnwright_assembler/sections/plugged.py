@@ -146,7 +146,7 @@ class PluggedFilter(Struct, frozen=True):
     def _changed(self, pieces: tuple[str, ...], context: PacketContext) -> tuple[str, ...]:
         changed = self.part.function(pieces, context)
         if isinstance(changed, str):
-            raise TypeError("it returned one text and not pieces")
+            raise TypeError("it returned one string instead of pieces")
         return tuple(map(_text, changed))
 
 
@@ -238,14 +238,14 @@ def _view(part: PluginFunction) -> Callable[[Entry], str]:
 def _text(value: object) -> str:
     """The value if it is text, as UTF-8 can hold it. Raises TypeError."""
     if not isinstance(value, str):
-        raise TypeError(f"it returned {type(value).__name__} and not text")
+        raise TypeError(f"it returned {type(value).__name__} instead of str")
     return well_formed(value)
 
 
 def _piece(item: object) -> str:
     """Raises TypeError, AttributeError for what is no item."""
     if not isinstance(item, Item):
-        raise TypeError(f"it returned {type(item).__name__} and not Item")
+        raise TypeError(f"it returned {type(item).__name__} instead of Item")
     shown: dict[str, str | int] = {"path": _text(item.path)}
     shown |= {tag_name(name, ()): value for name, value in item.attributes.items()}
     return element(tag_name(item.tag), shown, fenced(item.path, _text(item.body))) + "\n"

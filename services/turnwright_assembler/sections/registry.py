@@ -69,7 +69,7 @@ class SectionRegistry(PluginRegistry[_Shared]):
     ) -> None:
         """Show a section `<tag>` with the items that `render` returns; without items there is none.
 
-        `priority` is its place, from 30 (behind the prompt) to 174 (before the budget), see architecture 4. `schemes`
+        `priority` is its place, from 30 (after the prompt) to 174 (before the budget), see architecture 4. `schemes`
         are those whose entries it is given. Raises ValueError where the tag is taken, or the place is none.
         """
         if not TAG.fullmatch(tag):
@@ -93,7 +93,7 @@ class SectionRegistry(PluginRegistry[_Shared]):
         """
         owner = self._shared.projections.get(scheme)
         if owner or scheme in BY_NAME:
-            raise ValueError(f"the entries of {scheme}:// are shown by {owner[0] if owner else 'the runtime'} already")
+            raise ValueError(f"entries of {scheme}:// are already shown by {owner[0] if owner else 'the runtime'}")
         seen, short = (
             self._part(f"{scheme}:// ({name})", view) if view else None
             for name, view in (("visible", visible), ("summarized", summarized))
@@ -119,7 +119,7 @@ class SectionRegistry(PluginRegistry[_Shared]):
 
     def _part(self, name: str, function: Callable[..., Any]) -> PluginFunction:
         if not callable(function) or inspect.iscoroutinefunction(function):
-            raise TypeError(f"{name}: {function!r} is not a plain function: packets are made without async code")
+            raise TypeError(f"{name}: {function!r} is not a plain function: packets are built without async code")
         return PluginFunction(self.plugin, name, function)
 
     def plugged(self, plugins: Iterable[Plugin]) -> Plugged:
@@ -148,5 +148,5 @@ def load_sections(enabled: str) -> Plugged:
 
 def _place(priority: int) -> int:
     if not PLACE_MIN <= int(priority) < PLACE_END:
-        raise ValueError(f"{priority} is not a priority: use {PLACE_MIN} (behind the prompt) to {PLACE_END - 1}")
+        raise ValueError(f"{priority} is not a priority: use {PLACE_MIN} (after the prompt) to {PLACE_END - 1}")
     return int(priority)

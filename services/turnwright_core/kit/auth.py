@@ -140,7 +140,7 @@ class Authenticator:
         if caller.tier < self._floor:
             raise fault(
                 Reason.TIER_FORBIDDEN,
-                f"This service answers the tier {self._floor.name.lower()} and those above it.",
+                f"This service requires the tier {self._floor.name.lower()} or above.",
                 tier=caller.tier.name.lower(),
                 ceiling=caller.ceiling.name.lower(),
             )
@@ -168,7 +168,7 @@ def check_deployment(what: str, setting: str = "") -> None:
         opened = f", or {setting} on that service" if setting else ""
         raise fault(
             Reason.TIER_FORBIDDEN,
-            f"This is not open to derived tokens: it takes the deployment's secret{opened}.",
+            f"Derived tokens may not do this: it needs the deployment's secret{opened}.",
             method=what,
             tier=caller.tier.name.lower(),
             ceiling=caller.ceiling.name.lower(),
@@ -182,7 +182,7 @@ def _lowered(caller: Caller, wanted: str) -> Caller:
     if tier > caller.ceiling:
         raise fault(
             Reason.TIER_FORBIDDEN,
-            f"This token allows the tier {caller.ceiling.name.lower()} at most.",
+            f"This token allows at most the tier {caller.ceiling.name.lower()}.",
             tier=wanted,
             ceiling=caller.ceiling.name.lower(),
         )

@@ -34,7 +34,7 @@ async def unpacked(
     """
     used = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if len(used) > 1 or not accepted.issuperset(used):
-        raise EncodingError(f"the answer is packed as {encoding[:40]!r}, which was not asked for")
+        raise EncodingError(f"the answer is encoded as {encoding[:40]!r}, which was not asked for")
     # 32 more than the window: zlib looks which of its two headers is there.
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if used else _Plain()
     has_any = False

@@ -75,7 +75,7 @@ class CallsUnderWay:
         if task not in self._ended:
             return None
         task.uncancel()
-        return fault(Reason.DRAINING, "The service is shutting down, and this call was not done: call again.")
+        return fault(Reason.DRAINING, "The service is shutting down, and this call was not done: retry.")
 
 
 class GuardedServer:
@@ -186,7 +186,7 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
                 data: bytes = sent if isinstance(sent, bytes) else b""
                 del sent
         except TimeoutError:
-            raise fault(Reason.UNAUTHENTICATED, "Send a short message at once, or a token.") from None
+            raise fault(Reason.UNAUTHENTICATED, "Send a token, or only a short message.") from None
         if (size := len(data)) > PROBE_BYTES_MAX:
             del data
             message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
@@ -195,7 +195,9 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
         try:
             return handler.request_deserializer(data)
         except DecodeError:
-            raise fault(Reason.INVALID_FIELD, "The message is not one of this method.", field="message") from None
+            raise fault(
+                Reason.INVALID_FIELD, "The message cannot be parsed as the request of this method.", field="message"
+            ) from None
 
     async def call(_requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         try:

@@ -113,10 +113,10 @@ def _item(at: str, said: Any) -> PlanItem:
 def _text(field: str, said: Any, limit: int) -> str:
     """A text that says something, and that can be stored: JSON can name half of a surrogate pair, and NUL."""
     if not isinstance(said, str) or not said.strip():
-        raise invalid(field, f"{field} must be a text that is not empty.")
+        raise invalid(field, f"{field} must be a non-empty string.")
     check_chars(field, said, limit)
     if "\x00" in said or any("\ud800" <= char <= "\udfff" for char in said):
-        raise invalid(field, f"{field} holds NUL or half of a surrogate pair, which no text can hold.")
+        raise invalid(field, f"{field} contains NUL or an unpaired surrogate, which is not valid text.")
     return said
 
 

@@ -173,7 +173,9 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
             return MoveEntry(message.move.to, known(Visibility, message.move.visibility, "visibility"))
         case _:
             raise fault(
-                Reason.INVALID_FIELD, f"The write to {message.path!r} does not say what happens.", field="change"
+                Reason.INVALID_FIELD,
+                f"The write to {message.path!r} has no change: set one of set, append, remove, copy or move.",
+                field="change",
             )
 
 

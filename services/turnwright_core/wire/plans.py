@@ -62,6 +62,6 @@ def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
     if not body and kind is PlanKind.ITEMS:
         body = items_json(map(item_from_pb, plan.items))
     elif plan.items and kind is not PlanKind.ITEMS:
-        raise invalid("items", "Only a plan of the kind ITEMS has items.")
+        raise invalid("items", "Only a plan of the kind ITEMS can have items.")
     deltas = tuple(map(_delta_from_pb, plan.deltas))
     return Plan(plan.plan_id or MAIN, kind, body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))

@@ -155,7 +155,7 @@ class ToolCalls:
         _check(call, self._tools)
         self._check_open(call)
         if len(self._tasks) >= self._calls_max:
-            message = f"{self._calls_max} commands of clients are under way here: call again when one has ended."
+            message = f"{self._calls_max} client commands are running on this executor: retry when one has ended."
             raise fault(Reason.QUEUE_FULL, message, limit=self._calls_max)
         task = detached(self._called(call), name=f"call {call.command.name}")
         self._tasks.add(task)
@@ -165,7 +165,7 @@ class ToolCalls:
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
-        raise fault(Reason.DRAINING, "The executor is shutting down: call again with the same request id.")
+        raise fault(Reason.DRAINING, "The executor is shutting down: retry with the same request id.")
 
     def _check_open(self, call: ClientCommand) -> None:
         name = call.command.name
@@ -173,7 +173,7 @@ class ToolCalls:
         if is_outside and not call.is_trusted and name not in self._opened:
             raise fault(
                 Reason.TIER_FORBIDDEN,
-                f"{name} acts outside of the project, and nobody decides on a call: it takes the deployment's secret, "
+                f"{name} has effects outside the project that nobody approves here: it needs the deployment's secret, "
                 f"or {name} in TURNWRIGHT_CLIENT_TOOLS of the executor.",
                 tier="system",
                 ceiling="client",

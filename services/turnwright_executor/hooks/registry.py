@@ -73,7 +73,7 @@ class Registry(PluginRegistry[_Shared]):
         Raises RuntimeError before the executor has started.
         """
         if self._shared.open_entries is None:
-            raise RuntimeError("there is no store before the executor has started: ask when an event comes")
+            raise RuntimeError("the store is not available before the executor has started: use it when an event comes")
         return PluginEntries(self._shared.open_entries(at))
 
     def opened(self, open_entries: Callable[[TurnAddress], Entries]) -> None:
@@ -109,7 +109,7 @@ class Registry(PluginRegistry[_Shared]):
 
     def _add(self, hook: str, known: Any, call: Callable[..., Any], priority: int) -> None:
         if hook not in known:
-            raise ValueError(f"there is no hook {hook!r} of this kind; there are {', '.join(sorted(known))}")
+            raise ValueError(f"there is no hook {hook!r} of this kind; choose from {', '.join(sorted(known))}")
         if not callable(call):
             raise TypeError(f"{hook}: {call!r} is not a function")
         name = str(getattr(call, "__qualname__", "") or type(call).__qualname__)

@@ -78,7 +78,7 @@ def tell_plans(servicer: Any) -> None:
         if not request.plans:
             return watch(request, context)
         if request.plans not in _FORMS:
-            raise invalid("plans", f"Plans are told as LEGACY or OPERATIONS; there is no form {request.plans}.")
+            raise invalid("plans", f"plans must be LEGACY or OPERATIONS; it is {request.plans}.")
         enricher = plan_enricher(request.plans, servicer.plans, RunAddress(request.project, request.run))
         # Whoever answers tells of entries: what they are as plans is told here, where the watcher is.
         plain = WatchRunRequest()

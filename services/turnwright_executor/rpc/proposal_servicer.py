@@ -136,7 +136,7 @@ def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposal
             rejected = queue_pb2.DECISION_REJECT
             return copied(request, queue_pb2.ResolveProposalRequest, decision=rejected, comment=reject.comment)
         case _:
-            raise invalid("decision", "Say accept or reject.")
+            raise invalid("decision", "Set `accept` or `reject`.")
 
 
 def _contents(accept: proposal_pb2.Accept) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _check_acceptance(effect: Effect, accept: proposal_pb2.Accept) -> None:
     """Raises InvalidError for what does not fit the proposal."""
     is_question = isinstance(effect, QuestionEffect)
     if is_question and not accept.answer.strip():
-        raise invalid("answer", "The proposal is a question: accept it with an answer, or reject it.")
+        raise invalid("answer", "The proposal is a question: accept it with `answer`, or reject it.")
     if accept.answer and not is_question:
         raise invalid("answer", "The proposal is not a question: accept it without an answer.")
     if accept.client_runs and not isinstance(effect, CommandEffect):

@@ -70,7 +70,7 @@ class TaskRpcs(Forwarding):
         if not await self._admits(root):
             raise fault(
                 Reason.TIER_FORBIDDEN,
-                f"{root!r} is not open to derived tokens: make it known with the deployment's secret, or name a folder "
+                f"{root!r} may not be registered with a derived token: use the deployment's secret, or list a folder "
                 "above it in TURNWRIGHT_CLIENT_ROOTS of the executor.",
                 tier="system",
                 ceiling="client",

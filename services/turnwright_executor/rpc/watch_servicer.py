@@ -122,7 +122,7 @@ def _notification(request: watch_pb2.NotifyRequest) -> event_pb2.Notice | event_
             check_chars("rendering.id", request.rendering.id, NAME_CHARS_MAX)
             return request.rendering
         case _:
-            raise invalid("message", "Say what to tell: a notice or a rendering.")
+            raise invalid("message", "Set `notice` or `rendering`.")
 
 
 def _checked_notice(notice: event_pb2.Notice) -> event_pb2.Notice:
@@ -132,5 +132,5 @@ def _checked_notice(notice: event_pb2.Notice) -> event_pb2.Notice:
     check_chars("notice.source", notice.source, NAME_CHARS_MAX)
     notice.level = notice.level or LEVELS[0]
     if notice.level not in LEVELS:
-        raise invalid("notice.level", f"A notice is of the level {', '.join(LEVELS)}; not {notice.level!r}.")
+        raise invalid("notice.level", f"The level of a notice must be {', '.join(LEVELS)}; not {notice.level!r}.")
     return notice

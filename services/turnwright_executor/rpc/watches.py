@@ -33,7 +33,7 @@ class OpenWatches:
                 coming = coming or asyncio.ensure_future(anext(source, None))
                 await asyncio.wait((coming, closing), timeout=silence_s, return_when=asyncio.FIRST_COMPLETED)
                 if closing.done():
-                    raise fault(Reason.DRAINING, "The executor is shutting down: watch again.")
+                    raise fault(Reason.DRAINING, "The executor is shutting down: call the watch again.")
                 if not coming.done():
                     yield None
                     continue

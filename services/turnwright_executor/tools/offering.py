@@ -98,9 +98,9 @@ def check_tool(tool: PluginTool) -> None:
     if not NAME.fullmatch(tool.name):
         raise ValueError(f"{tool.name!r} is not a tool name: write a lower-case letter, then letters, digits or _")
     if not tool.doc.strip() or len(tool.doc) > DOC_CHARS_MAX:
-        raise ValueError(f"<{tool.name}> needs a text that the model reads, of at most {DOC_CHARS_MAX} characters")
+        raise ValueError(f"<{tool.name}> needs a documentation for the model, of at most {DOC_CHARS_MAX} characters")
     if tool.phase not in PHASES_OPEN:
-        raise ValueError(f"<{tool.name}> stands in the phase {tool.phase!r}; there are {', '.join(PHASES_OPEN)}")
+        raise ValueError(f"<{tool.name}> has the phase {tool.phase!r}; choose from {', '.join(PHASES_OPEN)}")
     if not isinstance(tool.effect_class, EffectClass) or not all(isinstance(need, Need) for need in tool.needs):
         raise TypeError(f"<{tool.name}> has an unknown effect_class or need")
 
@@ -146,7 +146,7 @@ class PluginEntries:
 def as_plugin(write: EntryWrite) -> EntryWrite:
     """The write as a plugin may make it, in the turn at hand. Raises ValueError for a writer above a plugin."""
     if write.writer not in _WRITERS:
-        raise ValueError(f"{write.path}: a plugin writes as plugin, or as model, and not as {write.writer.name}")
+        raise ValueError(f"{write.path}: a plugin writes as plugin or as model, not as {write.writer.name}")
     change = write.change
     if isinstance(change, SetEntry) and change.body is not None:
         change.body.encode()
@@ -224,9 +224,9 @@ def _proposed(answer: Proposed) -> Proposed:
 def _done(answer: object) -> Done:
     """Raises ValueError or TypeError for what no record can hold."""
     if not isinstance(answer, Done):
-        raise TypeError(f"it answered {type(answer).__name__} and neither Done nor Proposed")
+        raise TypeError(f"it returned {type(answer).__name__}, neither Done nor Proposed")
     if not isinstance(answer.state, State) or not answer.state.is_settled:
-        raise ValueError("a command that is done is resolved, failed or cancelled")
+        raise ValueError("the state of a Done must be resolved, failed or cancelled")
     if answer.outcome and not answer.outcome.rpartition(":")[0]:
         raise ValueError(f"an outcome must be `word:code`, such as not_found:404; it is {answer.outcome!r}")
     _check_answer(answer.body, answer.attributes)

@@ -390,4 +390,4 @@ class RunHub:
 
 def draining() -> TurnwrightError:
     """What those hear who come while the executor ends."""
-    return fault(Reason.DRAINING, "The executor is shutting down: call again.")
+    return fault(Reason.DRAINING, "The executor is shutting down: retry.")

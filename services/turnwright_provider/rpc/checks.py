@@ -71,7 +71,7 @@ def check_generate(request: pb.GenerateRequest) -> None:
 def _check_words(request: pb.GenerateRequest) -> None:
     check_count("stop", len(request.stop), STOPS_MAX)
     if not all(request.stop):
-        raise invalid("stop", "A text at which the reply ends cannot be empty.")
+        raise invalid("stop", "A stop sequence cannot be empty.")
     for text in request.stop:
         check_chars("stop", text, STOP_CHARS_MAX)
     check_count("metadata", len(request.metadata), METADATA_MAX)
@@ -99,7 +99,7 @@ def _check_message(field: str, message: message_pb2.Message) -> None:
         raise invalid(f"{field}.role", "Every message needs a role: system, user, assistant or tool.")
     check_count(f"{field}.calls", len(message.calls), CALLS_MAX)
     if message.calls and message.role != message_pb2.ROLE_ASSISTANT:
-        raise invalid(f"{field}.calls", "Only messages of the assistant have calls.")
+        raise invalid(f"{field}.calls", "Only assistant messages can have calls.")
     for place, call in enumerate(message.calls):
         if not call.name:
             raise invalid(f"{field}.calls[{place}].name", "Every call needs the name of its tool.")
@@ -110,12 +110,12 @@ def _check_message(field: str, message: message_pb2.Message) -> None:
 
 def _check_image(field: str, image: message_pb2.Image) -> None:
     if image.path:
-        raise invalid(f"{field}.path", "The provider reads no entries: send the image as `data` with its `mime`.")
+        raise invalid(f"{field}.path", "The provider cannot read entries: send the image as `data` with its `mime`.")
     if image.url:
         _check_url(field, image.url)
         return
     if image.mime not in MIMES:
-        raise invalid(f"{field}.mime", f"{image.mime!r} is not a type of image; there are {', '.join(MIMES)}.")
+        raise invalid(f"{field}.mime", f"{image.mime!r} is not a supported image type; use one of {', '.join(MIMES)}.")
     if not image.data:
         raise invalid(f"{field}.data", "The image is empty.")
     if len(image.data) > IMAGE_BYTES_MAX:
@@ -125,7 +125,7 @@ def _check_image(field: str, image: message_pb2.Image) -> None:
 def _check_url(field: str, url: str) -> None:
     if not url.startswith("data:"):
         if not url.startswith(("https://", "http://")):
-            raise invalid(f"{field}.url", "The address of an image begins with https://, http:// or data:.")
+            raise invalid(f"{field}.url", "The URL of an image must begin with https://, http:// or data:.")
         check_chars(f"{field}.url", url, URL_CHARS_MAX)
         return
     found = _DATA_URL.fullmatch(url)
@@ -152,7 +152,7 @@ def _check_answers(messages: list[message_pb2.Message]) -> None:
         if message.role == message_pb2.ROLE_TOOL and message.call_id not in known:
             raise invalid(
                 f"messages[{place}].call_id",
-                f"No call before this message has the id {message.call_id!r} that it answers.",
+                f"No earlier call has the id {message.call_id!r} that this message answers.",
             )
 
 
@@ -168,7 +168,7 @@ def _check_tools(request: pb.GenerateRequest) -> None:
         if tool.parameters:
             schema = _check_schema(f"{field}.parameters", tool.parameters)
             if schema.get("type", "object") != "object":
-                raise invalid(f"{field}.parameters", "The schema of a tool's arguments has the type `object`.")
+                raise invalid(f"{field}.parameters", "The schema of a tool's arguments must have the type `object`.")
     if request.tool_choice.tool and request.tool_choice.tool not in names:
         raise invalid("tool_choice.tool", f"There is no tool {request.tool_choice.tool} in this request.")
     marks = sum(tool.cache for tool in request.tools)
@@ -179,7 +179,7 @@ def _check_tools(request: pb.GenerateRequest) -> None:
 
 def _check_name(field: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise invalid(field, f"{name[:100]!r} does not work as a name: use 1 to 64 of A-Z a-z 0-9 _ and -.")
+        raise invalid(field, f"{name[:100]!r} is not a valid name: use 1 to 64 of A-Z a-z 0-9 _ and -.")
 
 
 def _check_schema(field: str, text: str) -> dict[str, Any]:

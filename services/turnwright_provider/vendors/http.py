@@ -189,4 +189,4 @@ def check_required(call: ModelCall, dropped: Iterable[Dropped]) -> None:
     """Raise VendorError for a field that has to reach the vendor and does not."""
     for one in dropped:
         if one.field in call.required:
-            raise failed(FailureClass.INVALID, f"{one.field} cannot be sent, and this call requires it: {one.reason}")
+            raise failed(FailureClass.INVALID, f"{one.field} is not supported, and this call requires it: {one.reason}")

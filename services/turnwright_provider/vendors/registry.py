@@ -31,7 +31,7 @@ class VendorRegistry(PluginRegistry[_Shared]):
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a name of a vendor: write a-z, 0-9, `.`, `_` and `-`")
         if name in self._shared.taken or name in self._shared.vendors:
-            raise ValueError(f"the vendor {name} is there already")
+            raise ValueError(f"the vendor {name} already exists")
         if missing := [method for method in _METHODS if not callable(getattr(vendor, method, None))]:
             raise TypeError(f"the vendor {name} has no {missing[0]}")
         self._shared.vendors[name] = vendor

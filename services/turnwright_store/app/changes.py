@@ -183,7 +183,7 @@ class Watches:
         finally:
             self._waiting.discard(woken)
         if self._is_draining:
-            raise fault(Reason.DRAINING, "The store is shutting down: watch again with your last cursor.")
+            raise fault(Reason.DRAINING, "The store is shutting down: call the watch again with your last cursor.")
 
 
 def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> ChangeMessage | None:

@@ -94,7 +94,7 @@ def _check_queue(run: RunRow, limit: int) -> None:
     if run.run.loops_queued >= limit:
         raise fault(
             Reason.QUEUE_FULL,
-            f"{run.run.loops_queued} loops wait in {run.run.run} already: wait until some have ended.",
+            f"{run.run.loops_queued} loops already wait in {run.run.run}: wait until some have ended.",
             queue="loops",
             limit=limit,
         )

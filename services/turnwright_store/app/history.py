@@ -43,7 +43,7 @@ def check_cursor(after: Cursor, now: Cursor) -> None:
         and 0 <= after.global_revision <= now.global_revision
     )
     if after.incarnation != now.incarnation or not reached:
-        raise fault(Reason.CURSOR_FOREIGN, "This cursor is from another history of the store: take a snapshot.")
+        raise fault(Reason.CURSOR_FOREIGN, "This cursor belongs to another history of the store: read a snapshot.")
 
 
 def moment_of_cursor(run: RunHead, cursor: Cursor) -> Moment:

@@ -77,7 +77,7 @@ class InboxQuery(Struct, frozen=True):
 def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[Pending], str]:
     """A page of what waits, the longest waiting first. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
     if query.run and not query.project:
-        raise invalid("project", "A run is named together with its project.")
+        raise invalid("project", "Name the project of the run, too.")
     size = page_size(query.size)
     since_ms, view = place_of(query.token, int, int) or _START
     after = int(since_ms), int(view)

@@ -60,7 +60,7 @@ def check_fence(run: RunHead, epoch: int) -> None:
     if epoch != run.epoch:
         raise fault(
             Reason.LEASE_LOST,
-            f"The run {run.alias} was claimed by another owner since (epoch {run.epoch}, not {epoch}).",
+            f"The run {run.alias} has been claimed by another owner (epoch {run.epoch}, not {epoch}).",
             run=run.alias,
             epoch=run.epoch,
         )
@@ -157,7 +157,9 @@ def _running_loop(run: RunRow) -> Loop:
     loop = run.active
     if loop is None or loop.status != RUNNING:
         status = loop.status if loop else QUEUED
-        raise forbidden("turn", status, RUNNING, "A turn needs a running loop: claim the run, or decide its proposal.")
+        raise forbidden(
+            "turn", status, RUNNING, "A turn needs a running loop: claim the run, or decide on its proposal."
+        )
     if run.turn_open:
         raise forbidden("turn", run.turn_open, run.turn + 1, f"Turn {run.turn_open} has not ended: end it first.")
     return loop
@@ -190,7 +192,7 @@ def write_entries(
 
 def _check_outside(run: RunHead, writes: Sequence[EntryWrite], owners: object) -> None:
     if owners:
-        raise invalid("fence", "Moving a run and storing its packet need the fence of its owner.")
+        raise invalid("fence", "Changing the status of a run and storing its packet need the owner's fence.")
     prefix = records_prefix(run.turn_open)
     for path in (path for write in writes for path in written_paths(write)):
         if run.turn_open and path.startswith(prefix):
@@ -202,7 +204,7 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
         raise invalid("run_status", f"run_status must be {RUNNING} or {PROPOSED}; the end of a turn sets the others.")
     loop = run.active
     if loop is None:
-        raise forbidden("loop", run.run.status, status, "The run has no active loop that could move along.")
+        raise forbidden("loop", run.run.status, status, "The run has no active loop whose status could change.")
     if run.run.status == loop.status == status:
         return run
     run = bump_revision(tx, moved(run, status))
@@ -303,9 +305,9 @@ def _closed(
 
 def _check_end(end: TurnEnd) -> None:
     if end.number and end.result is None:
-        raise invalid("result", "The end of a turn needs its result.")
+        raise invalid("result", "result is required to end a turn.")
     if not end.number and end.loop_end is None:
-        raise invalid("turn", "Without a turn only a loop can end: give loop_end.")
+        raise invalid("turn", "Without a turn, only a loop can be ended: set loop_end.")
     if end.result:
         for field, cost in (("cost_usd", end.result.usage.cost_usd), ("lost_cost_usd", end.result.lost_cost_usd)):
             if not isfinite(cost or 0):
@@ -318,7 +320,7 @@ def _check_end(end: TurnEnd) -> None:
 
 def _check_next(end: TurnEnd, new: TurnStart) -> None:
     if end.loop_end or not end.number:
-        raise invalid("next", "Another turn follows only a turn whose loop goes on: leave loop_end out.")
+        raise invalid("next", "`next` cannot be combined with loop_end: the loop ends.")
     _check_new(new)
 
 

@@ -84,9 +84,9 @@ def _check(resolution: Resolution) -> None:
     check_bytes("comment", resolution.comment, COMMENT_BYTES_MAX)
     check_count("contents", len(resolution.contents), CONTENTS_MAX)
     if resolution.contents and not resolution.accept:
-        raise invalid("contents", "contents go with an acceptance only.")
+        raise invalid("contents", "contents can only be set when accepting.")
     if resolution.client_runs and not resolution.accept:
-        raise invalid("client_runs", "client_runs goes with an acceptance only.")
+        raise invalid("client_runs", "client_runs can only be set when accepting.")
     paths = Counter(path for path, _ in resolution.contents)
     for path, count in paths.items():
         check_chars("contents.path", path, PATH_CHARS_MAX)

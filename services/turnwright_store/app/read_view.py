@@ -60,7 +60,7 @@ def check_wanted(wanted: Wanted, after: Cursor | None, at: At | None) -> None:
     """Refuse a wish that is over its limits, or that asks for two moments."""
     check_count("include_paths", len(wanted.include), INCLUDE_MAX)
     if after is not None and at is not None:
-        raise invalid("at", "Ask for `at` or for `after`, not for both.")
+        raise invalid("at", "Set `at` or `after`, not both.")
 
 
 def find(

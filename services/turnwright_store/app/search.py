@@ -125,7 +125,7 @@ def search_entries(
     """Entries of a project's scope that hold some of the words of the query. Raises InvalidError."""
     check_chars("query", query, SEARCH_QUERY_CHARS_MAX)
     if not query:
-        raise invalid("query", "A search needs words to look for.")
+        raise invalid("query", "query must contain words to search for.")
     check_count("schemes", len(schemes), SEARCH_SCHEMES_MAX)
     check_count("limit", limit, SEARCH_HITS_MAX)
     owner = registry.get_project(connection, project)

@@ -82,7 +82,9 @@ def _check_once(writes: Sequence[EntryWrite]) -> None:
     counts = Counter(path for write in writes for path in written_paths(write))
     path, count = counts.most_common(1)[0]
     if count > 1:
-        raise invalid("path", f"A request that steers a run writes each path once; {path} appears more than once.")
+        raise invalid(
+            "path", f"A request that steers a run may write each path only once; {path} appears more than once."
+        )
 
 
 def _steered(tx: Transaction, address: RunRef, writes: Sequence[EntryWrite]) -> dict[str, EntryRow]:
@@ -129,8 +131,8 @@ def _check_only(change: SetEntry, meant: SetEntry) -> None:
     if change != meant:
         raise invalid(
             "set",
-            "A write that steers a run says nothing else: give body and attributes to start a loop, the state alone to "
-            "cancel one, state and comment to decide a proposal.",
+            "A write that steers a run must not set anything else: set body and attributes to start a loop, only the "
+            "state to cancel one, state and comment to decide a proposal.",
         )
 
 

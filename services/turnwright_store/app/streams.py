@@ -133,7 +133,7 @@ def _check_opening(rules: StoreRules, wish: Opening) -> list[int]:
         message = f"{wish.tool} is not a scheme for data of a run: use sh or env, or register one first."
         raise invalid("tool", message)
     if not wish.target.strip():
-        raise invalid("target", "target is required: the command, or the name of what is followed.")
+        raise invalid("target", "target is required: the command, or the name of what is streamed.")
     check_chars("target", wish.target, TARGET_CHARS_MAX)
     _check_producer(wish.producer)
     check_count("channels", len(wish.channels), CHANNELS_MAX)
@@ -143,7 +143,7 @@ def _check_opening(rules: StoreRules, wish: Opening) -> list[int]:
 def _check_producer(producer: str) -> None:
     check_chars("producer", producer, NAME_CHARS_MAX)
     if not producer:
-        raise invalid("producer", "producer is required: the name of who produces.")
+        raise invalid("producer", "producer is required.")
 
 
 def _checked_number(number: int) -> int:
@@ -215,7 +215,7 @@ def _another_channel(tx: Transaction, run: RunHead, record: Entry, piece: Stream
 
 def _record(tx: Transaction, run: RunHead, path: str) -> Entry:
     if not is_record(path):
-        raise invalid("path", f"{path!r} is not a record: a stream is addressed by log://turn_N/{{tool}}/{{slug}}.")
+        raise invalid("path", f"{path!r} is not the record of a stream: use log://turn_N/{{tool}}/{{slug}}.")
     shown = find_shown(tx.connection, run.id, [path]).get(path)
     if shown is None:
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no record {path} in {run.alias}.", path=path)
@@ -278,7 +278,7 @@ def _check_ending(ending: StreamEnd) -> None:
     _check_producer(ending.producer)
     check_chars("reason", ending.reason, REASON_CHARS_MAX)
     if ending.exit_code is not None and ending.end is not End.COMPLETED:
-        raise invalid("exit_code", "Only a stream that is completed has an exit code.")
+        raise invalid("exit_code", "exit_code can only be set when completing a stream.")
     if ending.duration_s is not None and not (isfinite(ending.duration_s) and ending.duration_s >= 0):
         raise invalid("duration_s", f"duration_s must be 0 or more seconds; it is {ending.duration_s}.")
 

@@ -48,7 +48,7 @@ def check_words(field: str, text: str, limit: int) -> None:
     """Refuse a short text of more than `limit` code points, or with a NUL, which not every database can store."""
     check_chars(field, text, limit)
     if "\x00" in text:
-        raise invalid(field, f"{field} holds a NUL character.")
+        raise invalid(field, f"{field} contains a NUL character.")
 
 
 def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:
@@ -64,7 +64,7 @@ def check_path(path: str, chars_max: int = PATH_CHARS_MAX, field: str = "path") 
         raise invalid(field, f"A write needs {'a path' if field == 'path' else f'a path in {field}'}.")
     check_chars(field, path, chars_max)
     if _CONTROL.search(path):
-        raise invalid(field, f"A path holds no control characters; {path!r} does.")
+        raise invalid(field, f"A path must not contain control characters; {path!r} does.")
 
 
 def check_revision(path: str, expected: int | None, actual: int) -> None:

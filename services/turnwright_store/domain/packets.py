@@ -79,7 +79,7 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 def check_packet(packet: TurnPacket) -> None:
     """Refuse a packet that is over its limits, or copies from nowhere."""
     if packet.again and (packet.messages or packet.base_turn or packet.note):
-        raise invalid("packet.again", "again stands for the stored packet: leave out messages, base_turn and note.")
+        raise invalid("packet.again", "again sends the stored packet: leave out messages, base_turn and note.")
     check_count("packet.messages", len(packet.messages), MESSAGES_MAX)
     check_bytes("packet.note", packet.note, NOTE_BYTES_MAX)
     check_count("packet.pieces", packet.length, BLOCKS_MAX)

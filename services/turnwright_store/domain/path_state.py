@@ -307,7 +307,7 @@ class PathState(Struct):
                 return data.decode()
         raise fault(
             Reason.REVISION_CONFLICT,
-            f"{self.path} has {there} bytes, and the text does not begin or go on there: append from {there}.",
+            f"{self.path} has {there} bytes, and the appended text would leave a gap: append from {there}.",
             path=self.path,
             expected=change.offset,
             actual=there,

@@ -22,7 +22,7 @@ def writer_of(caller: Caller, wanted: Tier) -> Tier:
     if wanted > caller.tier:
         raise fault(
             Reason.TIER_FORBIDDEN,
-            f"This call is made at the tier {caller.tier.name.lower()} and cannot write as {wanted.name.lower()}.",
+            f"This call has the tier {caller.tier.name.lower()} and cannot write as {wanted.name.lower()}.",
             tier=wanted.name.lower(),
             ceiling=caller.tier.name.lower(),
         )
@@ -36,7 +36,7 @@ def check_writer(scheme: Scheme, writer: Tier, path: str) -> None:
     allowed = ", ".join(tier.name.lower() for tier in sorted(scheme.writable_by))
     raise fault(
         Reason.WRITER_FORBIDDEN,
-        f"{path} is written by {allowed} only, not by {writer.name.lower()}.",
+        f"{path} can be written only by {allowed}, not by {writer.name.lower()}.",
         path=path,
         scheme=scheme.name,
         writer=writer.name.lower(),
@@ -65,7 +65,7 @@ def check_record_writer(writer: Tier, path: str) -> None:
     if writer is not Tier.SYSTEM:
         raise fault(
             Reason.WRITER_FORBIDDEN,
-            f"{path}: the record of a command is written by system only, not by {writer.name.lower()}.",
+            f"{path}: the record of a command can be written only by system, not by {writer.name.lower()}.",
             path=path,
             writer=writer.name.lower(),
             outcome=PERMISSION,

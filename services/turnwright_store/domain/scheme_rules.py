@@ -27,7 +27,7 @@ def check_entry(scheme: str, path: str, change: SetEntry) -> None:
 def _check_event(path: str, change: SetEntry) -> None:
     """An event is written once, so that whoever gives it a body or a state says all of it."""
     if change.merge_attributes_json is not None:
-        raise invalid("merge_attributes_json", f"{path} cannot be merged into: an event is written whole.")
+        raise invalid("merge_attributes_json", f"{path} cannot be merged into: write the whole event.")
     if change.attributes_json is None:
         if change.body is not None or change.state:
             raise invalid("attributes_json", f"{path} needs the attribute `event` with subkind, source and payload.")
@@ -50,7 +50,7 @@ def _subkind_of(path: str, attributes_json: str) -> str:
     if not isinstance(subkind, str) or subkind not in EVENT_SUBKINDS:
         raise invalid("subkind", f"{path}: subkind must be one of {', '.join(sorted(EVENT_SUBKINDS))}.")
     if not isinstance(source, str) or not source:
-        raise invalid("source", f"{path}: source must be a text that names who reports the event.")
+        raise invalid("source", f"{path}: source must be a string that names the source of the event.")
     check_chars("source", source, EVENT_SOURCE_CHARS_MAX)
     actual = payload_bytes(event["payload"])
     if actual > EVENT_PAYLOAD_BYTES_MAX:

@@ -39,9 +39,9 @@ from turnwright_store.sql.tables import meta
 def back_up(database: str, file: Path, tell: Tell) -> Report:
     """Copy a database, named by its path or its URL, into a new file of mode 0600. Raises BackupError, OSError."""
     if file.exists():
-        raise BackupError(f"{file} exists already: choose another name, or move it away.")
+        raise BackupError(f"{file} already exists: choose another name, or move it.")
     if not file.parent.is_dir():
-        raise BackupError(f"There is no directory {file.parent}: make it, or choose another place.")
+        raise BackupError(f"There is no directory {file.parent}: create it, or choose another location.")
     with explained(f"The backup of {shown(database)} failed"), put_in_place(file) as scratch:
         if is_url(database):
             _copy_server(database, scratch, tell)

@@ -219,7 +219,7 @@ class PostgresLink:
         while not self._reopened():
             pause_s = next(pauses)
             if time.monotonic() + pause_s > end_s or self._links.closing.wait(pause_s):
-                raise fault(Reason.DATABASE_UNAVAILABLE, "The database cannot be reached: call again.")
+                raise fault(Reason.DATABASE_UNAVAILABLE, "The database cannot be reached: retry.")
 
     def _reopened(self) -> bool:
         try:

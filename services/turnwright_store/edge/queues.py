@@ -57,7 +57,7 @@ class WriteQueue:
     async def put(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
         """The result of a write, after its commit. Raises QUEUE_FULL, DRAINING, and what the write raises."""
         if self._closing:
-            raise fault(Reason.DRAINING, "The store is shutting down: call again.")
+            raise fault(Reason.DRAINING, "The store is shutting down: retry.")
         if len(self._jobs) >= self._queue_max:
             raise _queue_full("writer", self._queue_max)
         loop = asyncio.get_running_loop()
@@ -145,4 +145,4 @@ def _nothing(_link: Link) -> None:
 
 
 def _queue_full(queue: str, limit: int) -> Exception:
-    return fault(Reason.QUEUE_FULL, "The store has too much to do: call again in a moment.", queue=queue, limit=limit)
+    return fault(Reason.QUEUE_FULL, "The store is overloaded: retry in a moment.", queue=queue, limit=limit)

@@ -37,7 +37,7 @@ def to_fault(error: Exception) -> Exception:
     if why is None:
         return error
     _log.error("database_failed", detail=str(_raised(error)))
-    return fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({why}): call again.")
+    return fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({why}): retry.")
 
 
 def unusable(file: Path, error: Exception) -> DatabaseUnusableError:

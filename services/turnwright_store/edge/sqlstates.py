@@ -69,7 +69,7 @@ def to_fault(error: Exception, cure: Cure) -> Exception:
         if refused is not None:
             refused.__cause__ = error
         return refused or error
-    told = fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({_title(error)}): call again.")
+    told = fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({_title(error)}): retry.")
     told.__cause__ = error
     return told
 
@@ -78,7 +78,9 @@ def _refused(error: BaseException) -> Exception | None:
     """What the caller hears of a text that this database cannot take, and the other one can; None for all else."""
     code = getattr(error, "sqlstate", None)
     if code == "22021":  # character_not_in_repertoire
-        return fault(Reason.INVALID_FIELD, "A name, path or word of the request holds a NUL character.", field="text")
+        return fault(
+            Reason.INVALID_FIELD, "A name, path or word of the request contains a NUL character.", field="text"
+        )
     if code == "54000" and isinstance(error, psycopg.Error):  # program_limit_exceeded
         return _too_long(error.diag)
     return None
@@ -101,8 +103,8 @@ def commit_unknown(error: BaseException) -> Exception:
     """What the caller hears when the connection broke while the server committed."""
     told = fault(
         Reason.DATABASE_UNAVAILABLE,
-        f"The connection broke during the commit ({_title(error)}), so this may be written or not: "
-        "call again with the same request id.",
+        f"The connection broke during the commit ({_title(error)}), so this may or may not be written: "
+        "retry with the same request id.",
     )
     told.__cause__ = error
     return told

@@ -27,7 +27,7 @@ def change_of(request: change_pb2.ChangeEntriesRequest) -> PatternChange:
     """The change that a request asks for. Raises InvalidError."""
     which = request.WhichOneof("change")
     if which is None:
-        raise invalid("change", "The request does not say what happens: promote, remove, copy or move.")
+        raise invalid("change", "The request has no change: set one of promote, remove, copy or move.")
     told = getattr(request, which)
     return PatternChange(
         Primitive(which),

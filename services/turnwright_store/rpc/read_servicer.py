@@ -44,7 +44,7 @@ def at_of(request: Any) -> At | None:
         return int(request.at.turn)
     if request.at.WhichOneof("at") == "cursor":
         return entry_wire.cursor_from_pb(request.at.cursor)
-    raise invalid("at", "A moment is named by a cursor or by a turn.")
+    raise invalid("at", "Set `cursor` or `turn` of the moment.")
 
 
 def lines_of(request: read_pb2.GetEntriesRequest) -> LineRange | None:

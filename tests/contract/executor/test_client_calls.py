@@ -177,7 +177,7 @@ async def test_an_executor_that_ends_tells_whoever_calls_a_tool_and_ends_the_com
     calling = asyncio.create_task(peer.call(stub.CallTool, request))
     await until(lambda: pid_in(services))
     await services.restart("executor")
-    with pytest.raises(UnavailableError, match="call again"):
+    with pytest.raises(UnavailableError, match="retry"):
         await calling
     await peer.close()
     with pytest.raises(ProcessLookupError):

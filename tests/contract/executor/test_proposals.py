@@ -176,8 +176,8 @@ async def test_one_of_several_files_may_get_other_content(services):
         ("<sh>ls</sh>", {"contents": {"ls": "x"}}, "leave the path empty"),
         ("<sh>ls</sh>", {"contents": {"": " "}}, "empty"),
         (ASK, {"contents": {"": "x"}, "answer": "x"}, "give an answer"),
-        (ASK, {}, "accept it with an answer"),
-        (ASK, {"answer": "  "}, "accept it with an answer"),
+        (ASK, {}, "accept it with `answer`"),
+        (ASK, {"answer": "  "}, "accept it with `answer`"),
     ],
 )
 async def test_an_acceptance_that_does_not_fit_the_proposal_is_refused_and_it_still_waits(

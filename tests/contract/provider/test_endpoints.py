@@ -178,7 +178,7 @@ async def test_a_plugin_brings_a_vendor(provider):
 
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize(
-    ("target", "words"), [("taken", "the vendor openai is there already"), ("lacking", "lacking has no describe")]
+    ("target", "words"), [("taken", "the vendor openai already exists"), ("lacking", "lacking has no describe")]
 )
 async def test_a_provider_does_not_start_with_a_vendor_that_cannot_be(provider, target, words):
     with pytest.raises(SettingsError, match=f"^TURNWRIGHT_VENDORS: .*{words}"):

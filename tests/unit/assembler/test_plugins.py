@@ -284,8 +284,8 @@ def test_equal_input_gives_equal_bytes_whatever_was_made_before():
         (lambda registry: registry.section("a", print, priority=29), "is not a priority"),
         (lambda registry: registry.filter("assembly.user", print), "10 is not a priority"),
         (lambda registry: registry.filter("assembly.usr", print, 90), "there is no filter 'assembly.usr'"),
-        (lambda registry: registry.projection("known", visible=str), "known:// are shown by the runtime already"),
-        (lambda registry: [registry.projection("x", visible=str) for _ in "ab"], "x:// are shown by w already"),
+        (lambda registry: registry.projection("known", visible=str), "known:// are already shown by the runtime"),
+        (lambda registry: [registry.projection("x", visible=str) for _ in "ab"], "x:// are already shown by w"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_when_it_is_registered(register, word):

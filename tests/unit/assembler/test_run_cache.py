@@ -127,7 +127,7 @@ async def test_calls_for_one_run_go_one_by_one_and_those_for_others_do_not_wait(
 async def test_a_line_that_is_too_long_is_refused():
     cache = RunCache(10**9, 1)
     async with cache.hold(("p", "a")):
-        with pytest.raises(ExhaustedError, match="call again") as refused:
+        with pytest.raises(ExhaustedError, match="retry") as refused:
             await kept(cache, "a")
     assert (refused.value.reason.name, refused.value.metadata["limit"]) == ("QUEUE_FULL", "1")
     assert await kept(cache, "a") is None

@@ -83,7 +83,7 @@ def test_a_fault_of_ours_is_one_line_with_an_id_and_its_text_is_in_the_log(tmp_p
     assert report(error) == 5
     told = capsys.readouterr().err
     log = (tmp_path / "turnwright.log").read_text()
-    error_id = told.split("Look for ")[1].split()[0]
+    error_id = told.split("look for ")[1].split()[0]
     assert told.count("\n") == 1
     assert "s3cret" not in told
     assert error_id in log

@@ -36,9 +36,9 @@ def test_the_words_are_those_of_the_contract(status, priority):
     [
         ("text", "items[1]", "must be an object"),
         (None, "items[1]", "must be an object"),
-        ({}, "items[1].content", "not empty"),
-        ({**GOOD, "content": " \n"}, "items[1].content", "not empty"),
-        ({**GOOD, "content": 5}, "items[1].content", "not empty"),
+        ({}, "items[1].content", "non-empty"),
+        ({**GOOD, "content": " \n"}, "items[1].content", "non-empty"),
+        ({**GOOD, "content": 5}, "items[1].content", "non-empty"),
         ({**GOOD, "content": "\ud800"}, "items[1].content", "surrogate"),
         ({**GOOD, "content": "a\x00"}, "items[1].content", "NUL"),
         ({**GOOD, "priority": "urgent"}, "items[1].priority", 'high, medium, low; it is "urgent"'),
@@ -48,7 +48,7 @@ def test_the_words_are_those_of_the_contract(status, priority):
         ({**GOOD, "status": ["pending"]}, "items[1].status", "pending, in_progress"),
         ({"content": "x", "priority": "low"}, "items[1].status", "it is missing"),
         ({**GOOD, "evidence_paths": "src/a.py"}, "items[1].evidence_paths", "a list of paths"),
-        ({**GOOD, "evidence_paths": ["a", ""]}, "items[1].evidence_paths[1]", "not empty"),
+        ({**GOOD, "evidence_paths": ["a", ""]}, "items[1].evidence_paths[1]", "non-empty"),
     ],
 )
 def test_the_first_bad_item_is_named_with_what_is_wrong(bad, field, why):

@@ -130,7 +130,7 @@ async def test_its_commands_are_read_from_tags_and_from_native_calls() -> None:
 
 
 async def test_a_writer_above_a_plugin_is_refused_with_the_path() -> None:
-    with pytest.raises(ValueError, match="known://a: a plugin writes as plugin, or as model, and not as SYSTEM"):
+    with pytest.raises(ValueError, match="known://a: a plugin writes as plugin or as model, not as SYSTEM"):
         as_plugin(replace(WRITE, writer=Tier.SYSTEM))
 
 
