@@ -1,5 +1,5 @@
 """`turnwright`, also `python -m turnwright_cli`."""
-# ruff: noqa: PLC0415 - nothing is loaded before it is needed
+# ruff: noqa: PLC0415 - imports are deferred until they are needed
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class _LastResort:
-    """Turns what a command raised into one exit code and a sentence. No traceback reaches the terminal."""
+    """Turns any exception of a command into an exit code and a sentence. No traceback reaches the terminal."""
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Nothing to set up."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
@@ -30,12 +30,12 @@ class _LastResort:
 
 def main() -> None:
     """Run the command line; always ends with SystemExit."""
-    # Both are read while gRPC is imported. Its handlers in a fork may crash a command before it begins (signals 6, 11).
+    # gRPC reads both at import. Its fork handlers may crash a child process before it starts (signals 6, 11).
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    # The C core of gRPC writes to standard error about connections that come and go; we tell what matters ourselves.
+    # The C core of gRPC logs transient connections to standard error; we report what matters ourselves.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # A process that loads modules makes hardly any garbage, and searches all that it has loaded for it: a tenth of its
-    # start. `finish` lets the search begin.
+    # Importing creates hardly any garbage, but each collection traverses all loaded modules: a tenth of the start-up
+    # time. `finish` turns the collector on again.
     gc.disable()
     _open_streams()
     with _LastResort():
@@ -45,14 +45,14 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Give a process whose standard streams are closed some that lead nowhere, before a file gets their numbers."""
+    """Open /dev/null for closed standard streams, before another file gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - for the life of the process
 
 
 def run() -> None:
-    """Run the command line and end the process with it, whatever else still lives in it."""
+    """Run the command line, then end the process, whatever is still running in it."""
     try:
         main()
     except SystemExit as ended:

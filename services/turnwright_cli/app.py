@@ -1,4 +1,4 @@
-"""The commands, in the order of --help: what each is called with, and which function does its work."""
+"""The commands, in the order of --help: their arguments, and the function that implements each."""
 
 from __future__ import annotations
 

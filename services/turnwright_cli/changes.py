@@ -1,7 +1,7 @@
-"""What a loop changed in the files of its project, from the records of its commands.
+"""The files that a loop changed, according to the records of its commands.
 
-Of a shell command it is what differed once it had ended. Files that version control ignores are not looked at, and a
-project of very many files is not compared; then it is said that there were such commands.
+For a shell command that is the difference after it ended. Files ignored by version control are not compared, nor are
+projects with very many files; then only the fact is reported that commands may have changed something.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
 
 CHANGED = "changed"
-"""Attribute of a record that lists what its command did to files."""
+"""Attribute of a record with the list of files that its command changed."""
 
 MORE = "changed_more"
-"""Attribute with the number of files that the list has no room for."""
+"""Attribute with the number of files left out of that list."""
 
 RECORDS = ("log://**", "sh://**")
-"""Patterns of the entries that tell of it."""
+"""Patterns of the entries with these attributes."""
 
 
 class FileChange(Struct):
-    """One file: what became of it over the loop, and lines added and removed; -1 where nobody counted them."""
+    """What happened to one file in the loop, with lines added and removed; -1 if they were not counted."""
 
     path: str
     kind: str
@@ -37,13 +37,13 @@ class FileChange(Struct):
 
 
 class FileChanges(Struct):
-    """What a loop changed: files by path, those that came and went left out."""
+    """The files that a loop changed, by path, without temporary ones that it created and removed."""
 
     files: list[FileChange]
     more: int = 0
-    """Files that the records had no room for."""
+    """Number of files that were left out of the records."""
     shell: int = 0
-    """Shell commands of which nobody knows what they changed."""
+    """Shell commands whose changes are unknown."""
 
 
 def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> FileChanges:
@@ -81,20 +81,20 @@ def _add(found: dict[str, FileChange], told: dict[str, Any]) -> None:
 
 
 def _both(first: str, then: str) -> str:
-    """What two changes of a file are together; empty where the second undoes the first."""
+    """The combination of two changes to a file; None if the second undoes the first."""
     if first == "create":
         return "" if then == "remove" else "create"
     return "change" if then == "create" and first == "remove" else then
 
 
 def _shell_command(entry: entry_pb2.Entry) -> str:
-    """The record of the command whose channel it is: one that was started has channels, however it ended."""
+    """The record of the command that a channel belongs to. A command has channels once it was started."""
     channel = record_of_channel(entry.path) if scheme_of(entry.path) == "sh" else None
     return channel[0] if channel else ""
 
 
 def change_lines(changes: FileChanges) -> Iterator[str]:
-    """A line for each file, below a title."""
+    """A title, and a line for each file."""
     if changes.files:
         yield "changed files:"
     for change in changes.files:

@@ -1,4 +1,4 @@
-"""What the command line reads from the environment, beside what each client reads. Options win over these."""
+"""Settings of the command line, in addition to those of every client. Options take precedence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from turnwright_client.config import ClientSettings
 from turnwright_core.kit.settings import setting
 
 CHECK_MODELS_TIMEOUT_S: Final = 60.0
-"""Deadline for asking all vendors about all models, in seconds."""
+"""Deadline for checking all models with their vendors, in seconds."""
 
 
 class CliSettings(ClientSettings):

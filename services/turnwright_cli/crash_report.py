@@ -1,4 +1,4 @@
-"""The last resort: what a person is told of an error that ended the command, and where the rest of it is."""
+"""Last-resort error report: what the user reads about an unexpected error, and where the details are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnwright_core.kit.settings import Settings, SettingsError, load
 
 
 def report(error: BaseException) -> int:
-    """Say on standard error what went wrong; returns the exit code."""
+    """Print what went wrong to standard error; returns the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     failure = expected(error) or _unexpected(error)
@@ -24,7 +24,7 @@ def report(error: BaseException) -> int:
 
 
 def expected(error: BaseException) -> FailureError | None:
-    """The failure that an error of ours stands for; None for a fault of the program."""
+    """The failure that an error of ours corresponds to; None for a bug."""
     if isinstance(error, FailureError):
         return error
     if isinstance(error, TurnwrightError):
@@ -37,7 +37,7 @@ def expected(error: BaseException) -> FailureError | None:
 
 
 def _unexpected(error: BaseException) -> FailureError:
-    """One line with an id; the text, which may hold anything, goes to the log."""
+    """Print one line with an id. The details, which may contain secrets, go to the log only."""
     error_id = secrets.token_hex(8)
     try:
         home = load(Settings).home

@@ -1,7 +1,7 @@
-"""`demo`: a small project with a failing test, repaired by written replies through the real four services.
+"""`demo`: a small project with a failing test, repaired by scripted replies through the four real services.
 
-Nothing of the user's is touched: project and home are temporary, and the model is the script `demo` of the provider.
-The project's own test decides before and after; the demo succeeds only when it was red and is green.
+It does not touch anything of the user's: project and home are temporary, and the model is the provider's script `demo`.
+It succeeds only if the project's own test fails before and passes after.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _IGNORED: Final = shutil.ignore_patterns("__pycache__", ".*")
 
 
 class Tested(Struct, frozen=True):
-    """How the project's own test ended."""
+    """Result of the project's own test."""
 
     passed: bool
     output: str
@@ -53,7 +53,7 @@ async def demo(_call: Invocation, *, source: Path | None) -> int:
         try:
             await _show(console(), scratch, source)
         except FailureError as error:
-            # What the services wrote tells more than the sentence does.
+            # The services' own output is more helpful than this sentence.
             raise FailureError(
                 error.exit_code, f"{error.message}\nProject, database and log are in {scratch}."
             ) from None
@@ -75,7 +75,7 @@ async def _show(out: Console, scratch: Path, source: Path | None) -> None:
 
 @contextlib.contextmanager
 def _default_settings() -> Iterator[None]:
-    """Run on the defaults: what the user has set for real work must neither break the demo nor be touched by it."""
+    """Use the defaults, so that the user's settings cannot break the demo."""
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
     try:
         yield
@@ -107,9 +107,9 @@ async def _green(out: Console, root: Path) -> None:
 
 
 async def _own_test(out: Console, root: Path) -> Tested:
-    """Run the project's test and show its output. Raises FailureError when it does not end."""
+    """Run the project's test and show its output. Raises FailureError if it does not end in time."""
     out.print(Text("$ python3 -m unittest", style="dim"))
-    # Compiled files would be new files of the project, and may be stale within the second of an edit.
+    # Bytecode files would count as new files, and may be stale within a second of an edit.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -133,7 +133,7 @@ async def _own_test(out: Console, root: Path) -> Tested:
 
 
 def _texts(root: Path) -> dict[str, str]:
-    """The project's files by their paths."""
+    """The project's files, by path."""
     found = (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     visible = (path for path in found if not path.relative_to(root).parts[0].startswith("."))
     return {path.relative_to(root).as_posix(): path.read_text("utf-8", "replace") for path in visible}

@@ -1,4 +1,4 @@
-"""`doctor`: what is configured, what answers, which model could be called, and what to do about the rest."""
+"""`doctor`: what is configured, which services and models answer, and how to fix the rest."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _NO_MODELS: Final = "models: none; add one with `turnwright models add ALIAS VEN
 
 
 async def doctor(call: Invocation) -> int:
-    """Print how things are. Returns 0 when every service serves, else 5."""
+    """Print the diagnosis. Returns 0 if every service is serving, else 5."""
     settings = call.settings
     try:
         async with open_session(settings) as session:
             status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
             for service in status.services:
-                # An executor does not know a port that its system chose; we have just called it.
+                # An executor on a port chosen by the system does not know its address; we have just called it.
                 service.address = service.address or session.client.address
             contexts = {model.alias: context_words(model) for model in await session.client.list_models()}
     except (TurnwrightError, FailureError) as error:
@@ -66,7 +66,7 @@ async def doctor(call: Invocation) -> int:
 
 
 def _told(status: query_pb2.GetStatusResponse) -> Iterator[str]:
-    """The settings that the services tell; one that is another one in another service is told with its name."""
+    """Settings reported by the services; one that differs between services is listed with the service's name."""
     told: dict[tuple[str, str], list[str]] = {}
     for service in status.services:
         for one in service.settings:
@@ -78,7 +78,7 @@ def _told(status: query_pb2.GetStatusResponse) -> Iterator[str]:
 
 
 def _own(out: Console, settings: CliSettings) -> None:
-    """What this command knows without asking anybody."""
+    """What this command knows without a call."""
     put(out, Text(f"turnwright {version('turnwright')}"))
     put(out, Text(f"home: {settings.home} (log: {settings.home / LOG_FILE})"))
     own = {field.variables[0] for name, field in CliSettings.fields.items() if name not in Settings.fields}
@@ -100,12 +100,12 @@ def _lines(settings: Settings) -> list[str]:
 
 
 def _own_services() -> set[str]:
-    """The settings that services would have which were started here."""
+    """The settings that services started here would have."""
     return {line for name in START_ORDER for line in _lines(load(settings_class(name)))}
 
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:
-    """Variables that look like settings and are none, which nobody reads."""
+    """Variables that look like settings but are not, so nothing reads them."""
     known = _setting_names()
     return sorted(
         name

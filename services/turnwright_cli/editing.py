@@ -1,7 +1,7 @@
-"""Other content for a proposal: from files, or from an editor that is opened on what was proposed.
+"""Edited content for a proposal, from files or from an editor opened on the proposed content.
 
-Contents are bytes to an editor and text to the contract: nothing is done to line ends or to the end of a file.
-Source: row RU232; architecture 15.
+Contents are bytes to an editor and text to the contract: line endings and the end of a file are left alone. Source: row
+RU232; architecture 15.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ STDIN: Final = "-"
 
 
 async def edited(proposed: Mapping[str, str]) -> dict[str, str]:
-    """The contents, by path, as somebody left them in an editor; those left as they were are missing.
+    """The edited contents, by path; unchanged ones are left out.
 
-    Raises FailureError when the editor cannot be started or fails, or when what it left is no text.
+    Raises FailureError if the editor cannot be started, fails, or leaves something that is not text.
     """
     with tempfile.TemporaryDirectory(prefix="turnwright-") as folder:
         files = {path: _place(Path(folder), number, path) for number, path in enumerate(proposed)}
@@ -34,12 +34,12 @@ async def edited(proposed: Mapping[str, str]) -> dict[str, str]:
             file.write_bytes(proposed[path].encode(errors="surrogatepass"))
         await _run_editor(list(files.values()))
         left = {path: _text(file.read_bytes(), path or "the command") for path, file in files.items()}
-    # Many editors end every file with a line feed, whoever wrote it.
+    # Many editors add a line feed at the end of a file.
     return {path: text for path, text in left.items() if text not in (proposed[path], f"{proposed[path]}\n")}
 
 
 async def edited_proposal(client: Client, project: str, run: str, path: str) -> dict[str, str]:
-    """What somebody makes of a proposal in an editor. Raises FailureError, and what `Client.get_proposal` raises."""
+    """Open a proposal in an editor. Raises FailureError, and what `Client.get_proposal` raises."""
     answer = await client.get_proposal(project, run, path)
     if not answer.contents:
         raise usage("There is nothing to edit in this proposal: it writes no file and runs no command.")
@@ -50,7 +50,7 @@ async def edited_proposal(client: Client, project: str, run: str, path: str) -> 
 
 
 def _place(folder: Path, number: int, path: str) -> Path:
-    """A file of the same name, so that an editor knows its kind; two of one name do not meet."""
+    """A temporary file with the same name, so that editors recognize its type. Equal names get different folders."""
     (folder / str(number)).mkdir()
     return folder / str(number) / (PurePosixPath(path).name or "command.sh")
 
@@ -67,7 +67,7 @@ async def _run_editor(files: Sequence[Path]) -> None:
 
 
 def contents_from(options: Iterable[str]) -> dict[str, str]:
-    """The contents that `[PATH=]FILE` options name; `-` reads standard input. Raises FailureError."""
+    """The contents from `[PATH=]FILE` options; `-` reads standard input. Raises FailureError."""
     contents: dict[str, str] = {}
     for option in options:
         path, separator, file = option.rpartition("=")

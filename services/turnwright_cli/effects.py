@@ -1,6 +1,6 @@
-"""A proposal for people: each change of a file as a diff, a command as it would be run, a call with all that it takes.
+"""Display of a proposal: file changes as diffs, a command as it would run, a call with all its arguments.
 
-Who decides must see what will happen. Control characters are written out, and what is cut says how long it is.
+Whoever decides must see what will happen. Control characters are escaped, and truncated text shows its full length.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from turnwright.types.v1 import proposal_pb2
 from turnwright_cli.plain import shown_line, shown_text
 
 LINES_MAX: Final = 200
-"""Most lines of one text that a terminal shows before it is asked for the whole."""
+"""Lines of one text that a terminal shows unless the full text is requested."""
 CHARS_MAX: Final = 20_000
-"""Most characters of one text there."""
+"""Characters of one text that a terminal shows."""
 TITLE_CHARS_MAX: Final = 200
-"""Longest title where it is one cell or line among others, in characters."""
+"""Length of a title in a table or list, in characters."""
 
 _KINDS: Final = {
     proposal_pb2.FILE_CHANGE_KIND_CREATE: "create",
@@ -31,7 +31,7 @@ _KINDS: Final = {
 
 
 def effect_words(proposal: proposal_pb2.Proposal) -> str:
-    """What would happen, as it was given: `change src/a.py`, `run make test`."""
+    """What would happen, unescaped: `change src/a.py`, `run make test`."""
     match proposal.WhichOneof("effect"):
         case "command":
             return f"run {proposal.command.command}"
@@ -47,7 +47,7 @@ def effect_words(proposal: proposal_pb2.Proposal) -> str:
 
 
 def effect_title(proposal: proposal_pb2.Proposal, chars_max: int = 0) -> str:
-    """What would happen, in a line in which nothing hides. A number cuts it, and tells its length then."""
+    """What would happen, in one escaped line. If `chars_max` truncates it, it shows its full length."""
     return shown_line(effect_words(proposal), chars_max)
 
 
@@ -57,12 +57,12 @@ def _called(proposal: proposal_pb2.Proposal) -> str:
 
 
 def how_to_accept(proposal: proposal_pb2.Proposal) -> str:
-    """The option of `resolve` that accepts it."""
+    """The option of `resolve` that accepts the proposal."""
     return "--answer TEXT" if proposal.WhichOneof("effect") == "question" else "--accept"
 
 
 def is_cut(proposal: proposal_pb2.Proposal) -> bool:
-    """Whether something of it is not shown on a terminal unless the whole is asked for."""
+    """Whether a terminal shows only a part unless the full text is requested."""
     if len(proposal.body.encode()) < proposal.body_size_bytes:
         return True
     written = proposal.command_written
@@ -72,7 +72,7 @@ def is_cut(proposal: proposal_pb2.Proposal) -> bool:
 
 
 def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
-    """Everything of a proposal that may be long."""
+    """All texts of a proposal that may be long."""
     yield proposal.body
     yield proposal.command.command
     yield from (change.patch for change in proposal.files.changes)
@@ -82,7 +82,7 @@ def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
 
 
 def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool = True) -> Iterator[RenderableType]:
-    """What would happen. Long texts are cut, with their length, unless the whole is wanted."""
+    """What would happen. Long texts are truncated and show their length, unless `full`."""
     title = effect_title(proposal, TITLE_CHARS_MAX)
     yield Text(f"proposal: {shown_line(proposal.tool)} wants to {title}", style="bold yellow")
     yield from _words(proposal, whole=whole)
@@ -130,7 +130,7 @@ def _named(title: str, values: Mapping[str, str], *, whole: bool) -> Iterator[Te
 
 
 def _block(text: str, margin: str, *, whole: bool, size: int = 0) -> Iterator[Text]:
-    """A text line by line. `size` is its length in bytes where it came cut already."""
+    """A text, line by line. `size` is its full length in bytes if it was truncated on the way."""
     if not text:
         return
     shown, more = (text, "") if whole else _cut(text)
@@ -143,7 +143,7 @@ def _block(text: str, margin: str, *, whole: bool, size: int = 0) -> Iterator[Te
 
 
 def _cut(text: str) -> tuple[str, str]:
-    """As much of a text as a terminal shows, and a sentence about the rest; empty where nothing is missing."""
+    """The part of a text that a terminal shows, and a note about the rest; the note is empty if nothing is missing."""
     lines = text.removesuffix("\n").split("\n")
     shown = "\n".join(lines[:LINES_MAX])[:CHARS_MAX]
     if len(shown) >= len(text.removesuffix("\n")):
@@ -152,7 +152,7 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def _fields(data_json: str) -> list[tuple[str, str]]:
-    """The members of a JSON object with their values in words; the text itself where it is none."""
+    """The members of a JSON object with their values as text; the text itself if it is not an object."""
     try:
         data: Any = json.loads(data_json or "{}")
     except ValueError:
@@ -166,6 +166,6 @@ def _fields(data_json: str) -> list[tuple[str, str]]:
 
 
 def diff_view(patch: str, *, styled: bool) -> RenderableType:
-    """A diff: coloured and wrapped on a terminal, as it is in a pipe."""
+    """A diff: coloured and wrapped on a terminal, unchanged in a pipe."""
     text = shown_text(patch).rstrip("\n")
     return Syntax(text, "diff", theme="ansi_dark", background_color="default", word_wrap=True) if styled else Text(text)

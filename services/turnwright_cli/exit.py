@@ -1,7 +1,7 @@
-"""The end of a command: whatever still runs in the process, it ends with the exit code of its work.
+"""Process exit: a command ends with the exit code of its work, whatever is still running in the process.
 
-An event loop waits for its threads when it closes, without a deadline, and so does gRPC when Python takes the process
-apart, where its own thread may never be answered. What a command did is stored and told by then.
+When an event loop closes, it waits for its threads without a deadline, and so does gRPC at interpreter shutdown, where
+its own thread may never be answered. By then everything is stored and printed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Final, NoReturn
 
 CLOSE_S: Final = 5.0
-"""Seconds that the event loop may take to close once the work has ended, its threads included: whatever needs longer
-is stopped already, or was never going to end."""
+"""Seconds that closing the event loop and its threads may take after the work has ended.
+
+Whatever takes longer has already been stopped, or would never end.
+"""
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now, with nothing but what was printed brought to its end."""
+    """Flush the output and end the process at once."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -27,7 +29,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _leave_with(outcome: int | BaseException) -> NoReturn:
-    """End the process with a code, or with what its error is worth, which nobody would be told of otherwise."""
+    """End the process with a code, or with the code of an error that would otherwise be lost."""
     code = outcome if isinstance(outcome, int) else 1
     try:
         if isinstance(outcome, BaseException):
@@ -37,8 +39,8 @@ def _leave_with(outcome: int | BaseException) -> NoReturn:
 
 
 def _told(error: BaseException) -> int:
-    """Say what went wrong; the exit code."""
-    # Leaving alone, as --help does, needs none of what this loads.
+    """Print what went wrong; returns the exit code."""
+    # Exiting right away, as --help does, needs none of these imports.
     import asyncio  # noqa: PLC0415
 
     from turnwright_cli.crash_report import report  # noqa: PLC0415
@@ -49,7 +51,7 @@ def _told(error: BaseException) -> int:
 
 @contextlib.contextmanager
 def watched(work: Coroutine[Any, Any, int], leave_s: float) -> Iterator[Coroutine[Any, Any, int]]:
-    """The same work; once it has ended, what is left of the block may take so many seconds, then the process ends."""
+    """Await the work; the rest of the block then has this many seconds before the process ends."""
     timers: list[threading.Timer] = []
 
     async def bounded() -> int:

@@ -1,4 +1,4 @@
-"""Exit codes, and what a person is told when something fails: the two tables that decide both.
+"""Exit codes and advice for errors: the two tables that decide both.
 
 Source: architecture 15; the reasons are those of turnwright.types.v1.ErrorReason.
 """
@@ -21,7 +21,7 @@ ABORTED: Final = 4
 FAILED: Final = 5
 UNDECIDED: Final = 6
 INTERRUPTED: Final = 130
-"""A second Ctrl-C; what a shell reports for a process that SIGINT ended."""
+"""A second Ctrl-C: the code that a shell reports for a process ended by SIGINT."""
 
 EXIT_OF_LOOP: Final[Mapping[int, int]] = {
     runs.COMPLETED: DONE,
@@ -37,7 +37,7 @@ EXIT_OF_LOOP: Final[Mapping[int, int]] = {
 
 @dataclass(slots=True)
 class FailureError(Exception):
-    """The command ends here: its exit code, and the sentence for standard error."""
+    """Ends the command with this exit code and this sentence on standard error."""
 
     exit_code: int
     message: str
@@ -51,14 +51,14 @@ def usage(message: str) -> FailureError:
 
 
 def failure_of(error: TurnwrightError) -> FailureError:
-    """The exit code of an error, and its sentence with what to do next."""
+    """The exit code of an error, and a sentence with what to do next."""
     exit_code, advice = _RULES[error.reason]
     hint = advice(error.metadata)
     return FailureError(exit_code, f"{error.message}\n{hint}" if hint else error.message)
 
 
 def advice_after(loop_reason: str) -> str:
-    """What to do about a loop that failed, by the word its reason begins with; empty where there is nothing to say."""
+    """What to do about a failed loop, looked up by the first word of its reason; empty if there is no advice."""
     word = loop_reason.partition(":")[0].strip().upper()
     if word in _ENDINGS:
         return _ENDINGS[word]
@@ -76,7 +76,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what "
     "waits.",
 }
-"""What to do about the reasons of loops that are no reasons of errors."""
+"""Advice for reasons of loops that are not error reasons."""
 
 Advice = Callable[[Mapping[str, str]], str]
 
@@ -163,4 +163,4 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
         _say("Try again in a moment; the store's log shows the database's error."),
     ),
 }
-"""Exit code and advice for every reason; a test proves the table total."""
+"""Exit code and advice for every error reason; a test checks that the table is total."""

@@ -1,4 +1,4 @@
-"""Following one loop to its end: events to the screen, proposals to whoever decides, Ctrl-C to the executor.
+"""Follows one loop to its end: events go to the screen, proposals to whoever decides, Ctrl-C to the executor.
 
 Source: architecture 7, 15; rows RU013, RU138; decisions C20, C36.
 """
@@ -30,7 +30,7 @@ _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 
 
 class Followed(Struct, frozen=True):
-    """How following ended: the run, the loop at its last status, and what is left undecided."""
+    """The result of following: the run, the loop with its last status, and the undecided proposals."""
 
     run: run_pb2.Run
     loop: loop_pb2.Loop
@@ -38,10 +38,10 @@ class Followed(Struct, frozen=True):
 
 
 class Follower:
-    """Follows the loop that a command queued or continued.
+    """Follows the loop that a command has queued or continued.
 
-    Without a person a proposal ends following, with the run at 202. `yolo` leaves the loop's own proposals to the
-    executor, which accepts them.
+    Without a decider, a proposal ends following, with the run at 202. With `yolo`, the executor accepts the loop's own
+    proposals.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Follower:
         self._status = runs.QUEUED
 
     async def follow(self, queued: QueuedLoop, decided: str = "", asked: str = "") -> Followed:
-        """Show and steer the loop until it has ended, or until a decision is needed that nobody here can take.
+        """Show and steer the loop until it ends, or until it needs a decision that cannot be taken here.
 
-        `decided` is the path of the proposal whose decision made the loop go on; it is not asked for again. `asked` is
-        the one that somebody came to decide: it comes first, and Ctrl-C before a decision leaves all as it was.
+        `decided` is the path of the proposal that was just decided; it is not asked again. `asked` is the proposal that
+        the user wants to decide: it comes first, and Ctrl-C before a decision changes nothing.
         """
         self._came_for = asked
         self._queued = queued
         self._screen.begin(queued.state, queued.sequence)
         if decided:
             self._decided.add(decided)
-        # A run that waits already told of its proposal before we came: only a snapshot has it.
+        # A waiting run reported its proposal before we came, so only a snapshot has it.
         is_blocked = queued.state.status == runs.PROPOSED and not decided
         after = None if is_blocked else queued.cursor
         async with contextlib.aclosing(
@@ -82,7 +82,7 @@ class Follower:
         return followed
 
     async def _pump(self, events: Any) -> Followed:
-        """Wait for whatever comes first: an event, Ctrl-C, a decision that was carried out or left for later."""
+        """Wait for the first of: an event, Ctrl-C, a finished decision."""
         upcoming: asyncio.Task[Event] = asyncio.ensure_future(anext(events))
         asked: asyncio.Task[bool] = asyncio.ensure_future(self._interrupts.asked.wait())
         try:
@@ -118,7 +118,7 @@ class Follower:
         return await self._on_proposals(event)
 
     async def _complete(self, event: Event) -> None:
-        """Get what the screen needs beside an event: bodies that a gap swallowed, and what a plan was before."""
+        """Fetch what the screen needs besides an event: bodies missed in a gap, the previous version of a plan."""
         for entry in entries_in(event):
             if self._screen.lacks(entry):
                 whole = await self._client.get_entry(self._queued.project, self._queued.run, entry.path)
@@ -131,14 +131,14 @@ class Follower:
                 self._screen.knew_plan(before)
 
     async def _on_status(self, status: int) -> None:
-        """Abort a loop that began after Ctrl-C: the first abort met it while it was queued."""
+        """Abort a loop that started after Ctrl-C: the first abort came while it was queued."""
         began = status == runs.RUNNING and self._status == runs.QUEUED
         self._status = status
         if began and self._aborted:
             await self._client.abort(self._queued.project, self._queued.run)
 
     async def _ended_unseen(self) -> Followed | None:
-        """A later loop is active: ours may have ended in a moment that a snapshot skipped."""
+        """A later loop is active, so ours may have ended in a moment that a snapshot skipped."""
         loop = await self._client.get_loop(self._queued.project, self._queued.run, self._queued.sequence)
         if loop.status not in runs.LOOP_ENDED:
             return None
@@ -164,15 +164,15 @@ class Follower:
         return None
 
     def _concerns(self, proposal: proposal_pb2.Proposal) -> bool:
-        """Under yolo the executor accepts what this loop proposes; what an earlier one proposed still holds us up."""
+        """With yolo the executor accepts this loop's proposals, but one of an earlier loop can still block it."""
         if proposal.path in self._decided:
             return False
         return not self._yolo or proposal.turn <= self._queued.state.turn
 
     async def _decide(self, person: Person, proposal: proposal_pb2.Proposal) -> bool:
-        """Carry out a decision; False when it is left for later."""
+        """Take a decision; False if it is left for later."""
         decision = await self._taken(person, proposal)
-        # From here on the event that tells of the decision is our own.
+        # From here on the event about the decision is our own.
         self._asked = ""
         if decision is None:
             return False
@@ -194,7 +194,7 @@ class Follower:
         return True
 
     async def _taken(self, person: Person, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
-        """The decision, with the contents that somebody made in an editor; an editor that fails decides nothing."""
+        """The decision, with contents from an editor if requested. If the editor fails, nothing is decided."""
         project, run = self._queued.project, self._queued.run
         while True:
             decision = await person.decide(proposal)
@@ -213,29 +213,29 @@ class Follower:
                 return replace(decision, contents=contents, edits=False)
 
     def _finish_deciding(self) -> bool:
-        """Whether to go on after a decision; raises what deciding raised."""
+        """Whether to go on after a decision; raises what the decision raised."""
         task, self._deciding = self._deciding, None
         return task is None or task.cancelled() or task.result()
 
     async def _leave_if_waiting(self) -> Followed | None:
-        """Leave once the run says itself that it waits; the proposal is told a moment earlier."""
+        """Leave once the run itself reports that it waits; the proposal is reported a moment earlier."""
         followed = await self._leave()
         return followed if followed.run.status == runs.PROPOSED else None
 
     async def _leave(self) -> Followed:
-        """What is left behind: the loop that waits, and for what."""
+        """The state to leave with: the waiting loop and its proposals."""
         answer = await self._client.get_run(self._queued.project, self._queued.run)
         return Followed(answer.run, answer.run.loop, tuple(self._view.proposals.values()))
 
     async def _abort(self) -> None:
-        """Ask the executor to end the run's active loop; its end comes as an event."""
+        """Ask the executor to abort the active loop; its end comes as an event."""
         self._aborted = True
         self._screen.note("Stopping the run; Ctrl-C again leaves at once.")
         await self._client.abort(self._queued.project, self._queued.run)
 
 
 def _elsewhere(decision: str, principal: str) -> str:
-    """What somebody is told who was not the first."""
+    """The message for somebody whose decision came too late."""
     if decision == "expire":
         return _EXPIRED
     past = {"accept": "accepted", "reject": "rejected"}.get(decision)
@@ -243,7 +243,7 @@ def _elsewhere(decision: str, principal: str) -> str:
 
 
 async def _settle(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel what is still under way and wait until it is gone."""
+    """Cancel a task and wait until it has ended."""
     pending = list(tasks)
     for task in pending:
         task.cancel()

@@ -1,4 +1,4 @@
-"""`inbox`: what waits for a decision, in a project or in all, as a table, as JSON lines, or as it comes and goes.
+"""`inbox`: proposals that wait for a decision, in a project or in all, as a table, as JSON lines, or live.
 
 Source: rows RU013, RU244; architecture 15.
 """
@@ -33,7 +33,7 @@ _PAST: Final = {
 
 
 async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
-    """What waits now, the longest waiting first; with `watch` what comes and goes, until Ctrl-C."""
+    """List waiting proposals, the longest waiting first; with `watch` show changes until Ctrl-C."""
     root = "" if every else call.root
     async with open_session(call.settings) as session:
         name = (await session.client.init_project(root)).name if root else ""
@@ -62,7 +62,7 @@ def _waits(item: proposal_pb2.InboxItem) -> str:
 
 
 async def show_watch(call: Invocation, messages: AsyncGenerator[M, None], show: Callable[[M], None]) -> None:
-    """Show each message of a watch until Ctrl-C; as JSON the heartbeats too, so that a program knows that it lives."""
+    """Show each message of a watch until Ctrl-C. JSON includes heartbeats, by which a program sees a dead stream."""
     with Interrupts().entered() as interrupts:
         async with contextlib.aclosing(messages):
             await _pump(messages, interrupts.asked, _show_json if call.as_json else show)

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first asks, the second leaves at once."""
+"""Ctrl-C handling: the first aborts gracefully, the second exits at once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _SHOW_CURSOR = "\x1b[?25h\x1b[0m"
 
 
 class Interrupts:
-    """SIGINT and SIGTERM while it is entered. `asked` is set by the first; the second ends the process."""
+    """Handles SIGINT and SIGTERM in a block. The first sets `asked`, the second ends the process."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.is_terminated = False
-        """Whether SIGTERM asked, which no person sends from a terminal."""
+        """Whether the signal was SIGTERM, which does not come from the terminal."""
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[Interrupts]:
-        """Listen for signals within the block."""
+        """Handle signals within the block."""
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
@@ -43,7 +43,7 @@ class Interrupts:
 
 
 def leave_at_once() -> None:
-    """End the process without waiting for anything; the terminal is left as it was found."""
+    """End the process without waiting for anything, with the terminal restored."""
     with contextlib.suppress(OSError, ValueError):
         if sys.stdout.isatty():
             sys.stdout.write(_SHOW_CURSOR)

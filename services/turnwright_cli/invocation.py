@@ -1,4 +1,4 @@
-"""What every command is given beside its own options, and the texts that options stand for."""
+"""The options shared by all commands, and the parsing of option values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from turnwright_core.kit.settings import load
 
 
 class Invocation:
-    """The options that commands share. Settings are read when they are asked for."""
+    """The shared options. Settings are read when first needed."""
 
     SHARED: Final = ("project", "as_json", "server")
 
     def __init__(self, project: str | None = None, server: str | None = None, as_json: bool | None = None) -> None:
-        """Options that were not given come from the environment."""
+        """Options that were not given are taken from the environment."""
         self.as_json = bool(as_json)
-        """Whether standard output is JSON, one message a line."""
+        """Whether standard output is JSON, one message per line."""
         self._project = project
         self._server = server
 
@@ -32,7 +32,7 @@ class Invocation:
 
     @cached_property
     def root(self) -> str:
-        """The project's absolute path. Raises FailureError unless it is a directory here, or a server is used."""
+        """The project's absolute path. Raises FailureError if it is not a directory here, unless a server is used."""
         named = self._project or self.settings.project or "."
         path = Path(named).expanduser().absolute()
         if not self.settings.server and not path.is_dir():
@@ -43,7 +43,7 @@ class Invocation:
 def budget_of(
     max_turns: int | None, max_tokens: int | None, max_cost: float | None, max_seconds: float | None
 ) -> budget_pb2.Budget | None:
-    """The limits that were given; None for none at all."""
+    """The limits that were given; None if none were."""
     if (max_turns, max_tokens, max_cost, max_seconds) == (None, None, None, None):
         return None
     return budget_pb2.Budget(

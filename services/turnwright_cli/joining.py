@@ -1,4 +1,4 @@
-"""Joining services that run already: whose settings hold is said, and which variables of this terminal do not.
+"""Joining running services: reports that their settings apply, and which variables of this terminal do not.
 
 Source: architecture 13.
 """
@@ -24,19 +24,19 @@ _OF_PLACES: Final = frozenset(
         "LOG_LEVEL",
     )
 )
-"""Variables that say where services are: those of a stack differ by themselves from those of a terminal."""
+"""Variables with addresses of services; a stack always differs from a terminal in them."""
 _OF_MODELS: Final = ("TURNWRIGHT_MODEL_", "TURNWRIGHT_CONTEXT_")
-"""Models that are known there and not named here take nothing from anybody."""
+"""Models that are known to the services but not set here do no harm."""
 
 
 async def announce(session: Session) -> None:
-    """Say on standard error that a stack was joined, and which variables are set otherwise there."""
+    """Report on standard error that services were joined, and which variables differ."""
     if not session.attached:
         return
     try:
         names = differing_variables(await session.client.get_status())
     except TurnwrightError:
-        # Whatever is wrong, the command itself will say it.
+        # If something is wrong, the command itself will report it.
         return
     if session.joined:
         complain("using the services that another command has started, with its settings")
@@ -45,7 +45,7 @@ async def announce(session: Session) -> None:
 
 
 def differing_variables(status: query_pb2.GetStatusResponse) -> list[str]:
-    """Variables whose value here is another one than where the services run. Empty where these do not tell."""
+    """Variables that have another value here than in the running services. Empty if these report none."""
     there = {(service.name, one.variable): one.digest for service in status.services for one in service.settings}
     if not there:
         return []

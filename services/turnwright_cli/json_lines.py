@@ -1,7 +1,7 @@
-"""`--json`: the messages of WatchRun as proto3 JSON with the contract's field names, one a line, nothing else.
+"""`--json`: the messages of WatchRun as proto3 JSON with the contract's field names, one per line, nothing else.
 
-The last line is always a `run_state` whose `loop.status` says how the loop ended, or 202 where a decision is awaited.
-Source: architecture 15.
+The last line is always a `run_state` whose `loop.status` says how the loop ended, or 202 if a proposal waits. Source:
+architecture 15.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from turnwright_client.fold import Event
 
 
 def to_line(message: Message) -> str:
-    """A message as one line. Escaped to ASCII: any terminal and any locale can take it."""
+    """A message as one line, escaped to ASCII for any terminal and locale."""
     return MessageToJson(message, preserving_proto_field_name=True, indent=None)
 
 
 def show_lines(messages: Iterable[Message]) -> int:
-    """Print messages, one a line; the exit code."""
+    """Print messages, one per line; returns the exit code."""
     for message in messages:
         write_line(to_line(message))
     return 0
 
 
 class JsonScreen(Screen):
-    """Prints every event. What a person would be told besides goes nowhere, or to standard error by the caller."""
+    """Prints every event. Notes for people go nowhere, or to standard error by the caller."""
 
     def __init__(self, write_line: Callable[[str], None]) -> None:
         self._write_line = write_line
@@ -42,7 +42,7 @@ class JsonScreen(Screen):
         self._write_line(to_line(event))
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
-        """Repeat the state as a run_state, unless the last line is one that says it."""
+        """Repeat the state as a run_state, unless the last line was that."""
         last = self._last
         told = last is not None and last.WhichOneof("event") == "run_state" and last.run_state.loop
         if told and (told.sequence, told.status) == (loop.sequence, loop.status):

@@ -1,7 +1,7 @@
-"""What of the model's replies was shown, so that after a gap the rest is shown, and nothing twice.
+"""What has been shown of the model's replies, so that after a gap the rest is shown and nothing twice.
 
-Replies come piece by piece. Where a watch was resumed with a snapshot, or at an executor that does not have the pieces,
-the text so far comes in one: as a partial message, or as the entry of the reply.
+Replies come in pieces. If a watch was resumed with a snapshot, or at an executor without the pieces, the text so far
+comes at once: as a partial message, or as the entry of the reply.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ CONTENT: Final = "append_content"
 REASONING: Final = "append_reasoning"
 
 _KINDS: Final = {"reasoning": REASONING, "assistant": CONTENT}
-"""The kinds of text by the schemes of the entries that keep them."""
+"""The kind of text for each scheme of entries that contain it."""
 
 
 class ShownReplies:
-    """The texts of replies as far as they were shown, by turn."""
+    """The texts of replies shown so far, by turn."""
 
     def __init__(self) -> None:
         self._shown: dict[tuple[int, str], list[str]] = {}
@@ -28,40 +28,40 @@ class ShownReplies:
         self._first = 1
 
     def begin(self, after_turn: int) -> None:
-        """Show the replies behind this turn: what came before belongs to another command."""
+        """Show only replies after this turn; earlier ones belong to another command."""
         self._first = after_turn + 1
 
     def started(self, turn: int) -> None:
-        """The model begins to answer, perhaps for another time."""
+        """The model starts to answer, possibly again."""
         for kind in (CONTENT, REASONING):
             self._shown.pop((turn, kind), None)
 
     def jumped(self) -> None:
-        """A snapshot took the place of events: the next text of a turn need not go on from what was shown."""
+        """A snapshot replaced events: the next text of a turn need not continue what was shown."""
         self._has_gap = True
 
     def grew(self, turn: int, kind: str, text: str) -> None:
         self._shown.setdefault((turn, kind), []).append(text)
 
     def rest(self, turn: int, kind: str, whole: str) -> str:
-        """What is to be shown of a text that is known up to here; it counts as shown."""
+        """The part of a text that was not shown yet; it counts as shown from now on."""
         shown = "".join(self._shown.get((turn, kind), ()))
         if whole.startswith(shown):
             rest = whole[len(shown) :]
         else:
-            # Longer is what was shown of it, or it is the text of another try.
+            # More than this was shown, or it is the text of another attempt.
             rest = "" if shown.startswith(whole) or not self._has_gap else whole
         if rest:
             self._shown[turn, kind] = [whole]
         return rest
 
     def text_of(self, entry: entry_pb2.Entry) -> tuple[int, str] | None:
-        """Turn and kind of an entry that keeps a text to be shown; None for others."""
+        """Turn and kind of an entry that contains a text to show; None for others."""
         kind = _KINDS.get(scheme_of(entry.path) or "")
         return (entry.turn, kind) if kind and entry.turn >= self._first else None
 
     def lacks(self, entry: entry_pb2.Entry) -> bool:
-        """Whether an entry was cut before the end of a text of which not all was shown."""
+        """Whether an entry was truncated before the end of a text that was not completely shown."""
         text = self.text_of(entry)
         if text is None or len(entry.body.encode()) >= entry.body_size_bytes:
             return False

@@ -1,4 +1,4 @@
-"""`serve`: all four services in this process, or some of them beside others elsewhere.
+"""`serve`: all four services in this process, or some of them with the others elsewhere.
 
 Source: architecture 13, 15.
 """
@@ -21,7 +21,7 @@ _NAMES = ", ".join(START_ORDER)
 def serve_plan(
     only: Sequence[str], listen: Sequence[str], peers: Mapping[str, str | None], db: str | None = None
 ) -> StackPlan:
-    """The plan that the options describe. Raises FailureError naming the option that is wrong."""
+    """The plan that the options describe. Raises FailureError that names the wrong option."""
     names = tuple(dict.fromkeys(only)) or START_ORDER
     for name in names:
         if name not in LISTEN:
@@ -42,7 +42,7 @@ def serve_plan(
 
 
 def _named(item: str, names: Sequence[str]) -> tuple[str, str]:
-    """Service and address of a `--listen`: `NAME=ADDR`, or the address of the executor or of the only service."""
+    """Service and address of a `--listen`: `NAME=ADDR`, or an address for the executor or the only service."""
     name, separator, address = item.partition("=")
     if not separator:
         name, address = (names[0] if len(names) == 1 else "executor"), item
@@ -54,7 +54,7 @@ def _named(item: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def is_address(text: str) -> bool:
-    """Whether a service can listen there, by its form: `host:port` or `unix:path`."""
+    """Whether it has the form of an address to listen on: `host:port` or `unix:path`."""
     if text.startswith("unix:"):
         return len(text) > len("unix:")
     host, separator, port = text.rpartition(":")
@@ -64,7 +64,7 @@ def is_address(text: str) -> bool:
 async def serve(
     call: Invocation, *, only: Sequence[str], listen: Sequence[str], db: str | None, **peers: str | None
 ) -> int:
-    """Run the services until SIGINT or SIGTERM. Raises FailureError when one cannot start."""
+    """Run the services until SIGINT or SIGTERM. Raises FailureError if one cannot start."""
     settings = call.settings
     plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers, db)
     configure_logs(settings.log_level)
@@ -86,5 +86,5 @@ async def serve(
 
 
 def words(text: str) -> list[str]:
-    """The parts of a setting that holds several, separated by commas or spaces."""
+    """The parts of a setting with several values, separated by commas or spaces."""
     return text.replace(",", " ").split()

@@ -1,4 +1,4 @@
-"""A client for one command: of the given server, of the home's live stack, or of a stack embedded in this process.
+"""The connection of one command: to the given server, to the home's live stack, or to a stack embedded in this process.
 
 Source: architecture 13, 15.
 """
@@ -30,16 +30,19 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 
 JOINED_RETRIES_MAX = 1
-"""Reconnects to a stack that another command embeds: when that command ends, we start our own. One is enough for a
-moment's trouble, because each waits for the connection to come back."""
+"""Reconnects to a stack embedded in another command:
+
+when that command ends, we start our own. One is enough for a short interruption, because each waits for the connection
+to come back.
+"""
 JOIN_POLL_S = 0.2
-"""Seconds between two tries to get the database or to find who has it."""
+"""Seconds between attempts to open the database or to find out who has it."""
 JOIN_WAIT_S = 10.0
-"""Seconds to wait for a stack that owns the database but does not answer yet."""
+"""Seconds to wait for a stack that has the database but does not answer yet."""
 IDLE_POLL_S = 0.5
-"""Seconds between two looks whether an embedded stack that other commands use is idle."""
+"""Seconds between checks whether an embedded stack used by other commands is idle."""
 STOP_S = 60.0
-"""Seconds that an embedded stack may take to stop once the command's work is done: all that it knows is stored."""
+"""Seconds that an embedded stack may take to stop once the command's work is done; everything is stored by then."""
 LOG_FILE = "turnwright.log"
 
 _log = get_logger("cli")
@@ -50,7 +53,7 @@ RunningLoops = frozenset[tuple[str, str, int]]
 class Session(Struct, frozen=True):
     """A connected client. `joined`: the stack belongs to another command and may end with it.
 
-    `attached`: it was there before, and has the home of this command, so the settings of both can be compared.
+    `attached`: the stack was already running for this command's home, so the settings of both can be compared.
     """
 
     client: Client
@@ -60,9 +63,11 @@ class Session(Struct, frozen=True):
 
 @contextlib.asynccontextmanager
 async def open_session(settings: CliSettings, models: Mapping[str, str] | None = None) -> AsyncGenerator[Session, None]:
-    """A session for the time of the block; an embedded stack lives as long, or until others need it no more.
+    """A session for the duration of the block.
 
-    `models` (alias -> vendor/model) are added to those of an embedded stack. Raises FailureError.
+    An embedded stack is stopped after it, or once other commands no longer use it.
+
+    `models` (alias -> vendor/model) are added to an embedded stack. Raises FailureError.
     """
     secret_of(settings)
     configure_logs(settings.log_level, ensure_home(settings.home) / LOG_FILE)
@@ -86,21 +91,21 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
 
 @contextlib.asynccontextmanager
 async def open_project(call: Invocation) -> AsyncGenerator[tuple[Client, str], None]:
-    """A session's client, and the name of the command's project, which is made known."""
+    """A session's client, and the name of the command's project, which is registered."""
     async with open_session(call.settings) as session:
         yield session.client, (await session.client.init_project(call.root)).name
 
 
 async def _stop(stack: Stack) -> None:
-    """Stop our stack. Its work is done and stored: what hangs now must not keep the command from ending."""
+    """Stop our stack. Its work is done and stored, so whatever hangs must not block the exit."""
     if not await in_time(stack.stop(), STOP_S):
         _log.error("stack_abandoned", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
 
 
 async def in_time(work: Coroutine[Any, Any, None], seconds: float) -> bool:
-    """Run work to its end, or for so many seconds; whether it came to its end. Raises what it raises.
+    """Run work with a time limit; returns whether it finished. Raises what it raises.
 
-    What is late is told to end, and left behind: who waits until it has heard may wait for ever.
+    Work that is late is cancelled and abandoned, because waiting for its cancellation may take forever.
     """
     task = asyncio.create_task(work, name="leaving")
     try:
@@ -114,13 +119,13 @@ async def in_time(work: Coroutine[Any, Any, None], seconds: float) -> bool:
 
 
 def _is_embedded(settings: CliSettings, address: str) -> bool:
-    """Whether a stack that was found belongs to another command; a server is waited for, not replaced."""
+    """Whether the stack belongs to another command; a server is waited for, not replaced."""
     record = read_record(settings.home)
     return record is not None and record.embedded and record.executor == address
 
 
 class _Telling(Client):
-    """Says what a person should know of a project that is made known."""
+    """A client that also reports when a project turns out to be a copy."""
 
     async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
         project = await super().init_project(root, name, config_path)
@@ -140,10 +145,10 @@ def _connect(settings: CliSettings, address: str, *, joined: bool) -> contextlib
 
 
 async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
-    """A started stack and its executor, or the executor of the stack that was quicker.
+    """Start a stack, or join the one that was faster.
 
-    Between a stack's taking of the database and its first answer there is a moment in which it can be neither
-    replaced nor found; that moment is waited out.
+    Between opening the database and answering the first call, a stack can be neither replaced nor found; this waits
+    until that is over.
     """
     from turnwright_store.edge.lock import DatabaseInUseError  # noqa: PLC0415 - only an embedding process needs the store
 
@@ -171,7 +176,7 @@ def _in_use(reason: str) -> str:
 
 
 class _Store:
-    """The store of our own stack, spoken to as its owner: models to add, and what is still to be done."""
+    """The store of our own stack, called as its owner: models to add, and unfinished work."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -184,7 +189,7 @@ class _Store:
             await self._peer.call(self._stub.PutModels, registry_pb2.PutModelsRequest(models=added))
 
     async def work(self) -> RunningLoops:
-        """The loops that are queued or running: project, run, sequence."""
+        """The queued or running loops: project, run, sequence."""
         answer = await self._peer.call(
             self._stub.ListWork, lease_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX, with_held=True)
         )
@@ -201,9 +206,9 @@ async def _store(address: str, settings: CliSettings) -> AsyncGenerator[_Store, 
 
 
 async def _serve_until_idle(store: _Store, found: RunningLoops) -> None:
-    """Other commands may have joined our stack: stay while a loop of theirs is worked on. Ctrl-C leaves.
+    """If other commands have joined our stack, keep serving until their loops end. Ctrl-C exits.
 
-    What was already there when we came does not hold us: it may wait for something that never happens here.
+    Loops that existed before we came do not count: they may wait for something that never happens here.
     """
     with Interrupts().entered() as interrupts:
         told = False

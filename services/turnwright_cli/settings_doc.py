@@ -1,4 +1,4 @@
-"""docs/settings.md, made from the classes of settings: `python -m turnwright_cli.settings_doc > docs/settings.md`."""
+"""Generates docs/settings.md from the settings classes: `python -m turnwright_cli.settings_doc > docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 SERVICES: Final = ("executor", "store", "assembler", "provider")
 COMMAND_LINE: Final = "command line"
 HEADINGS: Final = ("All services", *(name.capitalize() for name in (*SERVICES, COMMAND_LINE)))
-"""Where a setting for operators stands: with the service that reads it."""
+"""The headings of settings for operators, by the service that reads them."""
 
 HEAD: Final = """\
 # Settings
@@ -55,7 +55,7 @@ USERS: Final = (
 """The settings that most people need, in the order of the page."""
 
 VENDORS: Final = "provider"
-"""The service whose settings say how vendors of models are called, where they are not for users."""
+"""The service whose settings are listed under vendors, unless they are for users."""
 
 _FAMILIES: Final = {
     (f"`{MODEL_PREFIX}<alias>`", "", "Adds the model `<alias>`, written as `vendor/model`. The store keeps it."): [
@@ -76,7 +76,7 @@ _FAMILIES: Final = {
         )
     },
 }
-"""Variables whose names hold an alias or a vendor."""
+"""Variables whose names contain an alias or a vendor."""
 
 VENDOR_HEAD: Final = """
 | vendor | wire | base URL | key |
@@ -123,7 +123,7 @@ def page() -> str:
 
 
 def variable_of_preset(field: Setting) -> bool:
-    """Whether a setting stands in the table of vendors; those that most people need stand among the others."""
+    """Whether a setting is listed in the table of vendors instead of among the others."""
     name = field.variables[0].removeprefix(PREFIX)
     return name not in USERS and name.removesuffix("_FILE") in _PRESET_VARIABLES
 
@@ -146,12 +146,12 @@ def _tables(groups: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _heading(readers: list[str]) -> str:
-    """Where a setting stands: with the only service that reads it, or the first of several."""
+    """The heading for a setting: the only service that reads it, or the first of several."""
     return HEADINGS[0] if _readers(readers) == "all" else readers[0].capitalize()
 
 
 def settings_classes() -> Iterator[tuple[str, type[Settings]]]:
-    """Every reader of settings, and their class."""
+    """Every reader of settings, with its class."""
     for name in SERVICES:
         yield name, settings_class(name)
     yield COMMAND_LINE, CliSettings
@@ -162,7 +162,7 @@ def _readers(readers: list[str]) -> str:
 
 
 def _default(field: Setting) -> str:
-    """The default as it is typed; empty for what is empty or secret, a word for what depends on the machine."""
+    """The default as one would type it; empty for empty or secret values, a word for machine-dependent ones."""
     if field.default_factory is not None:
         return "`~/.local/share/turnwright`" if field.kind is Path else ""
     value: Any = field.default

@@ -1,6 +1,6 @@
-"""Some or all of the four services in this process, each a real gRPC server: `serve`, and the embedded stack.
+"""A stack: some or all of the four services in this process, each a real gRPC server. Used by `serve` and embedded.
 
-Peers follow the addresses that services really listen on. Source: architecture 13, 15.
+Peers use the addresses that the services really listen on. Source: architecture 13, 15.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from turnwright_core.kit.server import RunningServer, leave
 from turnwright_core.kit.settings import Settings, load
 
 START_ORDER: Final = ("store", "provider", "assembler", "executor")
-"""Each service after those that it calls; stopped in reverse. The store comes first because it alone notices a
-second stack on the same home, before that one takes over any socket."""
+"""Services after those that they call; they stop in reverse.
+
+The store starts first because it alone detects a second stack on the same home, before that one takes over any socket.
+"""
 
 LISTEN: Final[Mapping[str, str]] = {
     "executor": "127.0.0.1:7440",
@@ -32,18 +34,18 @@ LISTEN: Final[Mapping[str, str]] = {
     "assembler": "127.0.0.1:7442",
     "provider": "127.0.0.1:7443",
 }
-"""Where each service listens when nothing else is said."""
+"""Default addresses to listen on."""
 
 
 class StackPlan(Struct, frozen=True):
-    """What runs in this process: where each service listens, and where the peers are that do not run in it."""
+    """What runs in this process: the address of each service, and the addresses of peers elsewhere."""
 
     listen: Mapping[str, str]
     peers: Mapping[str, str] = field(default_factory=dict)
     home: Path | None = None
-    """The home of the services; None leaves it to the environment."""
+    """Home of the services; None: from the environment."""
     db: str | None = None
-    """The store's database; None leaves it to the environment."""
+    """The store's database; None: from the environment."""
     embedded: bool = False
     """Whether the stack belongs to one command and ends with it."""
 
@@ -56,14 +58,14 @@ def embedded_plan(home: Path) -> StackPlan:
 
 
 class Stack:
-    """The services of a plan. Settings are read at once, so that wrong ones are told before anything starts."""
+    """The services of a plan. Settings are read at once, so that wrong ones are reported before anything starts."""
 
     def __init__(self, plan: StackPlan) -> None:
-        """Read every service's settings. Raises SettingsError, and OSError where there is no home."""
+        """Read every service's settings. Raises SettingsError, and OSError if there is no home."""
         self._plan = plan
         self._settings = {name: _load(name, plan) for name in START_ORDER if name in plan.listen}
         self.addresses: dict[str, str] = {}
-        """Where the services listen, by name; complete once started."""
+        """Actual addresses of the services, by name; complete once started."""
         self._neighbours: dict[str, LocalServer] = {}
         self._servers: list[RunningServer] = []
         self._running = contextlib.AsyncExitStack()
@@ -77,10 +79,10 @@ class Stack:
         return next(iter(self._settings.values())).secret()
 
     async def start(self) -> None:
-        """Start the services in order, and write down where the executor is.
+        """Start the services in order, and write the discovery record.
 
-        Raises OSError when an address cannot be bound or the database cannot be had: it belongs to another process, to
-        a newer version, or is not reachable. Nothing runs then.
+        Raises OSError, with nothing running, if an address cannot be bound or the database cannot be opened: another
+        process has it, a newer version wrote it, or it is unreachable.
         """
         hide_memory()
         with gc_paused():
@@ -106,11 +108,11 @@ class Stack:
         return RunningServer(service, self._plan.listen[name], secret, settings.drain_s)
 
     async def leave(self) -> None:
-        """Have all services say that they stop, and go on for as long as the settings ask for."""
+        """Have all services report NOT_SERVING, and keep serving for the lame duck period."""
         await leave(self._servers, max(settings.lame_duck_s for settings in self._settings.values()))
 
     async def stop(self) -> None:
-        """Take the record back and stop the services in reverse order."""
+        """Remove the discovery record and stop the services in reverse order."""
         await self._running.aclose()
 
 
@@ -118,15 +120,15 @@ def _load(name: str, plan: StackPlan) -> Settings:
     kind = settings_class(name)
     given: dict[str, object] = {**plan.peers, "home": plan.home, "listen": plan.listen[name], "db": plan.db}
     if plan.embedded:
-        # A command that lists runs must not go on with the work of another one that was killed.
+        # A command that lists runs must not continue the work of another one that was killed.
         given["recover"] = False
-        # Whoever held runs of this home was a process like this one, and has ended: the store's lock says so.
+        # Whoever held runs of this home was a process like this one, and has ended: the store's lock proves it.
         given["sole_executor"] = True
     return load(kind, **{key: value for key, value in given.items() if key in kind.fields.keys() | kind.fixed})
 
 
 def settings_class(name: str) -> type[Settings]:
-    """The class of a service's settings, loaded when asked for."""
+    """The settings class of a service, imported on demand."""
     module: Any = importlib.import_module(f"turnwright_{name}.config")
     kind: type[Settings] = getattr(module, f"{name.capitalize()}Settings")
     return kind
@@ -137,7 +139,7 @@ def _peers_of(settings: Settings) -> Sequence[str]:
 
 
 def reachable(address: str) -> str:
-    """Where a service of this host that listens on an address is called: a wildcard listens, but is no destination."""
+    """The address at which a local service can be called: a wildcard can be listened on, but not called."""
     for wildcard, loopback in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
         if address.startswith(wildcard):
             return loopback + address.removeprefix(wildcard)
@@ -146,10 +148,10 @@ def reachable(address: str) -> str:
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Load modules in the block without a search; what is there at its end is never searched again.
+    """Pause the garbage collector while modules are loaded, then freeze what was loaded.
 
-    Modules live as long as the process, and there are so many of their objects that each full search takes as long as
-    several turns.
+    Modules live as long as the process, and have so many objects that each full collection takes as long as several
+    turns.
     """
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""One line at the bottom that says what is being waited for, counts, and vanishes. On terminals only."""
+"""Status line: one line at the bottom of a terminal that says what is being waited for, and disappears."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TICK_S: Final = 0.5
 
 
 class StatusLine:
-    """A line that is rewritten in place until `clear`. Where there is no terminal, nothing is written."""
+    """A line that is rewritten in place until `clear`. Without a terminal, nothing is written."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -25,12 +25,12 @@ class StatusLine:
         self._words: Callable[[], str] | None = None
 
     def waiting(self, text: str) -> None:
-        """Show the text with the seconds that have passed since now."""
+        """Show the text with the seconds elapsed since now."""
         start = self._clock()
         self._run(lambda: f"{text} ({self._clock() - start:.0f} s)")
 
     def countdown(self, text: str, seconds: float) -> None:
-        """Show the text with the seconds that are left; once none are, that it is being tried again."""
+        """Show the text with the seconds left, and then that it is being retried."""
         end = self._clock() + seconds
 
         def words() -> str:
@@ -40,7 +40,7 @@ class StatusLine:
         self._run(words)
 
     def counting(self, words: Callable[[], str]) -> None:
-        """Show what the function says, looked at again and again; one that is shown already just goes on."""
+        """Show the text returned by the function, polled repeatedly; if it is already shown, it just continues."""
         if self._words != words or self._ticker is None:
             self._run(words)
             self._words = words
@@ -61,7 +61,7 @@ class StatusLine:
             self._ticker = asyncio.get_running_loop().create_task(self._tick(text))
 
     async def _tick(self, text: Callable[[], str]) -> None:
-        # Nothing flashes for what is over at once.
+        # Nothing flashes up for what ends at once.
         await asyncio.sleep(_TICK_S)
         while True:
             self._shown = True

@@ -1,7 +1,7 @@
-"""How runs and loops stand, in words: one table for lists, ends of commands and advice.
+"""The status of runs and loops in words: one table for lists, ends of commands and advice.
 
-A run is shown at the status of its latest loop once that has ended, as exit codes and events are: the run itself is
-then free for its next task, whatever became of the last one.
+Once its latest loop has ended, a run is shown with the status of that loop, as in exit codes and events: the run itself
+is then ready for its next task, however the last one ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "workspace_unavailable": "the project's directory cannot be read",
     "crash_loop": "several executors in a row died in the middle of a turn",
 }
-"""What the reasons of loops mean that are a word; others come with a sentence, or need none."""
+"""Explanations for one-word reasons of loops; others come with a sentence, or need none."""
 
 
 def status_words(status: int) -> str:
@@ -44,7 +44,7 @@ def status_words(status: int) -> str:
 
 
 def run_words(run: run_pb2.Run, *, knows_holder: bool = True) -> str:
-    """How a run stands. `knows_holder`: whether the message says if an executor works on the run."""
+    """The status of a run. `knows_holder`: whether the message says if an executor holds it."""
     if run.status == runs.QUEUED and not run.loops_queued and not run.HasField("loop"):
         return f"{run.status} idle"
     if run.status == runs.RUNNING and knows_holder and not run.held:
@@ -55,14 +55,14 @@ def run_words(run: run_pb2.Run, *, knows_holder: bool = True) -> str:
 
 
 def loop_words(loop: loop_pb2.Loop) -> str:
-    """A loop's status, with the word of its reason where it did not simply end as it should."""
+    """The status of a loop, with its one-word reason unless it simply succeeded."""
     word = reason_word(loop.reason)
     is_said = word and (loop.status in (runs.ABORTED, runs.FAILED, runs.TOO_LARGE) or word in _ENDINGS)
     return f"{status_words(loop.status)} ({word})" if is_said else status_words(loop.status)
 
 
 def said_of(run: run_pb2.Run) -> str:
-    """What a list says of a run: what its latest loop ended with, else its task."""
+    """The text for a run in a list: the summary of its latest loop, else its task."""
     return run.loop.summary or run.loop.prompt or run.summary
 
 
@@ -71,7 +71,7 @@ def reason_word(reason: str) -> str:
 
 
 def reason_sentence(reason: str) -> str:
-    """Why a loop ended, for people; empty where its status says it all."""
+    """Why a loop ended, for people; empty if its status says it all."""
     word, _, sentence = reason.partition(":")
     if word == "budget_exhausted":
         _, _, sentence = sentence.partition(":")

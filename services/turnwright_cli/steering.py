@@ -1,4 +1,4 @@
-"""`fork`, `rename`, `inject`, `config`, `runs remove` and `runs --watch`: a run beside its work.
+"""`fork`, `rename`, `inject`, `config`, `runs remove` and `runs --watch`.
 
 Source: rows RU230-RU232, RU242; architecture 15.
 """
@@ -59,7 +59,7 @@ async def inject_message(call: Invocation, *, run: str, message: str) -> int:
 
 
 async def remove_run(call: Invocation, *, run: str) -> int:
-    """Remove a run with everything that only it holds."""
+    """Remove a run with everything that belongs to it alone."""
     async with open_project(call) as (client, name):
         removed = (await client.get_run(name, run)).run
         await client.remove_run(name, run)
@@ -78,7 +78,7 @@ async def configure_run(
     calls: str | None,
     **limits: Any,
 ) -> int:
-    """Change what the loops of a run share; without changes only show it."""
+    """Change the settings of a run; without changes, show them."""
     patch = settings_pb2.RunSettingsPatch(
         model=model,
         temperature=temperature,
@@ -102,7 +102,7 @@ async def configure_run(
 
 
 def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
-    """The settings of a run, one a line."""
+    """The settings of a run, one per line."""
     persona = safe_line(settings.persona, SUMMARY_CHARS) if settings.HasField("persona") else "built in"
     return [
         f"model          {safe_line(settings.model)}",
@@ -118,7 +118,7 @@ def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
 
 
 def read_persona(file: Path) -> str:
-    """The persona in a file; an empty one is the built-in one. Raises FailureError when it cannot be read."""
+    """The persona in a file; an empty file means the built-in one. Raises FailureError if it cannot be read."""
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -132,12 +132,12 @@ def read_persona(file: Path) -> str:
 
 
 async def runs(call: Invocation, *, watch: bool) -> int:
-    """The runs of the project, or with `watch` those as they change."""
+    """List the runs of the project, or with `watch` show them live."""
     return await (watch_runs if watch else list_runs)(call)
 
 
 async def watch_runs(call: Invocation) -> int:
-    """The runs of the project as they change, until Ctrl-C."""
+    """Show the runs of the project live, until Ctrl-C."""
     out = console()
     with contextlib.ExitStack() as stack:
         show: Callable[[RunsMessage], None] = _show_lines
@@ -173,7 +173,7 @@ def overview_line(one: run_pb2.RunOverview) -> str:
 
 
 def board_table(board: Board) -> Table:
-    """The runs of a project, latest written first."""
+    """The runs of a project, most recently written first."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("run", "status", "turns", "to decide", "summary"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)

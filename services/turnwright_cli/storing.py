@@ -1,4 +1,4 @@
-"""`store backup` and `store restore`: what they print, and what each failure is called.
+"""`store backup` and `store restore`: their output and their errors.
 
 Source: architecture 3 (durability), 15.
 """
@@ -43,7 +43,7 @@ def restore_store(call: Invocation, *, file: Path, db: str | None) -> int:
 
 
 def configured() -> str:
-    """The database that a store with these settings opens."""
+    """The database that a store with these settings would open."""
     settings = load(StoreSettings)
     return settings.db if settings.is_on_postgresql else str(settings.database_file)
 
@@ -59,7 +59,7 @@ def _done(copy: Copy) -> Report:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows the latest sentence on standard error, where that is a terminal."""
+    """Shows the latest progress on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _text: None
         return

@@ -1,7 +1,8 @@
-r"""Tables: for people as wide as their terminal; in a pipe one row a line with tabs between, nothing folded or cut.
+r"""Tables: fitted to the width of a terminal; in a pipe one row per line with tabs, never wrapped or truncated.
 
-Control characters, tabs, line feeds and backslashes in a value are written there as `\x1b`, `\t`, `\n`, `\\`, so that
-every line is a row and every row has all its columns.
+In a pipe control characters, tabs, line feeds and backslashes in a value are escaped as `\x1b`, `\t`, `
+
+`, `\\`, so that every line is a row and every row has all its columns.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _ESCAPED: Final = str.maketrans({"\\": "\\\\"})
 
 
 class Column(Struct, frozen=True):
-    """A column; on a terminal its values are cut to so many characters where a number is given.
+    """A column; on a terminal its values are truncated to `chars_max` characters, if given.
 
-    `decides`: somebody decides by its values, so that on a terminal too nothing in them may hide.
+    `decides`: people decide by its values, so that even on a terminal nothing in them may be hidden.
     """
 
     name: str
@@ -44,9 +45,9 @@ class Cell(Struct, frozen=True):
 def show_table(
     columns: Sequence[Column], rows: Iterable[Sequence[str | Cell]], *, empty: str = "", hint: str = ""
 ) -> None:
-    """Print the rows below the names of their columns.
+    """Print the rows below the column names.
 
-    `empty` is said where there are none, `hint` at the end; both are for people, so a pipe gets neither.
+    `empty` is printed if there are none, `hint` at the end; both are for people and left out in a pipe.
     """
     cells = [[Cell(value) if isinstance(value, str) else value for value in row] for row in rows]
     out = console()

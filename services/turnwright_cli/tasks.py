@@ -1,4 +1,4 @@
-"""`act`, `ask` and `resolve`: give a run work or a decision, follow the loop, and exit as it ends.
+"""`act`, `ask` and `resolve`: give a run a task or a decision, follow the loop, and exit with its result.
 
 Source: architecture 13, 15.
 """
@@ -41,12 +41,12 @@ from turnwright_core.runs import LOOP_ENDED, Effort, Mode, Reasoning
 from turnwright_core.wire.runs import reasoning_to_pb
 
 REJOINS_MAX: Final = 5
-"""How often a command goes on with another stack after the one that it had joined ended."""
+"""How often a command continues with another stack after the one that it had joined has ended."""
 _GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING)
 
 
 class Task(Struct, frozen=True):
-    """What `act` and `ask` were called with. An empty model is the run's, an empty run a new one."""
+    """The arguments of `act` and `ask`. An empty model is the run's, an empty run a new one."""
 
     mode: Mode
     prompt: str
@@ -64,7 +64,7 @@ class Task(Struct, frozen=True):
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
-    """How much the model is to reason. Raises FailureError for what is no word for it and no number."""
+    """The level or number of tokens for reasoning. Raises FailureError for anything else."""
     if given is None:
         return None
     if given.isdecimal() and 0 < int(given) < 2**31:
@@ -76,7 +76,7 @@ def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
 
 
 def answer_format_of(file: str | None) -> settings_pb2.ResponseFormat | None:
-    """The form of the answer, of a file with a JSON Schema. Raises FailureError for a file that cannot be read."""
+    """The response format from a file with a JSON Schema. Raises FailureError if it cannot be read."""
     if file is None:
         return None
     try:
@@ -86,7 +86,7 @@ def answer_format_of(file: str | None) -> settings_pb2.ResponseFormat | None:
 
 
 class LoopToFollow(Struct, frozen=True):
-    """What to follow. `decided` is the proposal whose decision began it, `asked` the one that is asked for first."""
+    """What to follow. `decided` is the proposal that was just decided, `asked` the one to ask about first."""
 
     queued: QueuedLoop
     decided: str = ""
@@ -94,7 +94,7 @@ class LoopToFollow(Struct, frozen=True):
 
 
 Begin = Callable[[Client], Awaitable[LoopToFollow]]
-"""Queues a task or carries out a decision; repeating it is harmless."""
+"""Queues a task or carries out a decision; safe to repeat."""
 
 
 async def act(call: Invocation, **given: Any) -> int:
@@ -197,7 +197,7 @@ async def resolve(
 
 
 def _accepts(accept: bool | None, reason: str, changed: int) -> bool:
-    """Whether the options accept. Raises UsageError where they contradict each other."""
+    """Whether the options accept. Raises UsageError if they contradict each other."""
     if changed > 1:
         raise UsageError("Use only one of --edit, --content-file and --answer.")
     if accept is None and not changed:
@@ -278,7 +278,7 @@ async def _follow(
     as_json: bool,
     models: Mapping[str, str] | None = None,
 ) -> int:
-    """Begin, and follow to the end. When the stack of another command that we joined ends, go on with another."""
+    """Begin, and follow to the end. If the stack that we joined ends, continue with another one."""
     screen, person = _screen(as_json=as_json)
     begun: LoopToFollow | None = None
     with Interrupts().entered() as interrupts:
@@ -287,7 +287,7 @@ async def _follow(
                 if begun is None:
                     await announce(session)
                 try:
-                    # Asked again after a stack has died: it is the same request, and its run is worked on again.
+                    # Repeated after a stack has died: it is the same request, and its run is worked on again.
                     again = await begin(session.client)
                     begun = begun or again
                     follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
@@ -303,7 +303,7 @@ async def _follow(
 
 
 async def _changes(client: Client, followed: Followed) -> FileChanges:
-    """What the loop changed in files, whoever followed it before."""
+    """The files that the loop changed, whoever followed it before."""
     run = followed.run
     found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]
     return changes_in([entry for entries in found async for entry in entries], followed.loop.sequence)
@@ -327,12 +327,12 @@ def _screen(*, as_json: bool) -> tuple[Screen, Person | None]:
 
 
 def has_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether there is somebody to ask."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _exit(followed: Followed) -> int:
-    """The exit code of a followed loop; says how to go on where a decision is awaited."""
+    """The exit code of a followed loop; prints how to continue if a proposal waits."""
     if followed.undecided:
         complain("a proposal waits for a decision. Continue with")
         for proposal in followed.undecided:
@@ -348,7 +348,7 @@ def _how_to_resolve(run: str, proposal: proposal_pb2.Proposal) -> str:
 
 
 def read_prompt(argument: str) -> str:
-    """The prompt; `-` reads standard input. Raises FailureError for an empty one, one that is too long or no text."""
+    """The prompt; `-` reads standard input. Raises FailureError if it is empty, too long or not text."""
     return given_text(
         argument,
         "prompt",

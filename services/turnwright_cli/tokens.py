@@ -1,4 +1,4 @@
-"""`token`: tokens of lower tiers for others, derived from the deployment's secret. Source: architecture 10, 15."""
+"""`token`: prints tokens with fewer rights, derived from the deployment's secret. Source: architecture 10, 15."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnwright_core.kit.settings import Settings
 
 
 def secret_of(settings: Settings) -> str:
-    """The deployment's secret; made where there is none. Raises FailureError for a file that holds none."""
+    """The deployment's secret; created if there is none. Raises FailureError if the file has none."""
     try:
         return settings.secret()
     except ValueError as error:
@@ -18,7 +18,7 @@ def secret_of(settings: Settings) -> str:
 
 
 def print_token(call: Invocation, *, tier: str, principal: str) -> int:
-    """Print the token of a principal at a tier. Raises FailureError for a name that cannot be one."""
+    """Print a token for a principal and a tier. Raises FailureError for an invalid name."""
     try:
         print(derive_token(secret_of(call.settings), Tier[tier.upper()], principal))
     except ValueError as error:

@@ -23,11 +23,11 @@ _WHERE: Final = {
     **dict.fromkeys(("Partial", "RunView"), "turnwright_client.fold"),
     "WatchPolicy": "turnwright_client.watch",
 }
-"""The names of this package by their modules: a stack that serves needs the record only, and no client."""
+"""Lazy imports: the module of each exported name. A process that only serves needs discovery, not the client."""
 
 
 def __getattr__(name: str) -> Any:
-    """A name of this package at its first use (PEP 562)."""
+    """Import a name of this package at its first use (PEP 562)."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_WHERE[name]), name)

@@ -1,4 +1,4 @@
-"""The client: one connection to an executor, at the tier of a client, with every call of the executor's contract.
+"""The client: one connection to an executor with every rpc of its contract, at the tier client.
 
 Source: architecture 7, 14; protos/turnwright/executor/v1.
 """
@@ -43,7 +43,7 @@ InboxItem = inbox_pb2.InboxItem
 
 
 class TaskOptions(TypedDict, total=False):
-    """What a task may say beside its prompt. An empty run makes a new one; `fork` takes a fork of the run for it."""
+    """Options of a task. An empty `run` creates a new one; `fork` gives the task to a fork of the run."""
 
     run: str
     settings: settings_pb2.LoopSettings | None
@@ -53,7 +53,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class QueuedLoop(Struct, frozen=True):
-    """A task in a run's queue: which loop of which run, and the moment after which to watch it."""
+    """A task in a run's queue: the loop, and the cursor after which to watch the run."""
 
     project: str
     run: str
@@ -64,9 +64,11 @@ class QueuedLoop(Struct, frozen=True):
 
 
 class Client(ControlCalls, PlanCalls, StreamCalls):
-    """Calls an executor. Every method raises TurnwrightError; unary calls end within the timeout given at connect.
+    """A client of an executor.
 
-    What a lost connection or a proxy ends is repeated where it cannot be done twice: see `repeating`.
+    Every method raises TurnwrightError; unary calls end within the timeout given at connect.
+
+    Calls that fail because of a lost connection or a proxy are retried if that is safe: see `retrying`.
     """
 
     def __init__(self, peer: Peer, policy: WatchPolicy) -> None:
@@ -85,7 +87,7 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         timeout_s: float = 30.0,
         policy: WatchPolicy | None = None,
     ) -> AsyncGenerator[Client, None]:
-        """A client for the time of the block. Nothing is sent before the first call."""
+        """A client for the duration of the block. Nothing is sent before the first call."""
         policy = policy or WatchPolicy()
         peer = RepeatingPeer(address, token, timeout_s, policy)
         try:
@@ -98,9 +100,9 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         return self._peer.address
 
     async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
-        """Make a directory of the executor's host known; harmless to repeat. An empty name is made from the root.
+        """Register a directory on the executor's host; safe to repeat. An empty name is derived from the root.
 
-        `config_path` is where clients find the project's own settings; None: what it was.
+        `config_path` is the client's own configuration file for the project; None: unchanged.
         """
         request = executor_service_pb2.InitProjectRequest(root=root, name=name, config_path=config_path)
         return (await self._peer.call(self._stub.InitProject, request)).project
@@ -112,7 +114,7 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         return _queued(project, answer.queued)
 
     async def act(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
-        """Queue a task that may change something."""
+        """Queue a task that may change things."""
         task = task_pb2.Task(project=project, prompt=prompt, **options)
         answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
         return _queued(project, answer.queued)
@@ -120,10 +122,10 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
     def watch(
         self, project: str, run: str, after: EventCursor | None = None, *, plans: PlanForm = "none"
     ) -> AsyncGenerator[Event, None]:
-        """Every event of the run after the cursor, or a snapshot and then every event; reconnects by itself.
+        """Stream events of the run after the cursor, or a snapshot and then events. Reconnects by itself.
 
-        `plans` says whether plans are told, each by its identity ("operations") or all as one list ("legacy").
-        Close it (`contextlib.aclosing`) when you stop before it ends.
+        `plans` selects how plans are sent: each by its id ("operations"), or all as one list ("legacy"). If you stop
+        before it ends, close it (`contextlib.aclosing`).
         """
         form = PLAN_FORMS[plans]
 
@@ -148,11 +150,12 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         client_runs: bool = False,
         request_id: str = "",
     ) -> inbox_pb2.ResolveResponse:
-        """Decide on a proposal. A rejection without a comment ends the loop, with one the model reads it.
+        """Decide on a proposal. A rejection without a comment ends the loop; with a comment the model reads it.
 
-        An acceptance may bring `contents`, by path, that are written instead of the proposed ones, or the `answer` to a
-        question. With `client_runs` the caller runs a proposed command itself and fills its channels (append_stream,
-        complete_stream, abort_stream). Raises NOT_PROPOSED with what was decided and by whom where one was quicker.
+        An acceptance may replace the proposed `contents`, by path, or carry the `answer` to a question. With
+        `client_runs` the caller runs the proposed command itself and fills its channels (append_stream,
+        complete_stream, abort_stream). If somebody else was faster, raises NOT_PROPOSED with what was decided and by
+        whom.
         """
         request = inbox_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)
         if accept:
@@ -166,22 +169,22 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         return await self._peer.call(self._stub.Resolve, request)
 
     async def get_proposal(self, project: str, run: str, path: str) -> inbox_pb2.GetProposalResponse:
-        """A proposal with all that it would write. Raises NOT_PROPOSED when it does not wait for a decision."""
+        """A proposal with everything that it would write. Raises NOT_PROPOSED if it does not wait for a decision."""
         request = inbox_pb2.GetProposalRequest(project=project, run=run, path=path)
         return await self._peer.call(self._stub.GetProposal, request)
 
     async def list_proposals(self, project: str = "", run: str = "") -> AsyncIterator[InboxItem]:
-        """Everything that waits for a decision, of a run, of a project, or of all; the longest waiting first."""
+        """Proposals that wait for a decision, in a run, in a project or in all; the longest waiting first."""
         request = inbox_pb2.ListProposalsRequest(project=project, run=run)
         async for page in self._peer.pages(self._stub.ListProposals, request):
             for item in page.items:
                 yield item
 
     def watch_proposals(self, project: str = "") -> AsyncGenerator[InboxChange, None]:
-        """What waits for a decision, then what comes and goes; reconnects by itself.
+        """Stream the proposals that wait for a decision, then changes. Reconnects by itself.
 
-        After a reconnect all that waits is told again, up to the message that is `complete`: what is missing there was
-        decided meanwhile. Close it (`contextlib.aclosing`) when you stop before it ends.
+        After a reconnect all waiting proposals are sent again, up to the message with `complete`: those missing by then
+        have been decided. If you stop before it ends, close it (`contextlib.aclosing`).
         """
 
         def open_stream() -> AsyncGenerator[InboxChange, None]:
@@ -190,19 +193,19 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         return watch_inbox(open_stream, self._policy)
 
     async def abort(self, project: str, run: str, request_id: str = "") -> executor_service_pb2.AbortResponse:
-        """End the active loop with 499; harmless when nothing is active."""
+        """End the active loop with 499; does nothing if no loop is active."""
         request = executor_service_pb2.AbortRequest(project=project, run=run, request_id=request_id)
         return await self._peer.call(self._stub.Abort, request)
 
     async def get_run(
         self, project: str, run: str, turns_max: int = 0, history_max: int = 0
     ) -> query_pb2.GetRunResponse:
-        """The run, its loops, at most so many turns, latest first, and at most so many of the latest entries."""
+        """The run with its loops, its latest turns and its latest entries, at most as many as given."""
         request = query_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max, history_max=history_max)
         return await self._peer.call(self._stub.GetRun, request)
 
     async def get_loop(self, project: str, run: str, sequence: int) -> loop_pb2.Loop:
-        """One loop of the run. Raises RUN_NOT_FOUND when it is not among the latest hundred."""
+        """One loop of the run. Raises RUN_NOT_FOUND if it is not among the latest hundred."""
         answer = await self.get_run(project, run)
         for loop in answer.loops:
             if loop.sequence == sequence:
@@ -210,7 +213,7 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         raise fault(Reason.RUN_NOT_FOUND, f"Run {run} has no loop {sequence}.", project=project, run=run)
 
     async def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
-        """Every run of the project, latest written first."""
+        """All runs of the project, most recently written first."""
         request = query_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
         async for page in self._peer.pages(self._stub.ListRuns, request):
             for run in page.runs:
@@ -233,7 +236,7 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         while 0 < request.body_offset < entry.body_size_bytes:
             part = (await self._peer.call(self._stub.GetEntry, request)).entry
             if part.hash != hash_:
-                # It was written meanwhile: parts of two bodies are none.
+                # The entry was written while its body was read: do not join parts of two bodies.
                 return await self.get_entry(project, run, path)
             parts.append(part.body)
             request.body_offset += len(part.body.encode())
@@ -243,12 +246,12 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
     async def get_status(
         self, *, check_models: bool = False, timeout_s: float | None = None
     ) -> query_pb2.GetStatusResponse:
-        """How the services are; with `check_models` the vendors are asked as well."""
+        """The status of the services; with `check_models` their vendors are asked as well."""
         request = query_pb2.GetStatusRequest(check_models=check_models)
         return await self._peer.call(self._stub.GetStatus, request, timeout_s)
 
     async def wait_loop(self, project: str, run: str, sequence: int, after: EventCursor | None = None) -> loop_pb2.Loop:
-        """The loop once it has ended. Waits for as long as it takes; bound it with `asyncio.timeout`."""
+        """Wait until a loop has ended. There is no time limit; use `asyncio.timeout`."""
         async with contextlib.aclosing(self.watch(project, run, after)) as events:
             async for event in events:
                 loop = loop_in(event)
@@ -260,7 +263,7 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
 
 
 def loop_in(event: Event) -> loop_pb2.Loop | None:
-    """The loop that an event tells of; None for events that tell of none."""
+    """The loop that an event contains, or None."""
     match event.WhichOneof("event"):
         case "run_state":
             return event.run_state.loop
@@ -271,7 +274,7 @@ def loop_in(event: Event) -> loop_pb2.Loop | None:
 
 
 def entries_in(event: Event) -> Sequence[entry_pb2.Entry]:
-    """The entries that an event tells of."""
+    """The entries that an event contains."""
     match event.WhichOneof("event"):
         case "message_added":
             return (event.message_added.entry,)

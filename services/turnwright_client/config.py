@@ -1,4 +1,4 @@
-"""What a client can be told through the environment. The library itself takes arguments; programs read these."""
+"""Settings of clients from the environment. The library itself takes arguments; programs read these."""
 
 from __future__ import annotations
 

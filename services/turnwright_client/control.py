@@ -1,4 +1,4 @@
-"""The calls of a client that change, tell and follow runs beside giving them work.
+"""The calls of a client other than giving tasks: creating, steering and watching runs.
 
 Source: architecture 7, 14; protos/turnwright/executor/v1/{control,watch}.proto.
 """
@@ -30,7 +30,7 @@ class ControlCalls:
     async def start_run(
         self, project: str, run: str, settings: settings_pb2.RunSettings, request_id: str = ""
     ) -> run_pb2.Run:
-        """A run without work; an empty alias is made."""
+        """Create a run without a task; an empty alias is generated."""
         request = executor_service_pb2.StartRunRequest(
             project=project, run=run, settings=settings, request_id=request_id
         )
@@ -39,14 +39,14 @@ class ControlCalls:
     async def fork_run(
         self, project: str, run: str, *, new_run: str = "", turn: int = 0, request_id: str = ""
     ) -> run_pb2.Run:
-        """A run that begins with what another one sees now, or saw at the end of a turn."""
+        """Create a run that starts with what another one sees now, or saw at the end of a turn."""
         request = control_pb2.ForkRunRequest(
             project=project, run=run, new_run=new_run, turn=turn, request_id=request_id
         )
         return (await self._peer.call(self._stub.ForkRun, request)).run
 
     async def rename_run(self, project: str, run: str, new_run: str, request_id: str = "") -> run_pb2.Run:
-        """The run under another alias; refused while it has a loop that has not ended."""
+        """Change the alias of a run; refused while it has a loop that has not ended."""
         request = control_pb2.RenameRunRequest(project=project, run=run, new_run=new_run, request_id=request_id)
         return (await self._peer.call(self._stub.RenameRun, request)).run
 
@@ -64,7 +64,7 @@ class ControlCalls:
     async def inject_message(
         self, project: str, run: str, message: str, request_id: str = ""
     ) -> control_pb2.InjectMessageResponse:
-        """Tell the model something in its next turn, without giving it a task."""
+        """Send the model a message for its next turn, without giving it a task."""
         request = control_pb2.InjectMessageRequest(project=project, run=run, message=message, request_id=request_id)
         return await self._peer.call(self._stub.InjectMessage, request)
 
@@ -77,7 +77,7 @@ class ControlCalls:
         body: str = "",
         request_id: str = "",
     ) -> entry_pb2.Entry:
-        """Have a tool carry out a command; the record says what came of it, failures too."""
+        """Run a command with a tool; its record has the result, also if it failed."""
         request = control_pb2.CallToolRequest(
             project=project, run=run, tool=tool, attributes=attributes, body=body, request_id=request_id
         )
@@ -86,7 +86,7 @@ class ControlCalls:
     async def list_entries(
         self, project: str, run: str = "", pattern: str = "", body_pattern: str = "", *, bodies: bool = True
     ) -> AsyncIterator[entry_pb2.Entry]:
-        """Entries of a run whose path and body fit the patterns, in path order; an empty run is the latest one."""
+        """Entries of a run whose path and body match the patterns, sorted by path; an empty run is the latest one."""
         request = control_pb2.ListEntriesRequest(
             project=project,
             run=run,
@@ -123,7 +123,7 @@ class ControlCalls:
     async def set_file_constraints(
         self, project: str, constraints: Mapping[str, str], remove: Sequence[str] = (), request_id: str = ""
     ) -> list[registry_pb2.FileConstraint]:
-        """Say by pattern what holds for files (`add`, `readonly`, `ignore`); patterns in `remove` are taken away."""
+        """Set constraints on files by pattern (`add`, `readonly`, `ignore`); those in `remove` are removed."""
         wanted = [registry_pb2.FileConstraint(pattern=pattern, kind=kind) for pattern, kind in constraints.items()]
         request = control_pb2.SetFileConstraintsRequest(
             project=project, constraints=wanted, remove_patterns=remove, request_id=request_id
@@ -131,13 +131,13 @@ class ControlCalls:
         return list((await self._peer.call(self._stub.SetFileConstraints, request)).constraints)
 
     async def list_file_constraints(self, project: str) -> list[registry_pb2.FileConstraint]:
-        """What the project says of its files, by pattern."""
+        """The file constraints of the project, sorted by pattern."""
         request = control_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
         pages = self._peer.pages(self._stub.ListFileConstraints, request)
         return [constraint async for page in pages for constraint in page.constraints]
 
     async def notify(self, project: str, run: str, message: event_pb2.Notice | event_pb2.Rendering) -> None:
-        """Tell the watchers of a run something that is not stored."""
+        """Send a transient message to the watchers of a run."""
         request = watch_pb2.NotifyRequest(project=project, run=run)
         if isinstance(message, event_pb2.Notice):
             request.notice.CopyFrom(message)
@@ -146,13 +146,13 @@ class ControlCalls:
         await self._peer.call(self._stub.Notify, request)
 
     async def discover(self) -> watch_pb2.DiscoverResponse:
-        """What the executor offers: methods, notifications, tools."""
+        """What the executor supports: methods, notifications, tools."""
         return await self._peer.call(self._stub.Discover, watch_pb2.DiscoverRequest())
 
     def watch_runs(self, project: str) -> AsyncGenerator[RunsMessage, None]:
-        """The runs of a project: a snapshot, then every change; reconnects by itself, with another snapshot.
+        """Stream the runs of a project: a snapshot, then changes. After a reconnect comes another snapshot.
 
-        Ends with SERVICE_UNAVAILABLE when the executor is of another major version. Close it when you stop before.
+        Raises SERVICE_UNAVAILABLE if the executor has another major version. If you stop before it ends, close it.
         """
 
         async def open_stream() -> AsyncGenerator[RunsMessage, None]:
@@ -167,7 +167,7 @@ class ControlCalls:
 
 
 def check_version(version: str, own: str = __version__) -> None:
-    """Refuse to go on with an executor of another major version (RU241). Raises PreconditionError."""
+    """Refuse an executor with another major version (RU241). Raises PreconditionError."""
     if version.partition(".")[0] != own.partition(".")[0]:
         message = f"The executor has version {version}, this client {own}: their major versions must be the same."
         raise fault(Reason.VERSION_MISMATCH, message, version=version, client=own)
@@ -179,7 +179,7 @@ class Board:
     def __init__(self) -> None:
         self.runs: dict[str, run_pb2.RunOverview] = {}
         self.is_complete = False
-        """Whether a whole snapshot has come."""
+        """Whether a whole snapshot has been received."""
 
     def apply(self, message: RunsMessage) -> None:
         match message.WhichOneof("event"):

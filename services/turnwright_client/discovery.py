@@ -1,4 +1,4 @@
-"""Finding the stack that serves a home: whoever serves writes down where, whoever comes later looks and asks.
+"""Service discovery for a home: a serving process writes a record with its address; other processes read and check it.
 
 Source: architecture 15 ("a second command attaches to a live stack").
 """
@@ -18,7 +18,7 @@ from turnwright_core.kit.home import ensure_home
 
 
 class StackRecord(Struct, frozen=True):
-    """What a serving process writes down: the address of its executor, and its own process id.
+    """The discovery record of a serving process: the address of its executor, and its process id.
 
     `embedded`: the stack belongs to one command and ends with it.
     """
@@ -28,7 +28,7 @@ class StackRecord(Struct, frozen=True):
     embedded: bool = False
 
     def write(self, home: Path) -> None:
-        """Record this stack for the home; readers see the old or the new record, never half of one."""
+        """Write the record atomically: readers see the old or the new record."""
         file = record_file(home)
         ensure_home(file.parent.parent)
         file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -38,7 +38,7 @@ class StackRecord(Struct, frozen=True):
         scratch.replace(file)
 
     def remove(self, home: Path) -> None:
-        """Take the record back, unless another stack has written its own since."""
+        """Remove the record, unless another stack has written its own since."""
         if read_record(home) == self:
             record_file(home).unlink(missing_ok=True)
 
@@ -48,7 +48,7 @@ def record_file(home: Path) -> Path:
 
 
 def read_record(home: Path) -> StackRecord | None:
-    """The record, whether or not its stack lives; None where there is none or it is no record."""
+    """The record, whether or not its stack is alive; None if there is none, or an unreadable one."""
     try:
         found = json.loads(record_file(home).read_bytes())
         return StackRecord(str(found["executor"]), int(found["pid"]), bool(found.get("embedded")))
@@ -57,7 +57,7 @@ def read_record(home: Path) -> StackRecord | None:
 
 
 async def locate(home: Path, server: str = "", timeout_s: float = 1.0) -> str | None:
-    """The executor to use: `server` where it is given, unasked; else the home's live stack; else None."""
+    """The executor to use: `server` if given, without a check; else the home's live stack; else None."""
     if server:
         return server
     record = read_record(home)
@@ -67,9 +67,9 @@ async def locate(home: Path, server: str = "", timeout_s: float = 1.0) -> str | 
 
 
 async def is_serving(address: str, timeout_s: float) -> bool:
-    """Whether an executor at the address says within the time that it is there, if not ready for calls, and stays.
+    """Whether an executor answers at the address within the time limit and is not shutting down; it need not be ready.
 
-    One whose store is away is not replaced: it says itself what is wrong.
+    An executor without its store is not replaced: it reports itself what is wrong.
     """
     async with grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
         try:

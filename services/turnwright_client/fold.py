@@ -1,8 +1,7 @@
-"""Events to state: a `RunView` is what a watcher knows of a run after the events it was given.
+"""Event sourcing for clients: a `RunView` is the state of a run folded from its events.
 
-Folding any prefix of a run's events gives the same view as a snapshot taken at that moment (row RE08); the tests
-hold it to that. Snapshots come in parts and replace everything at the last one. Heartbeats and progress change
-nothing.
+Folding any prefix of a run's events gives the same view as a snapshot taken at that moment (row RE08); tests check
+that. Snapshots come in parts and replace everything at the last one. Heartbeats and progress change nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Event = executor_service_pb2.WatchRunResponse
 
 
 class Partial(Struct):
-    """A message that is still streaming. Two are equal that say the same, however it came."""
+    """A message that is still streaming. Equality compares the content, however it was split."""
 
     turn: int
     reply: PartialReply = field(default_factory=PartialReply)
@@ -49,10 +48,10 @@ class Partial(Struct):
 
 
 class RunView(Struct):
-    """The state of a run as far as its events told it. Start empty, or with a run that a call answered.
+    """The state of a run according to its events. Start empty, or with a run returned by a call.
 
-    `entries` and `proposals` are keyed by path. Bodies are cut after 16384 bytes, as they are in events. `held` is
-    what a watch that asked for plans was told of them.
+    `entries` and `proposals` are keyed by path. Bodies are truncated after 16384 bytes, as in events. `held` has the
+    plans that a watch with plans was sent.
     """
 
     run: run_pb2.Run | None = None
@@ -74,7 +73,7 @@ class RunView(Struct):
         return self.run, self.entries, self.proposals, self.partial, list(self.held.plans.items()), self.held.legacy
 
     def apply(self, event: Event) -> None:
-        """Fold one event in. Kinds that this version does not know change nothing."""
+        """Fold one event in. Unknown kinds of events are ignored."""
         kind = event.WhichOneof("event")
         if kind is None or kind == "heartbeat":
             return
@@ -143,7 +142,7 @@ def _updated(view: RunView, event: Event) -> None:
 
 
 def _appended(view: RunView, event: Event) -> None:
-    """A body goes on; in a view it stays cut, as it is in events."""
+    """Append to a body; in a view it stays truncated, as in events."""
     piece = event.output_appended
     before = view.entries.get(piece.path)
     if before is None:
@@ -161,7 +160,7 @@ def _appended(view: RunView, event: Event) -> None:
 
 
 def _keep(view: RunView, entry: entry_pb2.Entry) -> None:
-    """The entry of a reply takes the place of its partial message: until it comes, the text stays to be seen."""
+    """Replace a partial message by the entry of the reply. Until that entry comes, the partial text stays visible."""
     view.entries[entry.path] = entry
     if view.partial is not None and entry.path == f"assistant://{view.partial.turn}":
         view.partial = None
@@ -214,4 +213,4 @@ _FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
     "plan_removed": _plan_removed,
     "legacy_plan": _legacy_plan,
 }
-"""What each kind of event does to the view; turns, stream ends, progress and heartbeats change nothing of it."""
+"""The fold of each kind of event; turns, stream ends, progress and heartbeats change nothing."""

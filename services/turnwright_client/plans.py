@@ -1,4 +1,4 @@
-"""The calls of a client about the plans of a run.
+"""The calls of a client for the plans of a run.
 
 Source: architecture 9; protos/turnwright/executor/v1/plan.proto.
 """
@@ -16,7 +16,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 
 PlanForm = Literal["none", "legacy", "operations"]
-"""In which form a watch of a run tells of its plans."""
+"""The form in which a watch receives plans."""
 
 PLAN_FORMS: Final[Mapping[PlanForm, executor_service_pb2.PlanEvents.ValueType]] = {
     "none": executor_service_pb2.PLAN_EVENTS_UNSPECIFIED,
@@ -28,47 +28,47 @@ PlansMessage = plan_pb2.WatchPlansResponse
 
 
 class PlanCalls:
-    """The calls of plan.proto. Every method raises TurnwrightError; an empty `plan_id` is `main`."""
+    """The calls of plan.proto. Every method raises TurnwrightError; an empty `plan_id` means `main`."""
 
     _peer: Peer
     _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
 
     async def set_plan(self, project: str, run: str, plan: types_pb2.Plan, request_id: str = "") -> types_pb2.Plan:
-        """Create a plan or replace it whole; of the plan its id, kind, body or items, and mode count."""
+        """Create or replace a plan; its id, kind, body or items, and mode are used."""
         request = plan_pb2.SetPlanRequest(project=project, run=run, plan=plan, request_id=request_id)
         return (await self._peer.call(self._stub.SetPlan, request)).plan
 
     async def update_plan(
         self, project: str, run: str, delta: str, *, plan_id: str = "", request_id: str = ""
     ) -> types_pb2.Plan:
-        """Add to a plan; the answer has all deltas of its version."""
+        """Append to a plan; returns it with all deltas of its version."""
         request = plan_pb2.UpdatePlanRequest(
             project=project, run=run, plan_id=plan_id, delta=delta, request_id=request_id
         )
         return (await self._peer.call(self._stub.UpdatePlan, request)).plan
 
     async def remove_plan(self, project: str, run: str, *, plan_id: str = "", request_id: str = "") -> None:
-        """Take a plan away; its versions can still be read."""
+        """Remove a plan; its versions can still be read."""
         request = plan_pb2.RemovePlanRequest(project=project, run=run, plan_id=plan_id, request_id=request_id)
         await self._peer.call(self._stub.RemovePlan, request)
 
     async def get_plan(self, project: str, run: str, *, plan_id: str = "", version: int = 0) -> types_pb2.Plan:
-        """A plan with its deltas; version 0 is the latest one, which must not have been removed."""
+        """A plan with its deltas; version 0 is the latest, unless the plan was removed."""
         request = plan_pb2.GetPlanRequest(project=project, run=run, plan_id=plan_id, version=version)
         return (await self._peer.call(self._stub.GetPlan, request)).plan
 
     async def list_plans(self, project: str, run: str) -> AsyncIterator[types_pb2.Plan]:
-        """The latest version of each plan of the run, with its deltas, by plan_id."""
+        """The latest version of each plan of the run, with its deltas, sorted by plan_id."""
         request = plan_pb2.ListPlansRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
         async for page in self._peer.pages(self._stub.ListPlans, request):
             for plan in page.plans:
                 yield plan
 
     def watch_plans(self, project: str, run: str) -> AsyncGenerator[PlansMessage, None]:
-        """The plans of a run, then what becomes of them; reconnects by itself.
+        """Stream the plans of a run, then changes. Reconnects by itself.
 
-        After a reconnect a snapshot replaces all. Close it (`contextlib.aclosing`) when you stop before it ends.
+        After a reconnect a snapshot replaces everything. If you stop before it ends, close it (`contextlib.aclosing`).
         """
 
         async def open_stream() -> AsyncGenerator[PlansMessage, None]:

@@ -1,7 +1,7 @@
-"""Calls that are repeated where they cannot be done twice: under their request id, or because they only read.
+"""Safe retries: calls with a request id, and calls that only read.
 
-A call that a proxy or a lost connection ended may or may not have been carried out. Repeated under the same
-`request_id` it is done once, and the first answer comes again.
+A call that failed because of a proxy or a lost connection may or may not have been carried out. Retried with the same
+`request_id` it is carried out once, and the first answer is returned.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.kit.peer import Peer
 
 RETRIES_MAX: Final = 4
-"""Repeats of one call; the last one comes about two seconds after the first."""
+"""Retries of one call; the last one starts about two seconds after the first."""
 
 PASSING: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DRAINING})
-"""Errors after which the same call may be answered: by the same service in a moment, or by another one at once."""
+"""Transient errors: the same call may succeed in a moment, or at once at another replica."""
 
 _HARMLESS: Final = ("Get", "List", "Discover", "InitProject", "AddModel")
-"""What the names of requests begin with that change nothing, or nothing when they come again."""
+"""Name prefixes of requests that only read, or that are idempotent."""
 
 
 class RepeatingPeer(Peer):
     """The connection of a client to an executor."""
 
     def __init__(self, address: str, token: str, timeout_s: float, policy: WatchPolicy) -> None:
-        """As a Peer of the tier client; repeats wait as the policy says."""
+        """Like a Peer with the tier client; pauses between retries follow the policy."""
         super().__init__("executor", address, token, timeout_s, Tier.CLIENT)
         self._policy = policy
         self._has_answered = False
 
     async def call(self, method: Any, request: Any, timeout_s: float | None = None, caller: Any = None) -> Any:
-        """One answer, within the deadline of all tries together. Raises TurnwrightError."""
+        """Call with retries, within one deadline for all attempts. Raises TurnwrightError."""
         end_s = time.monotonic() + (timeout_s or self.timeout_s)
         retries = min(self._policy.retries_max, RETRIES_MAX) if _make_repeatable(request) else 0
         failures = 0
@@ -59,13 +59,13 @@ class RepeatingPeer(Peer):
             await asyncio.sleep(pause_s)
 
     def _is_nowhere(self) -> bool:
-        """Whether nobody has ever listened there: then the address is wrong, and waiting does not help."""
+        """Whether the address has never answered: then it is probably wrong, and waiting does not help."""
         failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
         return not self._has_answered and self.channel.get_state() is failing
 
 
 def _make_repeatable(request: Any) -> bool:
-    """Whether a request may be sent twice; one that is known by its request id gets one."""
+    """Whether a request is safe to retry; adds a request id if the message has one."""
     identified = request.task if "task" in request.DESCRIPTOR.fields_by_name else request
     if "request_id" in identified.DESCRIPTOR.fields_by_name:
         identified.request_id = identified.request_id or secrets.token_hex(16)

@@ -1,7 +1,7 @@
-"""Streams over the executor: what a client produces, and the end of any stream.
+"""Streams through the executor: producing one, and ending any.
 
-A producer keeps the length that each answer says and gives it as the next offset: then a call that failed can be
-repeated without doubling anything.
+A producer passes the length returned by each answer as the next offset; then a failed append can be retried without
+duplicating output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StreamCalls:
     async def open_stream(
         self, project: str, run: str, tool: str, target: str, *, channels: Sequence[int] = (), request_id: str = ""
     ) -> stream_pb2.OpenStreamResponse:
-        """Begin a stream of the caller's own; the answer's path addresses it."""
+        """Begin a stream produced by the caller; identified by the path in the answer."""
         request = stream_pb2.OpenStreamRequest(
             project=project, run=run, tool=tool, target=target, channels=channels, request_id=request_id
         )
@@ -40,7 +40,7 @@ class StreamCalls:
         offset: int | None = None,
         request_id: str = "",
     ) -> types_pb2.StreamChannel:
-        """Add to a channel; an empty chunk says that the producer lives. The channel as it is then."""
+        """Append to a channel, or send a heartbeat with an empty chunk. Returns the channel as it is now."""
         request = stream_pb2.AppendStreamRequest(
             project=project, run=run, path=path, channel=channel, chunk=chunk, offset=offset, request_id=request_id
         )
@@ -56,7 +56,7 @@ class StreamCalls:
         duration_s: float | None = None,
         request_id: str = "",
     ) -> Sequence[types_pb2.StreamChannel]:
-        """End a stream with its result; the channels that this call has ended."""
+        """End a stream with its result. Returns the channels that this call ended."""
         request = stream_pb2.CompleteStreamRequest(
             project=project, run=run, path=path, exit_code=exit_code, duration_s=duration_s, request_id=request_id
         )
@@ -72,7 +72,7 @@ class StreamCalls:
         duration_s: float | None = None,
         request_id: str = "",
     ) -> Sequence[types_pb2.StreamChannel]:
-        """Give a stream up; the channels that this call has ended."""
+        """Give up a stream. Returns the channels that this call ended."""
         request = stream_pb2.AbortStreamRequest(
             project=project, run=run, path=path, reason=reason, duration_s=duration_s, request_id=request_id
         )
@@ -81,7 +81,7 @@ class StreamCalls:
     async def cancel_stream(
         self, project: str, run: str, path: str, *, reason: str = "", request_id: str = ""
     ) -> Sequence[types_pb2.StreamChannel]:
-        """End a stream whoever produces it: a command that the executor runs is stopped. The channels that it ended."""
+        """End a stream of any producer; a command on the executor is stopped. Returns the channels that it ended."""
         request = stream_pb2.CancelStreamRequest(
             project=project, run=run, path=path, reason=reason, request_id=request_id
         )

@@ -1,4 +1,4 @@
-"""A watch that outlives its connection: reconnects with a growing pause and goes on after the last event it gave.
+"""A watch that survives lost connections: it reconnects with exponential backoff and resumes after the last event.
 
 Source: architecture 7 (epoch and seq, resume from the retained tail or a snapshot, heartbeats).
 """
@@ -27,14 +27,14 @@ OpenStream = Callable[[task_pb2.EventCursor | None], AsyncGenerator[Event, None]
 RECONNECT_AFTER: Final = frozenset(
     {Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.LEASE_LOST}
 )
-"""Errors of a service that a new connection may cure; after any other the same call fails again."""
+"""Errors of a service that may go away with a new connection; after any other the same call would fail again."""
 
 
 class WatchPolicy(Struct, frozen=True):
-    """How a watch reconnects. The pause doubles from `backoff_s` to `backoff_s_max`; any event ends the count.
+    """How a watch reconnects: exponential backoff from `backoff_s` to `backoff_s_max`, reset by any event.
 
-    `retries_max` counts connections in a row on which no executor answered: one whose idle connections a proxy ends is
-    there all the same.
+    `retries_max` limits consecutive connections on which no executor answered. Connections that a proxy closes as idle
+    do not count: an executor did answer.
     """
 
     retries_max: int = 8
@@ -43,12 +43,12 @@ class WatchPolicy(Struct, frozen=True):
     silence_s_max: float = 60.0
 
     def pause_s(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, at least one."""
+        """Pause in seconds after this many consecutive failures, at least one."""
         return Backoff(self.backoff_s, self.backoff_s_max).pause_s(failures)
 
 
 class _Failures:
-    """Connections of a watch that were lost since it last heard anything."""
+    """Connections lost since the watch last received anything."""
 
     def __init__(self, policy: WatchPolicy) -> None:
         self._policy = policy
@@ -59,7 +59,7 @@ class _Failures:
         self._all = self._unanswered = 0
 
     def add(self, error: TurnwrightError) -> float:
-        """Seconds to wait before the next try. Raises the error where no try can cure it, or none did."""
+        """The pause in seconds before the next attempt. Raises the error if retrying cannot help, or did not."""
         if error.reason not in RECONNECT_AFTER and not is_of_transport(error):
             raise error
         self._all += 1
@@ -72,9 +72,9 @@ class _Failures:
 async def watch_events(
     open_stream: OpenStream, after: task_pb2.EventCursor | None, policy: WatchPolicy
 ) -> AsyncGenerator[Event, None]:
-    """Every event after the cursor, over as many connections as it takes.
+    """Events after the cursor, over as many connections as necessary.
 
-    Raises the last TurnwrightError when no executor answered to `retries_max` reconnects in a row.
+    Raises the last TurnwrightError if no executor answered `retries_max` consecutive reconnects.
     """
     cursor, failures = after, _Failures(policy)
     while True:
@@ -88,7 +88,7 @@ async def watch_events(
                         yield event
         except TurnwrightError as error:
             if error.reason is Reason.CURSOR_FOREIGN and cursor is not None:
-                # A snapshot then: there is nothing to wait for.
+                # There will be a snapshot, so there is nothing to wait for.
                 cursor = None
                 continue
             pause_s = failures.add(error)
@@ -98,9 +98,11 @@ async def watch_events(
 async def watch_inbox(
     open_stream: Callable[[], AsyncGenerator[M, None]], policy: WatchPolicy
 ) -> AsyncGenerator[M, None]:
-    """Every change of the inbox, or of a project's runs, over as many connections as it takes; each begins with all.
+    """Changes of the inbox or of a project's runs, over as many connections as necessary.
 
-    Raises the last TurnwrightError when no executor answered to `retries_max` reconnects in a row.
+    Each begins with the full list.
+
+    Raises the last TurnwrightError if no executor answered `retries_max` consecutive reconnects.
     """
     failures = _Failures(policy)
     while True:
@@ -116,7 +118,7 @@ async def watch_inbox(
 
 
 async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
-    """The next event; an end and a silence are unavailability, because a watch ends by its reader only."""
+    """The next event. An end or a silence counts as unavailability, because only the reader ends a watch."""
     try:
         async with asyncio.timeout(silence_s_max):
             return await anext(stream)
@@ -132,10 +134,10 @@ async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
 
 
 def resume_point(event: Event, before: task_pb2.EventCursor | None) -> task_pb2.EventCursor | None:
-    """The cursor to resume from once this event was given out.
+    """The cursor to resume from after this event.
 
-    Parts of a snapshot count at the last one: whoever resumed in the middle would never get the rest. A heartbeat
-    moves nothing for the same reason.
+    Parts of a snapshot count only once the last one has come: resuming in the middle would lose the rest. For the same
+    reason a heartbeat does not advance it.
     """
     kind = event.WhichOneof("event")
     if kind == "heartbeat" or (kind == "snapshot" and not event.snapshot.last):

@@ -301,7 +301,7 @@ def test_a_file_that_is_no_whole_backup_is_refused_and_leaves_nothing(tmp_path, 
     [
         ("no.db", "new.db", "There is no database at no.db"),
         ("taken.db", "no/new.db", "There is no directory no"),
-        ("taken.db", "taken.db", "taken.db exists already"),
+        ("taken.db", "taken.db", "taken.db already exists"),
         ("taken.db", "new.db", "not a readable database"),
         ("postgresql://u:secret@127.0.0.1:1/x", "new.db", "u:***@127.0.0.1:1/x failed"),
     ],
