@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,13 +36,15 @@ SCRIPT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Longest script, in bytes."""
 
 SCRIPTS_KEPT: Final = 8
-"""Scripts that are not parsed again while their files stay as they are."""
+"""Scripts that are not read again while their files stay as they are."""
 
 CHARS_PER_TOKEN: Final = 4
 """What usage is estimated with."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Sleep = Callable[[float], Awaitable[None]]
+Version = tuple[int, int, int, int]
+"""Device, inode, time of the last change and length of a file: another one once it was written to."""
 
 
 class ScriptedVendor:
@@ -51,6 +53,7 @@ class ScriptedVendor:
     def __init__(self, folder: Path, sleep: Sleep) -> None:
         self._folder = folder
         self._sleep = sleep
+        self._kept: dict[str, tuple[Version, tuple[ScriptedReply, ...]]] = {}
 
     def describe(self) -> VendorState:
         if self._folder.is_dir():
@@ -77,11 +80,26 @@ class ScriptedVendor:
         return [await asyncio.to_thread(self._checked, model) for model in models]
 
     async def _reply(self, call: ModelCall) -> ScriptedReply:
-        replies = await asyncio.to_thread(self._read, call.model)
+        replies = self._known(call.model)
+        if not replies:
+            _, replies = self._kept[call.model] = await asyncio.to_thread(self._read, call.model)
+            if len(self._kept) > SCRIPTS_KEPT:
+                del self._kept[next(iter(self._kept))]
         if call.call_index >= len(replies):
             count = f"{len(replies)} {'reply' if len(replies) == 1 else 'replies'}"
             raise failed(FailureClass.INVALID, f"the script has only {count}, and call {call.call_index + 1} was made")
         return replies[call.call_index]
+
+    def _known(self, model: str) -> tuple[ScriptedReply, ...]:
+        """The replies of a script that was read and has not changed since; else none."""
+        version, replies = self._kept.get(model, (None, ()))
+        try:
+            return replies if version and version == _version(os.stat(self._path(model))) else ()
+        except OSError:
+            return ()
+
+    def _path(self, model: str) -> Path:
+        return self._folder / f"{model}.txt"
 
     def _others(self) -> str:
         names = sorted(path.stem for path in self._folder.glob("*.txt"))[:20]
@@ -96,16 +114,16 @@ class ScriptedVendor:
         calls = any(section.kind == "call" for reply in replies for section in reply.sections or ())
         return ModelCheck(info=ModelInfo(capabilities=Capabilities(tools=calls)))
 
-    def _read(self, model: str) -> tuple[ScriptedReply, ...]:
+    def _read(self, model: str) -> tuple[Version, tuple[ScriptedReply, ...]]:
         if not _NAME.fullmatch(model):
             raise failed(FailureClass.INVALID, "a script's name has 1 to 64 characters out of A-Z a-z 0-9 _ and -")
-        path = self._folder / f"{model}.txt"
+        path = self._path(model)
         try:
             inside = path.resolve().is_relative_to(self._folder.resolve())
             found = path.stat()
             if not inside or found.st_size > SCRIPT_BYTES_MAX:
                 raise failed(FailureClass.INVALID, f"{path.name} is outside of {self._folder} or over its size limit")
-            return _parsed(path, found.st_ino, found.st_mtime_ns, found.st_size)
+            return _version(found), parse_script(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise failed(FailureClass.INVALID, f"there is no {path.name} in {self._folder}{self._others()}") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -114,10 +132,8 @@ class ScriptedVendor:
             raise failed(FailureClass.INVALID, f"{path.name}, {error}") from None
 
 
-@lru_cache(SCRIPTS_KEPT)
-def _parsed(path: Path, _inode: int, _mtime_ns: int, _bytes: int) -> tuple[ScriptedReply, ...]:
-    """The replies of a file as it is now. Every call of a model reads one of them."""
-    return parse_script(path.read_text(encoding="utf-8"))
+def _version(found: os.stat_result) -> Version:
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def deltas_of(reply: ScriptedReply) -> Iterator[Delta]:
