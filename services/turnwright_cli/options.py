@@ -107,6 +107,8 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
     import asyncio
     import gc
 
+    import uvloop
+
     from turnwright_cli.exit import CLOSE_S, watched
     from turnwright_cli.exit_codes import INTERRUPTED
 
@@ -116,8 +118,8 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
     gc.freeze()
     gc.enable()
     try:
-        with watched(work, CLOSE_S) as bounded:
-            code = asyncio.run(bounded)
+        with watched(work, CLOSE_S) as bounded, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(bounded)
     except KeyboardInterrupt:
         code = INTERRUPTED
     raise SystemExit(code)

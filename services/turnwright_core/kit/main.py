@@ -40,11 +40,10 @@ def run_service(
     kind: type[S],
     default_listen: str,
     build: Callable[[S, str], Service],
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:
     """Serve one service until SIGTERM or SIGINT; `build` gets the settings and the deployment's secret.
 
-    `new_loop` is for a service that uvloop does not suit. Ends the process where the command line has arguments.
+    Ends the process where the command line has arguments.
     """
     _read_arguments(kind.__module__.partition(".")[0])
     hide_memory()
@@ -58,7 +57,7 @@ def run_service(
     # What is loaded stays; see loading().
     gc.freeze()
     try:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_until_stopped(server, lame_duck_s=settings.lame_duck_s))
     except SettingsError as error:
         exit_with(error)

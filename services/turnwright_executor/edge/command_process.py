@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_executor.edge import process_group, process_mark, supervisor
+from turnwright_executor.edge.child_process import ChildProcess
 
 SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
 """The program that a command's mark and program follow as its arguments."""
@@ -44,10 +46,10 @@ class Launch(Struct):
     """Its other end is the executor's: when that is closed, the command ends."""
     outputs: tuple[int, int]
 
-    async def start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+    def start(self, argv: Sequence[str]) -> ChildProcess:
         """A process in a session of its own. Raises OSError."""
-        return await asyncio.create_subprocess_exec(
-            *argv,
+        process = subprocess.Popen(  # noqa: S603 - what is started is what it is for
+            argv,
             stdin=self.control,
             stdout=self.outputs[0],
             stderr=self.outputs[1],
@@ -55,6 +57,7 @@ class Launch(Struct):
             env=dict(self.environment),
             start_new_session=True,
         )
+        return ChildProcess(process)
 
 
 class CommandProcess:
@@ -62,7 +65,7 @@ class CommandProcess:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: ChildProcess,
         control: socket.socket,
         mark: int,
         kill_s: float,

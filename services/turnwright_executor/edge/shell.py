@@ -155,7 +155,7 @@ class LocalShell(Struct):
         outputs = [Output(self.limits.output_bytes) for _ in CHANNELS]
         with _pipes() as pipes:
             async with opened(pipes.take_reader(1)) as first, opened(pipes.take_reader(2)) as second:
-                process = await self._start(command, pipes, read_only=read_only)
+                process = self._start(command, pipes, read_only=read_only)
                 streams = (Stream(1, first, outputs[0], on_output), Stream(2, second, outputs[1], on_output))
                 pumps = [asyncio.create_task(stream.pump()) for stream in streams]
                 allowing = asyncio.create_task(self._allow(process))
@@ -223,7 +223,7 @@ class LocalShell(Struct):
         # 0 would be no end at all.
         return 0 if isinf(ends_s) and ends_s > 0 else max(1, int(max(ends_s, 0.0) * 1000))
 
-    async def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> CommandProcess:
+    def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> CommandProcess:
         if read_only and not self.keeps_read_only:
             raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
         wrapped = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
@@ -231,7 +231,7 @@ class LocalShell(Struct):
         launch = Launch(self.root, self.environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
         try:
             mark = new_mark()
-            process = await launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
+            process = launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
             return CommandProcess(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
         finally:
             pipes.close_child_ends()

@@ -82,7 +82,8 @@ class ScriptedVendor:
     async def _reply(self, call: ModelCall) -> ScriptedReply:
         replies = self._known(call.model)
         if not replies:
-            _, replies = self._kept[call.model] = await asyncio.to_thread(self._read, call.model)
+            version, replies = await asyncio.to_thread(self._read, call.model)
+            self._kept[call.model] = version, replies
             if len(self._kept) > SCRIPTS_KEPT:
                 del self._kept[next(iter(self._kept))]
         if call.call_index >= len(replies):
@@ -94,7 +95,7 @@ class ScriptedVendor:
         """The replies of a script that was read and has not changed since; else none."""
         version, replies = self._kept.get(model, (None, ()))
         try:
-            return replies if version and version == _version(os.stat(self._path(model))) else ()
+            return replies if version and version == _version(self._path(model).stat()) else ()
         except OSError:
             return ()
 

@@ -252,7 +252,6 @@ async def test_a_task_is_begun_at_once_by_an_executor_of_some_workspaces(tmp_pat
 
 
 EXECUTOR = """
-import asyncio
 from turnwright_core.kit.main import run_service
 from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
 from turnwright_executor.wiring import build
@@ -261,7 +260,7 @@ class Settings(ExecutorSettings):
     recover: bool = False
     lease_s: float = 0.6
 
-run_service(Settings, DEFAULT_LISTEN, build, asyncio.new_event_loop)
+run_service(Settings, DEFAULT_LISTEN, build)
 """
 
 
