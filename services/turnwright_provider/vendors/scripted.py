@@ -109,7 +109,7 @@ class ScriptedVendor:
     def _checked(self, model: str) -> ModelCheck:
         """A script takes tools where it calls some."""
         try:
-            replies = self._read(model)
+            _, replies = self._read(model)
         except VendorError as error:
             return ModelCheck(error.failure.detail)
         calls = any(section.kind == "call" for reply in replies for section in reply.sections or ())
