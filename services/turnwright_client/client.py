@@ -23,6 +23,7 @@ from turnwright.types.v1 import (
     model_pb2,
     project_pb2,
     proposal_pb2,
+    run_message_pb2,
     run_pb2,
     settings_pb2,
 )
@@ -218,6 +219,13 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         async for page in self._peer.pages(self._stub.ListRuns, request):
             for run in page.runs:
                 yield run
+
+    async def list_messages(self, project: str, run: str) -> AsyncIterator[run_message_pb2.RunMessage]:
+        """Every message of the run, in their order."""
+        request = query_pb2.ListMessagesRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._stub.ListMessages, request):
+            for message in page.messages:
+                yield message
 
     async def list_models(self) -> list[model_pb2.Model]:
         request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)

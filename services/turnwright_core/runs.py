@@ -33,6 +33,22 @@ class CallStyle(IntEnum):
     AUTO = 3
 
 
+class RequestKind(IntEnum):
+    """What a turn asks its model for; the numbers of the contract."""
+
+    UNSPECIFIED = 0
+    PRIMARY = 1
+    COMPACTION = 2
+
+
+class ReplyKind(IntEnum):
+    """What a reply is; the numbers of the contract."""
+
+    UNSPECIFIED = 0
+    REPLY = 1
+    SUMMARY = 2
+
+
 QUEUED: Final = 100
 RUNNING: Final = 102
 COMPLETED: Final = 200
@@ -263,6 +279,11 @@ class TurnRequest(Struct, frozen=True):
     reasoning: Reasoning | None = None
     calls: CallStyle = CallStyle.UNSPECIFIED
     """How the model called them: TAGS or NATIVE; a turn that does not say it: TAGS."""
+    mode: Mode = Mode.UNSPECIFIED
+    """UNSPECIFIED in turns of earlier releases: as their loop."""
+    persona: str | None = None
+    response_format: AnswerFormat | None = None
+    kind: RequestKind = RequestKind.UNSPECIFIED
 
 
 class TurnResult(Struct, frozen=True, omit_defaults=True):
@@ -286,6 +307,7 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     answer: str = ""
     vendor_model: str = ""
     dropped: tuple[str, ...] = ()
+    kind: ReplyKind = ReplyKind.UNSPECIFIED
 
 
 class Turn(Struct, frozen=True):

@@ -36,6 +36,7 @@ from turnwright_executor.edge.projects import Projects
 from turnwright_executor.edge.provider import ProviderModels
 from turnwright_executor.edge.relaying import Relays
 from turnwright_executor.edge.routing import Router
+from turnwright_executor.edge.run_messages import RunMessages
 from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
@@ -168,6 +169,7 @@ class _Wired:
             locate,
             ClientRoots(settings.client_roots, settings.home, projects).admits,
             RunPayload(store, schemes).read,
+            RunMessages(store).read,
             status.read,
             Vendors(provider).check,
             catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),

@@ -73,8 +73,9 @@ def command_from_value(name: str, arguments: Value, span: Span, known_tools: fro
     """Return the command of a call whose arguments are a value already; resolved if the tool is known."""
     name = tool_name(name, known_tools)
     known = name in known_tools
-    attributes, body = _divided(_unwrapped(arguments, name, known_tools))
-    return resolve(Command(name, MappingProxyType(attributes), body, span, known))
+    unwrapped = _unwrapped(arguments, name, known_tools)
+    attributes, body, body_name = _divided(unwrapped)
+    return resolve(Command(name, MappingProxyType(attributes), body, span, known, _typed(unwrapped), body_name))
 
 
 def clean_name(name: str) -> str:
@@ -142,16 +143,24 @@ def _inner(arguments: dict[str, Value], name: str, known_tools: frozenset[str]) 
     return value if key in _ONLY_ARGUMENT_KEYS and isinstance(value, str) and name in _ONE_ARGUMENT_TOOLS else None
 
 
-def _divided(arguments: Value) -> tuple[dict[str, str], str]:
+def _divided(arguments: Value) -> tuple[dict[str, str], str, str]:
+    """Attributes, body, and the argument that the body was where that is not `body`."""
     if isinstance(arguments, str):
-        return {}, arguments
+        return {}, arguments, ""
     if not isinstance(arguments, dict):
-        return {}, ""
+        return {}, "", ""
     attributes = {key.strip() or key: text_of(value) for key, value in arguments.items() if value is not None}
     for name in BODY_NAMES:
         if name in attributes:
-            return attributes, attributes.pop(name)
-    return attributes, ""
+            return attributes, attributes.pop(name), "" if name == BODY_NAMES[0] else name
+    return attributes, "", ""
+
+
+def _typed(arguments: Value) -> tuple[str, ...]:
+    """The arguments that are neither text nor null."""
+    if not isinstance(arguments, dict):
+        return ()
+    return tuple(key.strip() or key for key, value in arguments.items() if not isinstance(value, str | None))
 
 
 def call_of(value: Value, *, wrapped: bool) -> tuple[str, Value] | None:

@@ -20,7 +20,9 @@ class Command(Struct, frozen=True):
     """One thing the model asks for.
 
     `name` is as written for an unknown tool, in lower case for a known one. `attributes` are
-    decoded and, for known tools, canonical (see `resolve`); `body` is raw text, never decoded.
+    decoded and, for known tools, canonical (see `resolve`); `body` is raw text, never decoded. Of a native call
+    `json_names` are the attributes, `body` among them, that were JSON of another type than text, and `body_name` is the
+    argument that the body was where that is not `body`.
     """
 
     name: str
@@ -28,6 +30,8 @@ class Command(Struct, frozen=True):
     body: str = ""
     span: Span = (0, 0)
     known: bool = True
+    json_names: tuple[str, ...] = ()
+    body_name: str = ""
 
 
 class ReadWarning(Struct, frozen=True):

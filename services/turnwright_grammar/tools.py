@@ -43,6 +43,12 @@ class _Shape(Struct, frozen=True):
     trimmed: bool = False
     defaults: Mapping[str, str] = field(default_factory=dict)
 
+    def renamed(self, name: str) -> str:
+        """What an argument is called in a canonical command."""
+        if name in self.body_names:
+            return "body"
+        return next((wanted for wanted, others in self.synonyms.items() if name in others), name)
+
 
 _MOVE = _Shape(
     filled="to",
@@ -76,7 +82,14 @@ def resolve(command: Command) -> Command:
     if command.name not in _SHAPES or not command.known:
         return command
     attributes, body = canonical(command.name, dict(command.attributes), command.body)
-    return replace(command, attributes=MappingProxyType(attributes), body=body)
+    typed = tuple(_SHAPES[command.name].renamed(name) for name in command.json_names)
+    return replace(
+        command,
+        attributes=MappingProxyType(attributes),
+        body=body,
+        json_names=tuple(dict.fromkeys(typed)),
+        body_name="",
+    )
 
 
 def canonical(name: str, attributes: dict[str, str], body: str) -> tuple[dict[str, str], str]:

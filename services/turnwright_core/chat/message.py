@@ -8,12 +8,14 @@ from msgspec import Struct
 
 
 class Role(Enum):
-    """Who speaks in a message; the value is the word of the chat format."""
+    """Who speaks in a message; the value is the word of the chat format. No vendor knows the last two."""
 
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
     TOOL = "tool"
+    EVENT = "event"
+    PLAN = "plan"
 
 
 class Text(Struct, frozen=True, tag=True):

@@ -24,7 +24,7 @@ FieldCodec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 _TIME: FieldCodec = (time_to_pb, time_from_pb)
 
 
-def codec(value: type[V], message: type[M], **special: FieldCodec) -> tuple[Callable[[V], M], Callable[[M], V]]:
+def codec(value: type[V], message: type[M], /, **special: FieldCodec) -> tuple[Callable[[V], M], Callable[[M], V]]:
     """What encodes values of a class, and what decodes them; `special` are fields that need more than a copy."""
     fields = message.DESCRIPTOR.fields_by_name
     names = value.__struct_fields__

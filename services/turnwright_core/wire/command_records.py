@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import DecodeError, Raw, json
 from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import (
     CommandDecision,
     CommandRecord,
+    CommandText,
     DecidedContent,
     ProposedStage,
 )
 
+from turnwright_core.chat.run_message import RecordedCall
 from turnwright_core.decisions import Decision, Ruling
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
@@ -58,6 +61,28 @@ def decision_in(record: bytes) -> Decision | None:
     message = CommandRecord.FromString(record)
     stage = message.WhichOneof("stage")
     return command_decision_from_pb(getattr(message, stage).decision) if stage in _DECIDED else None
+
+
+def recorded_call(record: bytes) -> RecordedCall:
+    """The call that a record is of, with the arguments as JSON of the types that the model gave them."""
+    message = CommandRecord.FromString(record)
+    command = message.command
+    arguments = {one.name: _typed(one.name, one.value, command) for one in command.attributes}
+    if command.body:
+        body = command.body_name or "body"
+        arguments[body] = _typed(body, command.body, command)
+    text = json.encode(arguments).decode()
+    return RecordedCall(message.tool, text, message.call_id, message.vendor_call_id)
+
+
+def _typed(name: str, text: str, command: CommandText) -> str | Raw:
+    if name not in command.json_names:
+        return text
+    try:
+        return json.decode(text, type=Raw)
+    except (DecodeError, RecursionError):
+        # A filter has put something else in its place.
+        return text
 
 
 def tool_in(record: bytes) -> str:

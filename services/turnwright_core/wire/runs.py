@@ -19,6 +19,8 @@ from turnwright_core.runs import (
     Model,
     Project,
     Reasoning,
+    ReplyKind,
+    RequestKind,
     Run,
     RunSettings,
     Spending,
@@ -62,13 +64,15 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
 
 
 _REASONING = (reasoning_to_pb, reasoning_from_pb)
+_mode = (int, lambda number: known(Mode, number, "mode"))
+_form = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
     LoopSettings,
     settings_pb2.LoopSettings,
-    mode=(int, lambda number: known(Mode, number, "mode")),
+    mode=_mode,
     budget=_budget,
     reasoning=_REASONING,
-    response_format=codec(AnswerFormat, settings_pb2.ResponseFormat),
+    response_format=_form,
 )
 _calls = (int, lambda number: known(CallStyle, number, "calls"))
 run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls)
@@ -83,7 +87,14 @@ run_to_pb, run_from_pb = codec(
     forked_from=codec(ForkOrigin, run_pb2.ForkOrigin),
 )
 turn_request_to_pb, turn_request_from_pb = codec(
-    TurnRequest, turn_pb2.TurnRequest, tools=(tuple, tuple), reasoning=_REASONING, calls=_calls
+    TurnRequest,
+    turn_pb2.TurnRequest,
+    tools=(tuple, tuple),
+    reasoning=_REASONING,
+    calls=_calls,
+    mode=_mode,
+    response_format=_form,
+    kind=(int, lambda number: known(RequestKind, number, "kind")),
 )
 turn_result_to_pb, turn_result_from_pb = codec(
     TurnResult,
@@ -91,6 +102,7 @@ turn_result_to_pb, turn_result_from_pb = codec(
     usage=(usage_to_pb, usage_from_pb),
     cursor=(cursor_to_pb, cursor_from_pb),
     dropped=(tuple, tuple),
+    kind=(int, lambda number: known(ReplyKind, number, "kind")),
 )
 turn_to_pb, turn_from_pb = codec(
     Turn,

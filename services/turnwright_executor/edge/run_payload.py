@@ -57,7 +57,10 @@ class RunPayload:
         run, loops, turns, spent = await asyncio.gather(
             call(rows.GetRun, registry_pb2.GetRunRequest(**key)),
             call(rows.ListLoops, queue_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE)),
-            call(rows.ListTurns, ledger_pb2.ListTurnsRequest(**key, page_size=turns_page)),
+            call(
+                rows.ListTurns,
+                ledger_pb2.ListTurnsRequest(project=request.project, run=request.run, page_size=turns_page),
+            ),
             call(rows.GetSpending, control_pb2.GetSpendingRequest(project=request.project, run=request.run)),
         )
         answer = query_pb2.GetRunResponse(

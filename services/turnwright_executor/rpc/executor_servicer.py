@@ -51,6 +51,7 @@ class ExecutorServicer(
         locate: Locate,
         admits: Admits,
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
+        read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]],
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
         check_vendor: CheckVendor,
         catalogue: watch_pb2.DiscoverResponse,
@@ -67,7 +68,7 @@ class ExecutorServicer(
         self._watches = watches
         self._calls = calls
         self._locate, self._admits = locate, admits
-        self._read_run, self._status = read_run, status
+        self._read_run, self._read_messages, self._status = read_run, read_messages, status
         self.check_vendor = check_vendor
         self._catalogue = catalogue
         self._heartbeat_s = heartbeat_s

@@ -23,6 +23,7 @@ class QueryRpcs(Forwarding):
 
     _read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]]
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
+    _read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]]
 
     ListRuns = _read()
     ListModels = _read()
@@ -30,6 +31,11 @@ class QueryRpcs(Forwarding):
 
     async def GetRun(self, request: query_pb2.GetRunRequest, context: Any) -> query_pb2.GetRunResponse:
         return await self._read_run(request)
+
+    async def ListMessages(
+        self, request: query_pb2.ListMessagesRequest, context: Any
+    ) -> query_pb2.ListMessagesResponse:
+        return await self._read_messages(request)
 
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Any) -> query_pb2.GetStatusResponse:
         return await self._status(request)

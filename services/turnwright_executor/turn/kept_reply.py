@@ -13,13 +13,13 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from turnwright_core.chat.message import ToolCall
+from turnwright_core.chat.timeline import CALLS
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import CALL, ModelCallRecord
-from turnwright_executor.turn.recording import TOO_LARGE, ParsedReply
-from turnwright_executor.turn.records import CALLS
+from turnwright_executor.turn.recording import TOO_LARGE, ParsedReply, kept_vendor_id, lost_call_id
 
 CALLS_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 4
 """Longest list of calls with signatures and arguments, in bytes of JSON; of a longer one the beginnings are kept."""
@@ -38,7 +38,7 @@ def reply_writes(
     attributes = {
         CALL: note.to_json(),
         "finish": draft.finish,
-        CALLS: _calls(reading, records),
+        CALLS: _calls(turn, reading, records),
         "warnings": [{"kind": warning.kind, "message": warning.message} for warning in reading.warnings],
         **_of_vendor(draft),
     }
@@ -49,29 +49,39 @@ def reply_writes(
     return writes
 
 
-def _calls(reading: ParsedReply, records: Sequence[CommandRecord]) -> list[dict[str, Any]]:
-    """The calls by the records that they became; those that became none, or an empty one, as they came."""
+def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) -> list[dict[str, Any]]:
+    """The calls in order, by the records that they became; those that became none, or an empty one, as they came."""
     chars = CALLS_CHARS_MAX // max(1, len(reading.lost_calls) + len(records))
     for chars_kept in (ATTRIBUTES_BYTES_MAX, chars):
         kept = [
-            _recorded(record, call, chars_kept)
+            (call.index, _recorded(record, call, chars_kept))
             for record, call in zip(records, reading.calls, strict=False)
             if call is not None
         ]
-        kept += [_written(call, chars_kept) for call in reading.lost_calls]
-        if len(to_attributes_json({CALLS: kept}).encode()) <= CALLS_BYTES_MAX:
+        kept += [
+            (lost.call.index, _lost(lost_call_id(turn, reading, place), lost.call, chars_kept))
+            for place, lost in enumerate(reading.lost_calls)
+        ]
+        told = [one for _, one in sorted(kept, key=lambda one: one[0])]
+        if len(to_attributes_json({CALLS: told}).encode()) <= CALLS_BYTES_MAX:
             break
-    return kept
+    return told
 
 
 def _recorded(record: CommandRecord, call: ToolCall, chars: int) -> dict[str, Any]:
-    told: dict[str, Any] = {"path": record.path, "call_id": record.call_id, "id": record.vendor_call_id}
-    if len(call.signature) <= chars:
-        told["signature"] = call.signature
-    told = {name: value for name, value in told.items() if value}
-    if call.block is not None:
-        told["block"] = call.block
+    told = {"path": record.path, **_ids(record.call_id, record.vendor_call_id, call, chars)}
     return told | _written(call, chars) if record.outcome == TOO_LARGE.outcome else told
+
+
+def _lost(call_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
+    return {**_ids(call_id, kept_vendor_id(call), call, chars), **_written(call, chars)}
+
+
+def _ids(call_id: str, vendor_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
+    signature = call.signature if len(call.signature) <= chars else ""
+    told: dict[str, Any] = {"call_id": call_id, "id": vendor_id, "signature": signature}
+    told = {name: value for name, value in told.items() if value}
+    return told if call.block is None else {**told, "block": call.block}
 
 
 def _written(call: ToolCall, chars: int) -> dict[str, Any]:

@@ -135,9 +135,9 @@ class LoopSteps:
             claim.run,
             scope.model,
             scope.tools,
+            loop.settings,
             services.settings.temperature,
             begun_with(claim, loop),
-            loop.settings.reasoning,
         )
         is_brief = request.context_length < BRIEF_BELOW_TOKENS
         docs = services.tool_docs_brief if is_brief else services.tool_docs

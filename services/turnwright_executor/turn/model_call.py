@@ -11,7 +11,7 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry
-from turnwright_core.runs import TurnResult, Usage
+from turnwright_core.runs import ReplyKind, TurnResult, Usage
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
 
@@ -63,6 +63,7 @@ class ModelCallRecord(Struct, frozen=True):
             fingerprint=self.fingerprint,
             vendor_model=self.vendor_model,
             dropped=self.dropped,
+            kind=ReplyKind.REPLY,
         )
 
 

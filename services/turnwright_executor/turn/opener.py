@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
-from turnwright_core.runs import AnswerFormat, CallStyle, Loop, Model, Reasoning, Run, Turn, TurnRequest
+from turnwright_core.runs import AnswerFormat, CallStyle, Loop, LoopSettings, Model, RequestKind, Run, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
@@ -104,9 +104,9 @@ def turn_request(
     run: Run,
     model: Model,
     tools: Sequence[str],
+    settings: LoopSettings,
     temperature_default: float,
     begun: TurnRequest | None = None,
-    reasoning: Reasoning | None = None,
 ) -> TurnRequest:
     """The settings that a turn runs with; the smaller of the model's window and the run's limit counts.
 
@@ -121,8 +121,12 @@ def turn_request(
         context_length=min(window, limit) if limit else window,
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
-        reasoning=reasoning,
+        reasoning=settings.reasoning,
         calls=call_style(run.settings.calls, model),
+        mode=settings.mode,
+        persona=run.settings.persona,
+        response_format=settings.response_format,
+        kind=RequestKind.PRIMARY,
     )
     if begun is None:
         return request

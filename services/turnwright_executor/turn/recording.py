@@ -83,6 +83,13 @@ TOO_LARGE = failed(
 )
 
 
+class LostCall(Struct, frozen=True):
+    """A native call that became no command, and what the model is told of it."""
+
+    call: ToolCall
+    warning: ReadWarning
+
+
 class ParsedReply(Struct, frozen=True):
     """A reply as read: its commands, what was wrong with it, and the text around them."""
 
@@ -91,8 +98,7 @@ class ParsedReply(Struct, frozen=True):
     narration: str = ""
     calls: tuple[ToolCall | None, ...] = ()
     """For each command the native call that it came by; None, or nothing at all: a tag."""
-    lost_calls: tuple[ToolCall, ...] = ()
-    """The calls that became no command."""
+    lost_calls: tuple[LostCall, ...] = ()
 
     @property
     def losses(self) -> tuple[ReadWarning, ...]:
@@ -127,23 +133,23 @@ def read_draft(
     reply = Reply(narration=draft.text) if is_text else reader.finish(rest, is_cut=draft.is_cut)
     commands, warnings = list(reply.commands), list(reply.warnings)
     sources: list[ToolCall | None] = [None] * len(commands)
-    lost: list[ToolCall] = []
+    lost: list[LostCall] = []
     is_over = any(warning.kind == CUT_REPLY for warning in warnings)
     for number, call in enumerate(draft.calls, 1):
         called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, known)
         if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
             found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
         warnings.extend(found)
-        is_lost = is_over or any(warning.kind in LOST_KINDS for warning in found)
-        taken = () if is_over else called[:-1] if is_lost else called
+        losses = [LostCall(call, warning) for warning in found if warning.kind in LOST_KINDS]
+        taken = () if is_over else called[:-1] if losses else called
         commands.extend(taken)
         sources.extend([call] * len(taken))
-        lost.extend([call] * is_lost)
+        lost.extend(losses[:1])
     if len(commands) > commands_max:
         warnings = [warning for warning in warnings if warning.kind != TOO_MANY]
         message = _DROPPED.format(taken=commands_max, dropped=len(commands) - commands_max + reply.dropped)
         warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
-        lost.extend(call for call in dict.fromkeys(sources[commands_max:]) if call)
+        lost.extend(LostCall(call, warnings[-1]) for call in dict.fromkeys(sources[commands_max:]) if call)
         del commands[commands_max:], sources[commands_max:]
     storable = tuple(map(_storable, commands))
     return ParsedReply(storable, tuple(warnings), reply.narration.strip(), tuple(sources), tuple(lost))
@@ -170,10 +176,14 @@ def _storable(command: Command) -> Command:
     """The command as a record can hold it: JSON can name halves of characters, which are no text."""
     if len(command.name) > NAME_CHARS_MAX:
         command = replace(command, name=command.name[:NAME_CHARS_MAX])
-    if not any(_HALVES.search(text) for text in (command.name, command.body, *chain(*command.attributes.items()))):
+    texts = (command.name, command.body, *chain(*command.attributes.items()), *command.json_names)
+    if not any(_HALVES.search(text) for text in texts):
         return command
     attributes = {_whole(name): _whole(value) for name, value in command.attributes.items()}
-    return replace(command, name=_whole(command.name), body=_whole(command.body), attributes=attributes)
+    names = tuple(map(_whole, command.json_names))
+    return replace(
+        command, name=_whole(command.name), body=_whole(command.body), attributes=attributes, json_names=names
+    )
 
 
 def _whole(text: str) -> str:
@@ -187,9 +197,31 @@ def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
             f"log://turn_{turn}/error/{warning.kind}_{number}",
             _OUTCOMES.get(warning.kind, "unreadable:400"),
             warning.message,
+            _call_of_loss(turn, reading, warning),
         )
         for number, warning in enumerate(reading.losses, 1)
     ]
+
+
+def _call_of_loss(turn: int, reading: ParsedReply, warning: ReadWarning) -> str:
+    """Our id of the one native call that a loss is about; empty where it is about none, or several."""
+    places = [place for place, lost in enumerate(reading.lost_calls) if lost.warning is warning]
+    return lost_call_id(turn, reading, places[0]) if len(places) == 1 else ""
+
+
+def lost_call_id(turn: int, reading: ParsedReply, place: int) -> str:
+    """Our id of a call that became no command: these are counted behind those that did."""
+    return own_call_id(turn, len(reading.commands) + place)
+
+
+def own_call_id(turn: int, ordinal: int) -> str:
+    """Our id of a native call: vendors repeat theirs, and leave them out (C41)."""
+    return f"call_{turn}_{ordinal}"
+
+
+def kept_vendor_id(call: ToolCall) -> str:
+    """The vendor's id of a call, where it is short enough to be kept."""
+    return call.id if len(call.id) <= VENDOR_ID_CHARS_MAX else ""
 
 
 class RecordingGate(Struct, frozen=True):
@@ -237,9 +269,8 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
 
 
 def called_by(record: CommandRecord, call: ToolCall, turn: int, ordinal: int) -> CommandRecord:
-    """The record of a native call. Vendors repeat their ids, and leave them out: ours is unique in the run (C41)."""
-    vendor_id = call.id if len(call.id) <= VENDOR_ID_CHARS_MAX else ""
-    return replace(record, call_id=f"call_{turn}_{ordinal}", vendor_call_id=vendor_id)
+    """The record of a native call."""
+    return replace(record, call_id=own_call_id(turn, ordinal), vendor_call_id=kept_vendor_id(call))
 
 
 def new_record(

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
 
 from msgspec.structs import replace
 
+from turnwright_core.chat.timeline import CALLS, ERROR_TOOL
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.tools.contract import Done
 from turnwright_executor.wire.command_records import command_record_to_pb
-
-CALLS: Final = "calls"
-"""Attribute of a reply: its native calls."""
 
 
 def settled(record: CommandRecord, done: Done) -> CommandRecord:
@@ -73,11 +70,15 @@ def beat_write(path: str) -> EntryWrite:
     return EntryWrite(path, SetEntry(), Tier.SYSTEM)
 
 
-def error_write(path: str, outcome: str, body: str) -> EntryWrite:
-    """A failure that no command can carry (RU153): `path` is `log://turn_N/error/{slug}`."""
+def error_write(path: str, outcome: str, body: str, call_id: str = "") -> EntryWrite:
+    """A failure that no command can carry (RU153): `path` is `log://turn_N/error/{slug}`.
+
+    `call_id` is the native call that it is about, where it is about one.
+    """
+    attributes = {"tool": ERROR_TOOL, **({"call_id": call_id} if call_id else {})}
     change = SetEntry(
         body=body,
-        attributes_json=to_attributes_json({"tool": "error"}),
+        attributes_json=to_attributes_json(attributes),
         visibility=Visibility.VISIBLE,
         state=State.FAILED,
         outcome=outcome,

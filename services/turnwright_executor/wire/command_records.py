@@ -53,6 +53,8 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
         command=pb.CommandText(
             attributes=[pb.CommandAttribute(name=name, value=value) for name, value in command.attributes.items()],
             body=command.body,
+            body_name=command.body_name,
+            json_names=command.json_names,
         ),
         ordinal=record.ordinal,
         effect_class=_CLASSES_PB[record.effect_class],
@@ -82,7 +84,13 @@ def record_from_entry(entry: Entry) -> CommandRecord:
         path=entry.path,
         tool=message.tool,
         target=target,
-        command=Command(message.tool, {one.name: one.value for one in command.attributes}, command.body),
+        command=Command(
+            message.tool,
+            {one.name: one.value for one in command.attributes},
+            command.body,
+            json_names=tuple(command.json_names),
+            body_name=command.body_name,
+        ),
         ordinal=message.ordinal if message.HasField("ordinal") else None,
         effect_class=_CLASSES.get(message.effect_class, EffectClass.OUTSIDE),
         key=message.key,

@@ -40,6 +40,9 @@ OPTIONAL: Final = frozenset(
 )
 """What a call may require."""
 
+ROLES: Final = (message_pb2.ROLE_SYSTEM, message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL)
+"""Whom vendors know; events and plans are for readers of runs."""
+
 MIMES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -95,7 +98,7 @@ def _check_messages(messages: Iterable[message_pb2.Message]) -> None:
 
 
 def _check_message(field: str, message: message_pb2.Message) -> None:
-    if message.role == message_pb2.ROLE_UNSPECIFIED or message.role not in message_pb2.Role.values():
+    if message.role not in ROLES:
         raise invalid(f"{field}.role", "Every message needs a role: system, user, assistant or tool.")
     check_count(f"{field}.calls", len(message.calls), CALLS_MAX)
     if message.calls and message.role != message_pb2.ROLE_ASSISTANT:

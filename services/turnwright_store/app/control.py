@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.chat.timeline import INJECT_TOOL
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
@@ -114,7 +115,7 @@ def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: 
     cursor = run.cursor(rules.incarnation)
     ended = run.run.turn - 1 if run.turn_open else run.run.turn
     path = free_path(tx, run, f"log://turn_{ended}/inject/message")
-    attributes = to_attributes_json({"tool": "inject", "principal": caller.principal})
+    attributes = to_attributes_json({"tool": INJECT_TOOL, "principal": caller.principal})
     change = SetEntry(message, attributes, Visibility.VISIBLE, state=State.RESOLVED)
     # The store itself writes it: a client may say something to the model, but not write records.
     write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)

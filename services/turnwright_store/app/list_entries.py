@@ -22,9 +22,9 @@ from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.feed import END_OF_REVISION
-from turnwright_store.sql.history import Interval, find_shown_at, list_history, list_shown_at
+from turnwright_store.sql.history import Interval, find_shown_at, list_history, list_shown_at, snapshot_at
 from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries, snapshot
 
 NAMES_MAX: Final = 100
 """Most schemes, and most categories, that a filter names."""
@@ -46,6 +46,8 @@ class EntryQuery(Struct, frozen=True):
     visibilities: frozenset[Visibility] = frozenset()
     states: frozenset[State] = frozenset()
     at: At | None = None
+    by_position: bool = False
+    """In the order of the timeline; else in that of paths."""
 
 
 Source = Callable[[list[str]], dict[str, EntryRow]]
@@ -58,23 +60,33 @@ class Candidates(Struct, frozen=True):
     by_path: Source
     in_range: Ranges
     """(prefix, path before, most) -> entries in path order."""
+    timeline: Callable[[], list[EntryRow]]
+    """All entries, in the order of position."""
+
+
+_ALL: Final = Wanted()
 
 
 def candidates_now(connection: Connection, run: RunHead) -> Candidates:
-    return Candidates(partial(find_shown, connection, run.id), partial(list_shown, connection, run.id))
+    return Candidates(
+        partial(find_shown, connection, run.id),
+        partial(list_shown, connection, run.id),
+        partial(snapshot, connection, run, _ALL, ()),
+    )
 
 
 def candidates_then(connection: Connection, then: PastRun) -> Candidates:
     return Candidates(
         partial(find_shown_at, connection, then.run, then.moment),
         partial(list_shown_at, connection, then.run, then.moment),
+        partial(snapshot_at, connection, then.run, then.moment, _ALL, ()),
     )
 
 
 def list_entries(
     connection: Connection, rules: StoreRules, address: RunRef, query: EntryQuery, check_time: Callable[[], None]
 ) -> tuple[list[Entry], str]:
-    """A page of entries that fit, in path order; all pages are of the moment of the first one.
+    """A page of entries that fit; all pages are of the moment of the first one.
 
     `check_time` raises when matching has taken too long. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
@@ -89,7 +101,9 @@ def list_entries(
     place = _places(at if at is not None else run.cursor(rules.incarnation))
     try:
         fitting = fitting_entries(connection, rules, shown_by, candidates, query, after, check_time)
-        page, more = page_of(fitting, size, lambda one: (*place, one.path), lambda one: weight_of(one, wanted))
+        page, more = page_of(
+            fitting, size, lambda one: (*place, _end_of_page(query, one)), lambda one: weight_of(one, wanted)
+        )
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
     return load_entries(connection, shown_by, page, wanted), more
@@ -109,13 +123,19 @@ def _places(at: At) -> tuple[str, int, int, int, int]:
     return at.incarnation, at.run_revision, at.project_revision, at.global_revision, 0
 
 
+def _end_of_page(query: EntryQuery, one: EntryRow) -> str:
+    """What says in a token behind which entry the next page begins."""
+    return str(one.position) if query.by_position else one.path
+
+
 def _place_of(query: EntryQuery) -> tuple[At | None, str]:
-    """The moment of a page, None for now, and the path that it begins behind."""
+    """The moment of a page, None for now, and what it begins behind: a path, or a position."""
     place = place_of(query.token, str, int, int, int, int, str)
     if place is None:
         return query.at, ""
     incarnation, run, project, global_, turn, after = place
-    if "\0" in str(after) or not 0 <= int(turn) <= NUMBER_MAX:
+    is_place = str(after).isdecimal() if query.by_position else "\0" not in str(after)
+    if not is_place or not 0 <= int(turn) <= NUMBER_MAX:
         raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
     return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(after)
 
@@ -140,7 +160,7 @@ def fitting_entries(
     after: str,
     check_time: Callable[[], None],
 ) -> Iterator[EntryRow]:
-    """What fits a query, in path order, behind a path. Raises PatternError, and what `check_time` raises."""
+    """What fits a query, behind a path or a position. Raises PatternError, and what `check_time` raises."""
     for found in _candidates(candidates, query, after):
         fitting = []
         for one in found:
@@ -167,7 +187,10 @@ def _fits(rules: StoreRules, query: EntryQuery, one: EntryRow) -> bool:
 
 
 def _candidates(candidates: Candidates, query: EntryQuery, after: str) -> Iterator[list[EntryRow]]:
-    """What may fit, in path order, some at a time: a path by itself, else what begins as the pattern does."""
+    """What may fit, in order, some at a time: a path by itself, else what begins as the pattern does."""
+    if query.by_position:
+        yield [one for one in candidates.timeline() if one.position > int(after or 0)]
+        return
     shape = shape_of(query.pattern) if query.pattern else Shape.GLOB
     if shape is Shape.LITERAL:
         yield [one for one in candidates.by_path([query.pattern]).values() if one.path > after]

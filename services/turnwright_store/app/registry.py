@@ -25,6 +25,7 @@ from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.weights import loop_bytes, run_bytes, turn_bytes
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops, registry, runs, turns
+from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_scope, raise_revision
 
@@ -171,3 +172,19 @@ def list_turns(connection: Connection, project: str, alias: str, size: int, toke
     run = runs.get_run(connection, project, alias)
     found = turns.list_turns(connection, run.id, int(before), size + 1)
     return page_of(found, size, lambda turn: (turn.number,), turn_bytes)
+
+
+def turns_by_number(connection: Connection, project: str, alias: str, numbers: Sequence[int]) -> list[Turn]:
+    """Turns of a run, and those that it inherited; without those that there are not."""
+    check_count("numbers", len(numbers), PAGE_SIZE_MAX)
+    run = runs.get_run(connection, project, alias)
+    # Those of a page of messages follow one another.
+    span = min(PAGE_SIZE_MAX, max(numbers) - min(numbers) + 1)
+    own = {turn.number: turn for turn in turns.list_turns(connection, run.id, max(numbers) + 1, span)}
+    found = (own.get(number) or _inherited(connection, run.id, number) for number in sorted(set(numbers)))
+    return [turn for turn in found if turn]
+
+
+def _inherited(connection: Connection, run_id: int, number: int) -> Turn | None:
+    home = home_of(connection, run_id, number)
+    return turns.find_turn(connection, home, number) if home else None

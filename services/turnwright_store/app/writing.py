@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.chat.timeline import MESSAGE_SCHEMES, named_turn
 from turnwright_core.checks import check_bytes, check_count, invalid, over_limit
 from turnwright_core.entries import (
     AppendEntry,
@@ -22,7 +23,7 @@ from turnwright_core.entries import (
     SetEntry,
     State,
 )
-from turnwright_core.errors import InvalidError, fault
+from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.text import scheme_of
 from turnwright_store.app.storing import store
@@ -170,6 +171,7 @@ def apply_writes(
         state = states.state_for(write)
         if write.expected_revision is not None:
             check_revision(state.path, write.expected_revision, state.stored_revision)
+        _check_turn(run, write, turning)
         same = (write.writer, write.turn, write.loop)
         stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turning))
         try:
@@ -192,6 +194,25 @@ def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:
         if isinstance(write.change, (CopyEntry, MoveEntry)):
             paths.append(write.change.to)
     return paths
+
+
+def _check_turn(run: RunHead, write: EntryWrite, turning: TurnTag) -> None:
+    """Refuse a message of a turn that there is not: nobody could say what it was made with (OM06).
+
+    A record of the log is stamped with its turn: models write to the log too, and their paths mean nothing.
+    """
+    scheme = scheme_of(write.path)
+    if scheme not in MESSAGE_SCHEMES:
+        return
+    latest = max(run.turn, turning.turn or 0)
+    turn = max(write.turn or 0, (named_turn(write.path) or 0) if scheme in ("prompt", "assistant") else 0)
+    if turn > latest:
+        raise fault(
+            Reason.TURN_NOT_FOUND,
+            f"{write.path} is of turn {turn}, and the latest of {run.alias} is turn {latest}: begin the turn first.",
+            run=run.alias,
+            turn=turn,
+        )
 
 
 def _stamp(run: RunHead, write: EntryWrite, turning: TurnTag) -> WriteStamp:

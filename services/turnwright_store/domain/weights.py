@@ -21,7 +21,9 @@ def run_bytes(run: Run) -> int:
 
 def turn_bytes(turn: Turn) -> int:
     result = _bytes(turn.result.error, turn.result.reason) if turn.result else 0
-    return ROW_BYTES + result + _bytes(*turn.request.tools) + 4 * len(turn.request.tools)
+    form = turn.request.response_format
+    texts = (*turn.request.tools, turn.request.persona or "", form.schema if form else "")
+    return ROW_BYTES + result + _bytes(*texts) + 4 * len(turn.request.tools)
 
 
 def _bytes(*texts: str) -> int:

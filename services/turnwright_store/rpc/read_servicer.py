@@ -168,4 +168,5 @@ def _query_of(request: read_pb2.ListEntriesRequest) -> EntryQuery:
         visibilities=chosen("visibilities", Visibility, request.visibilities),
         states=chosen("states", State, request.states),
         at=at_of(request),
+        by_position=request.by_position,
     )

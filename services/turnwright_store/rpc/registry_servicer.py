@@ -93,5 +93,8 @@ class RegistryRpcs(Calls):
 
     @query
     def ListTurns(self, request: ledger_pb2.ListTurnsRequest, connection: Connection) -> ledger_pb2.ListTurnsResponse:
+        if request.numbers:
+            named = app.turns_by_number(connection, request.project, request.run, request.numbers)
+            return ledger_pb2.ListTurnsResponse(turns=map(wire.turn_to_pb, named))
         found, token = app.list_turns(connection, request.project, request.run, request.page_size, request.page_token)
         return ledger_pb2.ListTurnsResponse(turns=map(wire.turn_to_pb, found), next_page_token=token)

@@ -97,6 +97,53 @@ async def test_other_settings_make_another_turn_and_leave_the_earlier_ones_as_th
     assert [request.model for _, request in sorted(after.items())] == ["m", "other"]
 
 
+async def test_a_turn_says_what_it_ran_with_and_leaves_out_what_nobody_set(services):
+    # OM03, OM05
+    services.script(DONE, '<update status="200">{}</update>')
+    await services.until(await services.act())
+    wanted = settings_pb2.LoopSettings(
+        model="m", response_format=settings_pb2.ResponseFormat(schema='{"type": "object"}')
+    )
+    brief = settings_pb2.RunSettings(model="m", persona="Be brief.")
+    queued = await services.client.ask(services.project, "Ask.", run="s", settings=wanted, run_settings=brief)
+    await services.until(queued)
+
+    [plain] = (await requests(services)).values()
+    assert (plain.mode, plain.kind) == (settings_pb2.MODE_ACT, turn_pb2.REQUEST_KIND_PRIMARY)
+    assert [plain.HasField(name) for name in ("persona", "response_format", "reasoning")] == [False] * 3
+    [turn] = (await services.client.get_run(services.project, "s", turns_max=1)).turns
+    assert (turn.request.mode, turn.request.persona) == (settings_pb2.MODE_ASK, "Be brief.")
+    assert turn.request.response_format == wanted.response_format
+    assert (turn.result.kind, turn.result.answer) == (turn_pb2.REPLY_KIND_REPLY, "{}")
+
+
+OTHERS = {
+    "persona": settings_pb2.RunSettings(persona="Another one."),
+    "temperature": settings_pb2.RunSettings(temperature=1.5),
+    "context_limit": settings_pb2.RunSettings(context_limit=2048),
+    "calls": settings_pb2.RunSettings(calls=settings_pb2.CALL_STYLE_NATIVE),
+    "yolo": settings_pb2.RunSettings(yolo=True),
+    "model": settings_pb2.RunSettings(model="other"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_settings_for_a_run_that_has_others_are_refused_and_nothing_is_queued(services, name):
+    # C51: they would be ignored
+    services.script(DONE, DONE)
+    services.script(DONE, name="other")
+    await services.client.add_model("other", "scripted/other")
+    await services.until(await services.act())
+    settings = settings_pb2.LoopSettings(model="m")
+    with pytest.raises(TurnwrightError) as refused:
+        await services.client.act(services.project, "More.", run="r", settings=settings, run_settings=OTHERS[name])
+    assert (refused.value.reason, name in refused.value.message) == (Reason.INVALID_FIELD, True)
+    assert (await services.client.get_run(services.project, "r")).run.loops_queued == 0
+    same = settings_pb2.RunSettings(model="m")
+    queued = await services.client.act(services.project, "More.", run="r", settings=settings, run_settings=same)
+    assert (await services.until(queued)).status == 200
+
+
 async def test_what_really_ran_stands_with_the_reply(services):
     # OM13
     services.script(DONE)

@@ -107,7 +107,7 @@ SCHEMES = [
     ("RU072", "sh://turn_1/a_1", "data", True, "run", {MODEL, PLUGIN}),
     ("RU072", "env://turn_1/a_1", "data", True, "run", {MODEL, PLUGIN}),
     ("RU073", "unknown://a", "unknown", True, "run", {MODEL, PLUGIN}),
-    ("RU074", "prompt://9", "prompt", True, "run", {PLUGIN}),
+    ("RU074", "prompt://0", "prompt", True, "run", {PLUGIN}),
     ("RU075", "log://turn_1/get/a", "logging", True, "run", {MODEL, PLUGIN, SYSTEM}),
     ("RU076", "update://a", "logging", True, "run", {MODEL, PLUGIN}),
     ("RU077", "error://a", "logging", True, "run", {MODEL, PLUGIN}),

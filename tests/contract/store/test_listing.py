@@ -58,7 +58,7 @@ async def listed(run, **query):
         ({"schemes": ["known"]}, "known://a known://b"),
         ({"schemes": ["", "sh"]}, "sh://turn_1/x_1 src/a.py"),
         ({"categories": ["data"]}, "known://a known://b sh://turn_1/x_1 src/a.py"),
-        ({"categories": ["audit", "unknown"]}, "assistant://1 run://r1 unknown://q"),
+        ({"categories": ["audit", "unknown"]}, "assistant://0 run://r1 unknown://q"),
         ({"visibilities": [ARCHIVED, SUMMARIZED]}, "known://b src/a.py"),
         ({"states": [STREAMING, FAILED]}, "sh://turn_1/x_1 unknown://q"),
         ({"categories": ["data"], "visibilities": [VISIBLE], "states": [RESOLVED]}, "known://a"),
@@ -76,7 +76,7 @@ async def test_a_filter_keeps_what_it_names(run, query, paths, size):
         set_("known://b", "x", visibility=ARCHIVED),
         set_("src/a.py", "needle", visibility=SUMMARIZED),
         set_("sh://turn_1/x_1", "", state=STREAMING),
-        set_("assistant://1", "x"),
+        set_("assistant://0", "x"),
         set_("unknown://q", "x", state=FAILED),
     )
     assert await listed(run, **query, page_size=size) == paths.split()

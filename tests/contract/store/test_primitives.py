@@ -104,16 +104,16 @@ async def test_a_source_must_be_seen(run, make):
 
 
 FORBIDDEN = [
-    ("the destination", copy("known://a", "prompt://9", writer=Tier.MODEL), "prompt://9"),
+    ("the destination", copy("known://a", "prompt://0", writer=Tier.MODEL), "prompt://0"),
     ("the destination of a move", move("known://a", "tool://9"), "tool://9"),
-    ("the source of a move", move("prompt://1", "known://b", writer=Tier.MODEL), "prompt://1"),
+    ("the source of a move", move("prompt://0", "known://b", writer=Tier.MODEL), "prompt://0"),
 ]
 
 
 @pytest.mark.parametrize(("write", "path"), [row[1:] for row in FORBIDDEN], ids=[row[0] for row in FORBIDDEN])
 async def test_whoever_may_not_write_a_path_may_not_copy_there(run, write, path):
     """RU034, RU089: a move also writes its source."""
-    await run.write(set_("known://a", "x"), set_("prompt://1", "x"))
+    await run.write(set_("known://a", "x"), set_("prompt://0", "x"))
     error = await refused(run.write(write))
     assert (error.reason, error.metadata["path"], error.metadata["outcome"]) == (
         Reason.WRITER_FORBIDDEN,
@@ -123,8 +123,8 @@ async def test_whoever_may_not_write_a_path_may_not_copy_there(run, write, path)
 
 
 async def test_a_copy_needs_no_right_to_write_its_source(run):
-    await run.write(set_("prompt://1", "x"))
-    await run.write(copy("prompt://1", "known://b", writer=Tier.MODEL))
+    await run.write(set_("prompt://0", "x"))
+    await run.write(copy("prompt://0", "known://b", writer=Tier.MODEL))
     assert (await run.entry("known://b")).body == "x"
 
 

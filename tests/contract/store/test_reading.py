@@ -44,7 +44,7 @@ async def seed(run):
         set_("known://a", "a"),
         set_("known://hidden", "b", visibility=ARCHIVED),
         set_("log://turn_1/sh/x", "c", state=PROPOSED),
-        set_("assistant://1", "d"),
+        set_("assistant://0", "d"),
         set_("system://1", "e"),
         set_("user://1", "f"),
         set_("src/a.py", "g"),
@@ -56,10 +56,10 @@ async def seed(run):
 @pytest.mark.parametrize(
     ("wanted", "paths"),
     [
-        (0, "run://r1 known://a known://hidden log://turn_1/sh/x assistant://1 system://1 user://1 src/a.py src/b.py http://e.org/"),
-        (ALL, "run://r1 known://a known://hidden log://turn_1/sh/x assistant://1 system://1 user://1 src/a.py src/b.py http://e.org/"),
+        (0, "run://r1 known://a known://hidden log://turn_1/sh/x assistant://0 system://1 user://1 src/a.py src/b.py http://e.org/"),
+        (ALL, "run://r1 known://a known://hidden log://turn_1/sh/x assistant://0 system://1 user://1 src/a.py src/b.py http://e.org/"),
         (PACKET, "known://a src/a.py http://e.org/"),
-        (TIMELINE, "run://r1 known://a known://hidden log://turn_1/sh/x assistant://1"),
+        (TIMELINE, "run://r1 known://a known://hidden log://turn_1/sh/x assistant://0"),
         (FILES, "src/a.py src/b.py"),
     ],
     ids=["unspecified", "all", "packet", "timeline", "files"],

@@ -14,7 +14,7 @@ from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
-from turnwright_core.runs import Mode
+from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.addresses import RunAddress
@@ -22,6 +22,7 @@ from turnwright_executor.domain.records import record_path
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.ports.ledger import NewTurn
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.run_plans import RunPlans
@@ -34,7 +35,7 @@ from turnwright_store.wiring import build
 from .commands import command
 
 SECRET = "secret of the bench"
-TURN = 3
+TURN = 1
 
 
 @asynccontextmanager
@@ -70,6 +71,7 @@ async def run_entries(store: Peer, root: Path) -> WriteBuffer:
     await store.call(stub.EnqueueLoop, loop)
     ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
     claim = await ledger.claim(run)
+    await ledger.begin_turn(run, claim.epoch, NewTurn(TurnRequest("m", "scripted/m", 1000, 0.1, ()), []))
     return WriteBuffer(ledger, run, claim.epoch, TURN, 1)
 
 

@@ -41,7 +41,7 @@ async def test_a_command_is_proposed_and_does_not_run(bench, tool):
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_accepted_command_leaves_a_terse_record_and_two_channels(bench, tool):
     done = await bench.run(f"<{tool}>printf 'one\\ntwo'</{tool}>")
-    base = f"{tool}://turn_3/printf_'one%5Cntwo'"
+    base = f"{tool}://turn_1/printf_'one%5Cntwo'"
     assert done.body == f"ran 'printf 'one\\ntwo'', exit=0, Output: {base}_1 (2 lines), {base}_2 (empty)"
     assert (done.state, done.outcome) == (State.RESOLVED, "")
     first, second = await bench.entry(f"{base}_1"), await bench.entry(f"{base}_2")

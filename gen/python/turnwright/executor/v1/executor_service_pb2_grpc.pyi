@@ -114,6 +114,8 @@ class ExecutorServiceStub:
     """Sends a transient message to the watchers of a run."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]
     """Lists entries of a run by pattern."""
+    ListMessages: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListMessagesRequest, _query_pb2.ListMessagesResponse]
+    """Lists the messages of a run: its entries as a conversation."""
     GetEntry: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]
     """Reads one entry of a run with its body."""
     SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
@@ -225,6 +227,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Sends a transient message to the watchers of a run."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists entries of a run by pattern."""
+    ListMessages: _aio.UnaryUnaryMultiCallable[_query_pb2.ListMessagesRequest, _query_pb2.ListMessagesResponse]  # type: ignore[assignment]
+    """Lists the messages of a run: its entries as a conversation."""
     GetEntry: _aio.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]  # type: ignore[assignment]
     """Reads one entry of a run with its body."""
     SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
@@ -489,6 +493,14 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListEntriesResponse, _abc.Awaitable[_control_pb2.ListEntriesResponse]]:
         """Lists entries of a run by pattern."""
+
+    @_abc_1.abstractmethod
+    def ListMessages(
+        self,
+        request: _query_pb2.ListMessagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_query_pb2.ListMessagesResponse, _abc.Awaitable[_query_pb2.ListMessagesResponse]]:
+        """Lists the messages of a run: its entries as a conversation."""
 
     @_abc_1.abstractmethod
     def GetEntry(

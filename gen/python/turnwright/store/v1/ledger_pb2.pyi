@@ -35,6 +35,7 @@ class ListTurnsRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -43,6 +44,12 @@ class ListTurnsRequest(_message.Message):
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
     """`next_page_token` of the previous page; empty: the first page."""
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Returns only these turns, in one page, including turns inherited from the run that this one was forked from. Turns that
+        do not exist, or whose run was removed, are left out. At most 1000. Empty: the run's own turns, latest first.
+        """
+
     def __init__(
         self,
         *,
@@ -50,10 +57,11 @@ class ListTurnsRequest(_message.Message):
         run: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        numbers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["numbers", b"numbers", "page_size", b"page_size", "page_token", b"page_token", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -367,6 +367,7 @@ class ListEntriesRequest(_message.Message):
     VISIBILITIES_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    BY_POSITION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -385,6 +386,8 @@ class ListEntriesRequest(_message.Message):
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
     """`next_page_token` of the previous page; empty: the first page. All pages show the moment of the first one."""
+    by_position: _builtins.bool
+    """True lists in timeline order, false by path."""
     @_builtins.property
     def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Return only these schemes; the empty name stands for project files. Empty: every scheme. At most 100."""
@@ -420,10 +423,11 @@ class ListEntriesRequest(_message.Message):
         visibilities: _abc.Iterable[_entry_pb2.Visibility.ValueType] | None = ...,
         states: _abc.Iterable[_entry_pb2.State.ValueType] | None = ...,
         at: Global___Moment | None = ...,
+        by_position: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at", "body_pattern", b"body_pattern", "categories", b"categories", "page_size", b"page_size", "page_token", b"page_token", "pattern", b"pattern", "project", b"project", "run", b"run", "schemes", b"schemes", "states", b"states", "visibilities", b"visibilities", "without_bodies", b"without_bodies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at", "body_pattern", b"body_pattern", "by_position", b"by_position", "categories", b"categories", "page_size", b"page_size", "page_token", b"page_token", "pattern", b"pattern", "project", b"project", "run", b"run", "schemes", b"schemes", "states", b"states", "visibilities", b"visibilities", "without_bodies", b"without_bodies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
     _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015

@@ -180,21 +180,31 @@ class CommandText(_message.Message):
 
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
+    BODY_NAME_FIELD_NUMBER: _builtins.int
+    JSON_NAMES_FIELD_NUMBER: _builtins.int
     body: _builtins.str
     """Its body."""
+    body_name: _builtins.str
+    """The argument of a native call that became the body. Empty: `body`, or the command was a tag."""
     @_builtins.property
     def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommandAttribute]:
         """Its attributes, in the order written; each name occurs once."""
+
+    @_builtins.property
+    def json_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the arguments of a native call, the body's included, whose text is JSON of another type than string."""
 
     def __init__(
         self,
         *,
         attributes: _abc.Iterable[Global___CommandAttribute] | None = ...,
         body: _builtins.str = ...,
+        body_name: _builtins.str = ...,
+        json_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "body", b"body"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "body", b"body", "body_name", b"body_name", "json_names", b"json_names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,6 +36,10 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """The model."""
     ROLE_TOOL: _Role.ValueType  # 4
     """A tool: the result of one call by the model."""
+    ROLE_EVENT: _Role.ValueType  # 5
+    """An event of a run. Only in RunMessage: vendors have no such role, and the provider refuses it."""
+    ROLE_PLAN: _Role.ValueType  # 6
+    """A plan or a delta of one. Only in RunMessage, as ROLE_EVENT."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """The author of a message."""
@@ -50,6 +54,10 @@ ROLE_ASSISTANT: Role.ValueType  # 3
 """The model."""
 ROLE_TOOL: Role.ValueType  # 4
 """A tool: the result of one call by the model."""
+ROLE_EVENT: Role.ValueType  # 5
+"""An event of a run. Only in RunMessage: vendors have no such role, and the provider refuses it."""
+ROLE_PLAN: Role.ValueType  # 6
+"""A plan or a delta of one. Only in RunMessage, as ROLE_EVENT."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final
@@ -77,7 +85,9 @@ class Message(_message.Message):
     reasoning: _builtins.str
     """The reasoning as text, for vendors that take it back as text. Assistant only."""
     extra: _builtins.str
-    """Other fields that the vendor returned: a JSON object; empty: none. Assistant only."""
+    """Other fields that the vendor returned: a JSON object; empty: none. Assistant only. In a RunMessage an event has
+    `{"event": {"subkind", "source", "payload"}}` here and a plan `{"plan": {"plan_id", "version", ...}}`.
+    """
     vendor_model: _builtins.str
     """`vendor/model` that wrote the message; empty: unknown. Thinking blocks, signatures and server blocks are sent back
     only to this model; for other models they are listed in Finish.dropped. Assistant only.

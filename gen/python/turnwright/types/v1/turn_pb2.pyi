@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
@@ -22,9 +23,57 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _RequestKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REQUEST_KIND_UNSPECIFIED: _RequestKind.ValueType  # 0
+    """As PRIMARY."""
+    REQUEST_KIND_PRIMARY: _RequestKind.ValueType  # 1
+    """Continues the task."""
+    REQUEST_KIND_COMPACTION: _RequestKind.ValueType  # 2
+    """Summarizes earlier messages, to continue with fewer tokens."""
+
+class RequestKind(_RequestKind, metaclass=_RequestKindEnumTypeWrapper):
+    """The purpose of a turn's model call."""
+
+REQUEST_KIND_UNSPECIFIED: RequestKind.ValueType  # 0
+"""As PRIMARY."""
+REQUEST_KIND_PRIMARY: RequestKind.ValueType  # 1
+"""Continues the task."""
+REQUEST_KIND_COMPACTION: RequestKind.ValueType  # 2
+"""Summarizes earlier messages, to continue with fewer tokens."""
+Global___RequestKind: _TypeAlias = RequestKind  # noqa: Y015
+
+class _ReplyKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReplyKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReplyKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPLY_KIND_UNSPECIFIED: _ReplyKind.ValueType  # 0
+    """As REPLY, in turns of earlier releases."""
+    REPLY_KIND_REPLY: _ReplyKind.ValueType  # 1
+    """An answer."""
+    REPLY_KIND_SUMMARY: _ReplyKind.ValueType  # 2
+    """A summary that replaces earlier messages in the prompt."""
+
+class ReplyKind(_ReplyKind, metaclass=_ReplyKindEnumTypeWrapper):
+    """The purpose of a reply."""
+
+REPLY_KIND_UNSPECIFIED: ReplyKind.ValueType  # 0
+"""As REPLY, in turns of earlier releases."""
+REPLY_KIND_REPLY: ReplyKind.ValueType  # 1
+"""An answer."""
+REPLY_KIND_SUMMARY: ReplyKind.ValueType  # 2
+"""A summary that replaces earlier messages in the prompt."""
+Global___ReplyKind: _TypeAlias = ReplyKind  # noqa: Y015
+
 @_typing.final
 class TurnRequest(_message.Message):
-    """The settings of one turn. Immutable once the turn has begun."""
+    """The settings of one turn. Immutable once the turn has begun. Optional settings that nobody has set are absent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -35,6 +84,10 @@ class TurnRequest(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    PERSONA_FIELD_NUMBER: _builtins.int
+    RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model."""
     vendor_model: _builtins.str
@@ -45,6 +98,12 @@ class TurnRequest(_message.Message):
     """Sampling temperature, 0 to 2."""
     calls: _settings_pb2.CallStyle.ValueType
     """How the model was told to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS."""
+    mode: _settings_pb2.Mode.ValueType
+    """Whether the turn may change anything. UNSPECIFIED, in turns of earlier releases, means the mode of the loop."""
+    persona: _builtins.str
+    """The run's persona. Absent: the built-in one."""
+    kind: Global___RequestKind.ValueType
+    """The purpose of the model call."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the tools that were offered, in display order."""
@@ -52,6 +111,10 @@ class TurnRequest(_message.Message):
     @_builtins.property
     def reasoning(self) -> _settings_pb2.Reasoning:
         """How much the model was asked to reason. Absent: the vendor's default."""
+
+    @_builtins.property
+    def response_format(self) -> _settings_pb2.ResponseFormat:
+        """The format of the answer that ends the loop. Absent: free text."""
 
     def __init__(
         self,
@@ -63,14 +126,27 @@ class TurnRequest(_message.Message):
         tools: _abc.Iterable[_builtins.str] | None = ...,
         calls: _settings_pb2.CallStyle.ValueType = ...,
         reasoning: _settings_pb2.Reasoning | None = ...,
+        mode: _settings_pb2.Mode.ValueType = ...,
+        persona: _builtins.str | None = ...,
+        response_format: _settings_pb2.ResponseFormat | None = ...,
+        kind: Global___RequestKind.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "reasoning", b"reasoning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "calls", b"calls", "context_length", b"context_length", "model", b"model", "reasoning", b"reasoning", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "mode", b"mode", "model", b"model", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__persona: _TypeAlias = _typing.Literal["persona"]  # noqa: Y015
+    _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015
     _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
     _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
+    _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
+    _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__persona) -> _WhichOneofReturnType__persona | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__response_format) -> _WhichOneofReturnType__response_format | None: ...
 
 Global___TurnRequest: _TypeAlias = TurnRequest  # noqa: Y015
 
@@ -98,6 +174,7 @@ class TurnResult(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     VENDOR_MODEL_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
@@ -134,6 +211,8 @@ class TurnResult(_message.Message):
     """The answer that the loop ended with: JSON that matches its response format. Empty: none."""
     vendor_model: _builtins.str
     """Name by which the vendor identified the model that answered; empty if it gave none."""
+    kind: Global___ReplyKind.ValueType
+    """The purpose of the reply."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """Tokens and cost of the model call."""
@@ -167,10 +246,11 @@ class TurnResult(_message.Message):
         answer: _builtins.str = ...,
         vendor_model: _builtins.str = ...,
         dropped: _abc.Iterable[_builtins.str] | None = ...,
+        kind: Global___ReplyKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cursor", b"cursor", "dropped", b"dropped", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cursor", b"cursor", "dropped", b"dropped", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,210 @@
+"""Entries of a run -> its messages: which entries are messages, in which order, and what each says.
+
+This alone decides it: clients, exports and transcripts read what it makes. A call stands once, in the record of its
+command, a plan in its own entries; a message names the entries that it is made of beside its own (`parts_of`).
+Source: architecture 4; rows OM01, OM02, OM07-OM09, OM15, RH01; decisions C40, C41.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import convert
+from msgspec.structs import replace
+
+from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.run_message import MessageKind, MessageResult, RecordedCall, RunMessage
+from turnwright_core.entries import Entry, State, Tier
+from turnwright_core.plans import delta_path, plan_path, version_path
+from turnwright_core.runs import ReplyKind, Turn
+
+MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")
+"""The schemes of entries that are messages; not every entry of the log is one."""
+
+CALLS: Final = "calls"
+"""Attribute of a reply: its native calls."""
+
+ERROR_TOOL: Final = "error"
+"""What the attribute `tool` says of an error that no command carries."""
+
+INJECT_TOOL: Final = "inject"
+"""What it says of a message that a client added."""
+
+_TOLD: Final = frozenset({ERROR_TOOL, "repo"})
+_TURN: Final = re.compile(r"(?:prompt|assistant|reasoning)://([0-9]+)|(?:log|event)://turn_([0-9]+)/.*", re.DOTALL)
+_PLAN: Final = "plan"
+
+ReadRecord = Callable[[bytes], RecordedCall]
+
+
+def kind_of(entry: Entry) -> MessageKind | None:
+    """What an entry is as a message; None for one that is none, or none yet."""
+    match entry.scheme:
+        case "prompt":
+            return MessageKind.PROMPT
+        case "assistant":
+            return MessageKind.REPLY
+        case "event":
+            return MessageKind.PLAN if _plan_of(entry) else MessageKind.EVENT
+        case "log":
+            return _kind_in_log(entry)
+        case _:
+            return None
+
+
+def _kind_in_log(entry: Entry) -> MessageKind | None:
+    if entry.record:
+        return MessageKind.RESULT if entry.state.is_settled else None
+    # Models write to the log too: what they say of themselves is no message of somebody else.
+    if entry.writer not in (Tier.SYSTEM, Tier.PLUGIN):
+        return None
+    attributes = entry.attributes
+    if attributes.get("tool") == INJECT_TOOL:
+        return MessageKind.STEERING
+    if attributes.get("tool") in _TOLD:
+        return MessageKind.RESULT if attributes.get("call_id") else MessageKind.SYNTHETIC
+    return None
+
+
+def turn_of(entry: Entry) -> int:
+    """The turn that a message belongs to. Its path says it: an entry's own number moves with those who touch it."""
+    named = named_turn(entry.path)
+    return entry.turn if named is None else named
+
+
+def named_turn(path: str) -> int | None:
+    """The turn that the path of a message names; None where it names none."""
+    found = _TURN.fullmatch(path)
+    return int(found[1] or found[2]) if found else None
+
+
+def messages_in(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that are messages, in their order."""
+    return sorted((entry for entry in entries if kind_of(entry)), key=lambda entry: entry.position)
+
+
+def parts_of(entry: Entry) -> tuple[str, ...]:
+    """Paths of the entries that a message is made of beside its own; some may not be there."""
+    if entry.scheme == "assistant":
+        return (f"reasoning://{turn_of(entry)}", *_records_of(entry))
+    plan = _plan_of(entry) if entry.scheme == "event" else None
+    return _plan_paths(plan) if plan else ()
+
+
+def _records_of(entry: Entry) -> Iterable[str]:
+    return (call["path"] for call in entry.attributes.get(CALLS, ()) if call.get("path"))
+
+
+def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_record: ReadRecord) -> RunMessage:
+    """The message that an entry is, with the parts that were found and the turn that it belongs to.
+
+    `read_record` reads records of commands. Only for entries of which `kind_of` says what they are.
+    """
+    kind = kind_of(entry) or MessageKind.UNSPECIFIED
+    match kind:
+        case MessageKind.REPLY:
+            return _reply(entry, parts, turn, read_record)
+        case MessageKind.RESULT:
+            return _told(entry, kind, _result(entry, read_record))
+        case MessageKind.EVENT:
+            event = entry.attributes.get("event") or {}
+            return _told(entry, kind, _hidden(Role.EVENT, entry.body, {"event": event}))
+        case MessageKind.PLAN:
+            plan = _plan_of(entry) or {}
+            shown = next((parts[path] for path in _plan_paths(plan) if _shows(parts.get(path), plan)), entry)
+            return _told(entry, kind, _hidden(Role.PLAN, shown.body, {"plan": plan}), shown)
+        case _:
+            said = _told(entry, kind, Message(Role.USER, _text(entry.body)))
+            return replace(said, create_ms=turn.begin_ms) if kind is MessageKind.PROMPT and turn else said
+
+
+def _told(entry: Entry, kind: MessageKind, message: Message, shown: Entry | None = None) -> RunMessage:
+    text = shown or entry
+    cut = text.body_size_bytes if len(text.body.encode()) < text.body_size_bytes else 0
+    return RunMessage(entry.path, kind, turn_of(entry), entry.position, entry.update_ms, message, text_size_bytes=cut)
+
+
+def _text(body: str) -> tuple[Text, ...]:
+    return (Text(body),) if body else ()
+
+
+def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
+    return Message(role, _text(body), extra=json.dumps(extra, ensure_ascii=False, separators=(",", ":")))
+
+
+def _result(entry: Entry, read_record: ReadRecord) -> Message:
+    """What a command came to, or the error that a call brought which became no command."""
+    attributes = entry.attributes
+    call = read_record(entry.record) if entry.record else None
+    return Message(
+        Role.TOOL,
+        _text(entry.body or entry.outcome),
+        call_id=call.call_id if call else str(attributes.get("call_id") or ""),
+        tool=call.tool if call else "",
+        failed=entry.state is not State.RESOLVED,
+    )
+
+
+def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_record: ReadRecord) -> RunMessage:
+    attributes = entry.attributes
+    reasoning = parts.get(f"reasoning://{turn_of(entry)}")
+    message = Message(
+        Role.ASSISTANT,
+        _text(entry.body),
+        reasoning.body if reasoning else "",
+        tuple(_call(place, told, parts, read_record) for place, told in enumerate(attributes.get(CALLS, ()))),
+        convert(attributes.get("thinking", ()), tuple[ThinkingBlock, ...]),
+        convert(attributes.get("server_blocks", ()), tuple[ServerBlock, ...]),
+        tuple(attributes.get("citations", ())),
+        attributes.get("extra", ""),
+        turn.request.vendor_model if turn else "",
+    )
+    ended = turn.result if turn else None
+    said = _told(entry, MessageKind.REPLY, message)
+    if ended is None:
+        return said
+    kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else MessageKind.REPLY
+    result = MessageResult(ended.finish, ended.error, ended.answer, ended.kind or ReplyKind.REPLY)
+    return replace(said, kind=kind, usage=ended.usage, result=result)
+
+
+def _call(place: int, told: Mapping[str, Any], parts: Mapping[str, Entry], read_record: ReadRecord) -> ToolCall:
+    """One call of a reply: as its record has it, or as the reply keeps it where it became none."""
+    record = parts.get(told.get("path", ""))
+    call = read_record(record.record) if record and record.record else None
+    name, arguments = told.get("name", ""), told.get("arguments")
+    if call and arguments is None:
+        name, arguments = call.tool, call.arguments
+    # Somebody took the record away: its path still says which tool it was.
+    name = name or str(told.get("path", "///")).split("/")[3]
+    return ToolCall(
+        name, arguments or "", place, told.get("id", ""), told.get("call_id", ""), told.get("signature", ""),
+        told.get("block"),
+    )  # fmt: skip
+
+
+# ---- Plans: an operation on one is an event, and what it set or added stands in an entry of the plan.
+
+
+def _plan_of(entry: Entry) -> dict[str, Any] | None:
+    """The plan, version and delta that an event tells of, where it is one of a plan."""
+    event = entry.attributes.get("event")
+    payload = event.get("payload") if isinstance(event, dict) and event.get("source") == _PLAN else None
+    if not isinstance(payload, dict) or not isinstance(payload.get("plan_id"), str):
+        return None
+    return payload if isinstance(payload.get("version"), int) else None
+
+
+def _plan_paths(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    plan_id, version = plan["plan_id"], plan["version"]
+    if isinstance(plan.get("sequence"), int):
+        return (delta_path(plan_id, version, plan["sequence"]),)
+    return () if plan.get("change") == "removed" else (plan_path(plan_id), version_path(plan_id, version))
+
+
+def _shows(entry: Entry | None, plan: Mapping[str, Any]) -> bool:
+    """Whether an entry is of the version that is meant: a plan's own entry is the latest one."""
+    return entry is not None and ("sequence" in plan or entry.attributes.get("version") == plan["version"])
