@@ -140,7 +140,7 @@ class _Wired:
         )
         self._hubs = Hubs(owner, ledger, settings)
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        places = self._places = Placements(ledger, settings, sandbox, leases.ends_s)
+        places = Placements(ledger, settings, sandbox, leases.ends_s)
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         self._owners = Owners(ledger, "", leases.holds)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
@@ -190,7 +190,6 @@ class _Wired:
     async def _drain(self) -> None:
         self._watches.close()
         await asyncio.gather(self._scheduler.drain(), self._calls.stop())
-        await self._places.close()
         await self._hooks.stop()
         await self._hubs.close()
 

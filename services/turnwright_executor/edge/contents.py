@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
+from uuid import uuid4
 
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_executor.edge.confinement import Tree
 from turnwright_executor.edge.file_threads import Check
-from turnwright_executor.edge.leftovers import temporary_name
 from turnwright_executor.tools.ports import FileText
 
 HASHED_BYTES_MAX: Final = BODY_BYTES_MAX
@@ -21,6 +22,11 @@ HASHED_BYTES_MAX: Final = BODY_BYTES_MAX
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMELESS: Final = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
+_NO_NAMELESS: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+"""What a file system says that has no files without a name."""
+
+_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 
 def read(tree: Tree, path: str, text_bytes_max: int) -> FileText | None:
@@ -58,17 +64,22 @@ def as_text(data: bytes) -> str | None:
 
 @contextmanager
 def written_aside(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[str]:
-    """The name of a new file, on the disk before anything else names it; it goes if it gets no other name.
+    """The temporary name of a new file, on the disk before it has any; the file goes if it gets no other name.
 
-    It has the mode, and where possible the owner, of another.
+    It has the mode, and where possible the owner, of another. Whoever is killed while writing leaves nothing behind,
+    where the file system has files without a name.
     """
-    temporary = temporary_name()
+    temporary = f".{uuid4().hex}.tmp"
     try:
         _write_new(temporary, folder, data, like)
         yield temporary
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
+
+
+def is_temporary(name: str) -> bool:
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def put_new(temporary: str, name: str, folder: int) -> bool:
@@ -97,7 +108,7 @@ def _at_most(descriptor: int, most: int, check: Check) -> bytes | None:
 
 
 def _write_new(name: str, folder: int, data: bytes, like: os.stat_result | None) -> None:
-    descriptor = os.open(name, _CREATE, 0o666, dir_fd=folder)
+    descriptor, is_named = _opened_new(name, folder)
     try:
         view = memoryview(data)
         while view:
@@ -107,5 +118,17 @@ def _write_new(name: str, folder: int, data: bytes, like: os.stat_result | None)
                 os.fchown(descriptor, like.st_uid, like.st_gid)
             os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
         os.fsync(descriptor)
+        if not is_named:
+            os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(descriptor)
+
+
+def _opened_new(name: str, folder: int) -> tuple[int, bool]:
+    """A new file, and whether it has its name already."""
+    try:
+        return os.open(".", _NAMELESS, 0o666, dir_fd=folder), False
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS:
+            raise
+        return os.open(name, _CREATE, 0o666, dir_fd=folder), True

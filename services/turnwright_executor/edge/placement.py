@@ -23,7 +23,6 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.folder_watch import FolderWatch
-from turnwright_executor.edge.leftovers import Sweeper
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
@@ -67,11 +66,7 @@ class Placements:
         self._sandbox = sandbox
         self._settings = settings
         self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
-        self._sweeper = Sweeper()
         self._environment = allowed_environment(os.environ)
-
-    async def close(self) -> None:
-        await self._sweeper.close()
 
     async def find(self, address: RunAddress, claim: Claim, loop: Loop) -> Placement:
         """The place of a loop. Raises OSError when the project's directory is not there."""
@@ -95,7 +90,6 @@ class Placements:
     async def _tool_host(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         if not await on_files(lambda _: _is_place(root)):
             raise FileNotFoundError(2, "there is no such directory", str(root))
-        self._sweeper.open(str(root))
         settings = self._settings
         constraints = Constraints(await self._ledger.file_constraints(project))
         limits = ShellLimits(

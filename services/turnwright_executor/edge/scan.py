@@ -25,10 +25,9 @@ from msgspec.structs import replace
 from turnwright_core.constraints import Constraints
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_executor.edge.confinement import CLOSED, Tree, is_closed, names_of, path_below
-from turnwright_executor.edge.contents import read, unread_hash
+from turnwright_executor.edge.contents import is_temporary, read, unread_hash
 from turnwright_executor.edge.file_threads import Check, on_trees
 from turnwright_executor.edge.folder_watch import FULL_EVERY_S, FolderWatch
-from turnwright_executor.edge.leftovers import is_temporary
 from turnwright_executor.edge.listing import RACY_NS, ProjectListing, Signature
 from turnwright_executor.ports.workspaces import Scan, SeenFile
 from turnwright_executor.tools.ports import ChangedFile, OutsideProjectError, ScannedFile, TooMuchError

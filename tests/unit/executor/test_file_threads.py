@@ -11,7 +11,6 @@ import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_executor.edge.file_threads import FILES_MAX, SCANS_MAX, StoppedError, on_files, on_trees
-from turnwright_executor.edge.leftovers import Sweeper
 from turnwright_executor.edge.scan import DiskScanner
 
 LONG_S = 3600.0
@@ -140,13 +139,3 @@ async def test_a_constraint_that_takes_too_long_fails_the_scan_and_shows_nothing
     said = Constraints([FileConstraint("/(a|aa)+$/", "ignore")])
     with pytest.raises(OSError, match="use a simpler one"):
         await DiskScanner(tmp_path, file_bytes_max=1000, files_max=1000, constraints=said).scan()
-
-
-@pytest.mark.asyncio
-async def test_a_sweep_stops_when_it_is_told(tmp_path):
-    sweeper = Sweeper()
-    for number in range(200):
-        (tmp_path / str(number)).mkdir()
-    sweeper.open(str(tmp_path))
-    await sweeper.close()
-    assert all(task.done() for task in sweeper._tasks.values())

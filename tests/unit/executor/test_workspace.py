@@ -1,9 +1,13 @@
 """The files of a project on a real disk. Rows RU204, RU205; architecture 6 (confinement), 11 (hashes)."""
 
 import asyncio
+import errno
 import hashlib
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnwright_executor.edge.confinement import Tree
-from turnwright_executor.edge.contents import HASHED_BYTES_MAX, read
+from turnwright_executor.edge.contents import HASHED_BYTES_MAX, read, written_aside
+from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
@@ -299,3 +304,46 @@ async def test_a_file_that_changes_while_its_successor_is_written_is_left_alone(
         assert not workspace._write(tree, "src/a.py", b"new", digest("what it was a moment ago"))
     assert (root / "src/a.py").read_text() == "a\n"
     assert names(root / "src") == ["a.py"]
+
+
+KILLED = """
+import os, signal, sys
+from turnwright_executor.edge.contents import written_aside
+folder = os.open(sys.argv[1], os.O_RDONLY)
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+with written_aside(folder, b"half of it"):
+    pass
+"""
+
+
+def test_who_is_killed_while_writing_leaves_nothing_behind(tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+
+    assert (done.returncode, names(tmp_path)) == (-signal.SIGKILL, [])
+
+
+def test_a_file_system_without_nameless_files_is_written_to(tmp_path, monkeypatch):
+    opened = os.open
+
+    def refusing(path, flags, *more, **options):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return opened(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    folder = opened(tmp_path, os.O_RDONLY)
+    with written_aside(folder, b"whole") as temporary:
+        assert (tmp_path / temporary).read_bytes() == b"whole"
+    os.close(folder)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.asyncio
+async def test_a_temporary_file_is_never_one_of_the_project(tmp_path):
+    folder = os.open(tmp_path, os.O_RDONLY)
+    (tmp_path / "a.tmp").write_text("theirs")
+    with written_aside(folder, b"ours"):
+        scan = await DiskScanner(tmp_path, file_bytes_max=1000, files_max=10).scan()
+    os.close(folder)
+
+    assert [file.path for file in scan.changed] == ["a.tmp"]
