@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,13 +53,17 @@ def _open_streams() -> None:
 
 
 def run() -> None:
-    """Run the command line, then end the process, whatever is still running in it."""
+    """Run the command line, then end the process, whatever is still running in it.
+
+    Everything is stored and printed by then, and threads of the event loop or of gRPC may never return.
+    """
     try:
         main()
     except SystemExit as ended:
-        from turnwright_cli.exit import leave
-
-        leave(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
 
 
 if __name__ == "__main__":

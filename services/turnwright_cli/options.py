@@ -109,7 +109,6 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
 
     import uvloop
 
-    from turnwright_cli.exit import CLOSE_S, watched
     from turnwright_cli.exit_codes import INTERRUPTED
 
     if isinstance(work, int):
@@ -117,9 +116,10 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
     # What was loaded up to here stays: to look through it again and again frees nothing. See __main__.
     gc.freeze()
     gc.enable()
+    # Never closed: closing an event loop waits for its threads without a deadline, and the process ends anyway.
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
-        with watched(work, CLOSE_S) as bounded, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(bounded)
+        code = runner.run(work)
     except KeyboardInterrupt:
         code = INTERRUPTED
     raise SystemExit(code)

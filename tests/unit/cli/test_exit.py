@@ -13,13 +13,14 @@ from turnwright_cli.session import in_time
 
 STUCK_THREAD = """
 import asyncio, threading
-from turnwright_cli.exit import watched
+from turnwright_cli.options import _finish
+from turnwright_cli import __main__
 async def work():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
     print("told")
     return 7
-with watched(work(), 0.2) as bounded:
-    asyncio.run(bounded)
+__main__.main = lambda: _finish(work())
+__main__.run()
 """
 
 STUCK_AT_EXIT = """
@@ -43,13 +44,17 @@ def test_what_hangs_does_not_keep_a_command_from_ending(program):
 
 STUCK_AFTER_A_FAULT = """
 import asyncio, threading
+from turnwright_cli.options import _finish
 from turnwright_cli.exit_codes import FailureError
-from turnwright_cli.exit import watched
+from turnwright_cli import __main__
 async def work():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
     raise FailureError(3, "It was not to be had.")
-with watched(work(), 0.2) as bounded:
-    asyncio.run(bounded)
+def main():
+    with __main__._LastResort():
+        _finish(work())
+__main__.main = main
+__main__.run()
 """
 
 
