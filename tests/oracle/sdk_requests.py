@@ -133,9 +133,9 @@ def _responses_calls() -> Table:
     read = {"type": "function", "name": "read", "description": "Reads a file.", "parameters": SCHEMA, "strict": False}
     now = {"type": "function", "name": "now", "description": "The time.", "parameters": NOTHING, "strict": False}
     asked, tools = {"input": [user()]}, {"input": [user()], "tools": [read]}
-    said = {"role": "assistant", "content": "x = 1"}
+    said = {"type": "message", "role": "assistant", "content": "x = 1"}
     form = {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True}
-    look = {"role": "assistant", "content": "I look."}
+    look = {"type": "message", "role": "assistant", "content": "I look."}
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
     return {
         "text": asked,

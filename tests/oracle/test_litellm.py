@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
-import pytest_asyncio
 
 from oracle.calls import CALLS, READ, result, user
+from oracle.servers import free_port, reply, serving, vendor_at
 from sse_server import SseServer, chat
 from turnwright_core.chat.message import Message, ToolCall
-from turnwright_core.chat.reply import PartialReply
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
-from turnwright_provider.edge.http import HttpLimits, HttpxTransport
-from turnwright_provider.vendors.http import Endpoint, HttpVendor
 
 PROGRAM = os.environ.get("TURNWRIGHT_LITELLM", "")
 pytestmark = [
@@ -39,6 +32,7 @@ pytestmark = [
 ]
 
 KEY = "sk-local-test-only"
+WIRE = ChatWire(ThinkTags.LEADING)
 SAID = "One, two, three: caf\u00e9 \U0001f600."
 MOCKS = {
     "said": SAID,
@@ -56,16 +50,9 @@ class Proxy:
     port: int
     upstream: int
 
-    def vendor(self, transport: HttpxTransport) -> HttpVendor:
-        endpoint = Endpoint(f"http://127.0.0.1:{self.port}/v1", KEY, 8 << 20, 60, 10)
-        return HttpVendor(endpoint, ChatWire(ThinkTags.LEADING), transport, time.time)
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    async def said(self, call: ModelCall) -> tuple[Message, Finish]:
+        async with vendor_at(f"http://127.0.0.1:{self.port}/v1", WIRE, KEY) as vendor:
+            return await reply(vendor, call)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +63,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     }
     models["passed"] = {"model": "openai/m", "api_key": "none", "api_base": f"http://127.0.0.1:{at.upstream}/v1"}
     listed = [{"model_name": name, "litellm_params": each} for name, each in models.items()]
+    listed[0]["model_info"] = {"max_input_tokens": 9000, "supports_function_calling": True}
     # JSON is YAML, but for characters in two escapes.
     config = {"model_list": listed, "litellm_settings": {"num_retries": 0}}
     Path(folder / "config.yaml").write_text(json.dumps(config, ensure_ascii=False), encoding="utf-8")
@@ -90,49 +78,13 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         "--telemetry",
         "False",
     ]
-    environment = {**os.environ, "LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        wait_until_ready(process, at, folder / "log")
+    environment = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    with serving(command, folder, f"http://127.0.0.1:{at.port}/health/liveliness", environment):
         yield at
-    finally:
-        process.kill()
-        process.wait()
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], at: Proxy, log: Path) -> None:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            httpx.get(f"http://127.0.0.1:{at.port}/health/liveliness", trust_env=False)
-        except httpx.TransportError:
-            time.sleep(0.2)
-        else:
-            return
-    pytest.fail(f"LiteLLM did not start: {log.read_text()[-2000:]}")
-
-
-@pytest_asyncio.fixture
-async def transport(proxy: Proxy) -> AsyncIterator[HttpxTransport]:
-    transport = HttpxTransport(f"http://127.0.0.1:{proxy.port}", HttpLimits(60, 1 << 30), from_environment=False)
-    yield transport
-    await transport.close()
-
-
-async def reply(vendor: HttpVendor, call: ModelCall) -> tuple[Message, Finish]:
-    partial, finish = PartialReply(), None
-    async for event in vendor.stream(call, 1):
-        if isinstance(event, Finish):
-            finish = event
-        else:
-            partial.add(event)
-    assert finish
-    return partial.message("v/m"), finish
-
-
-async def test_a_text_comes_whole(proxy: Proxy, transport: HttpxTransport) -> None:
-    said, finish = await reply(proxy.vendor(transport), ModelCall("said", (user(),)))
+async def test_a_text_comes_whole(proxy: Proxy) -> None:
+    said, finish = await proxy.said(ModelCall("said", (user(),)))
 
     assert (said.text, finish.reason, finish.is_cut) == (SAID, "stop", False)
     assert finish.usage
@@ -148,20 +100,19 @@ async def test_a_text_comes_whole(proxy: Proxy, transport: HttpxTransport) -> No
         ("unheard", FailureClass.INVALID),
     ],
 )
-async def test_a_refusal_has_its_class(proxy: Proxy, transport: HttpxTransport, model: str, kind: FailureClass) -> None:
+async def test_a_refusal_has_its_class(proxy: Proxy, model: str, kind: FailureClass) -> None:
     with pytest.raises(VendorError) as refused:
-        await reply(proxy.vendor(transport), ModelCall(model, (user(),)))
+        await proxy.said(ModelCall(model, (user(),)))
 
     assert refused.value.failure.kind is kind
 
 
-async def test_a_call_and_its_result_pass_both_ways(proxy: Proxy, transport: HttpxTransport) -> None:
+async def test_a_call_and_its_result_pass_both_ways(proxy: Proxy) -> None:
     asking = chat("I look.", reasoning="It is a file.", tool_calls=[READ_CALL], finish="tool_calls")
     async with SseServer([asking, chat("x is 1.")], port=proxy.upstream) as upstream:
-        vendor = proxy.vendor(transport)
-        first, finish = await reply(vendor, ModelCall("passed", (user(),), tools=(READ,), vendor_model="v/m"))
+        first, finish = await proxy.said(ModelCall("passed", (user(),), tools=(READ,), vendor_model="v/m"))
         answered = (user(), first, result("c1"))
-        last, _ = await reply(vendor, ModelCall("passed", answered, tools=(READ,), vendor_model="v/m"))
+        last, _ = await proxy.said(ModelCall("passed", answered, tools=(READ,), vendor_model="v/m"))
 
     assert first.calls == (ToolCall("read", '{"path": "a.py"}', 0, "c1"),)
     assert (first.text, first.reasoning, finish.reason) == ("I look.", "It is a file.", "tool_calls")
@@ -169,4 +120,12 @@ async def test_a_call_and_its_result_pass_both_ways(proxy: Proxy, transport: Htt
     sent = upstream.requests[-1].json
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool"]
     assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"] == "c1"
-    assert sent["tools"] == json.loads(ChatWire(ThinkTags.LEADING).request(CALLS["tool"], frozenset()).body)["tools"]
+    assert sent["tools"] == json.loads(WIRE.request(CALLS["tool"], frozenset()).body)["tools"]
+
+
+async def test_what_is_set_of_a_model_there_is_known(proxy: Proxy) -> None:
+    async with vendor_at(f"http://127.0.0.1:{proxy.port}/v1", WIRE, KEY, preset="litellm") as vendor:
+        said, typo = await vendor.check(["said", "sadi"])
+
+    assert (said.problem, said.info.context_length, said.info.capabilities.tools) == ("", 9000, True)
+    assert "did you mean said?" in typo.problem

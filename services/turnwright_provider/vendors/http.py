@@ -91,7 +91,7 @@ class HttpVendor:
                 if reply.status == 200:
                     async with aclosing(self._reader.read(reply, self._wire.fold(), patience)) as events:
                         async for event in events:
-                            yield replace(event, dropped=dropped) if isinstance(event, Finish) else event
+                            yield _end(event, call, dropped) if isinstance(event, Finish) else event
                     return
                 answer = await start_of(reply, ERROR_BYTES_MAX, patience)
             refused = refused_field(self._wire, reply.status, answer, call, without)
@@ -178,6 +178,16 @@ class HttpVendor:
             "user-agent": "turnwright",
         }
         return {**ours, **self._wire.headers(self._access.api_key), **self._access.headers}
+
+
+def _end(finish: Finish, call: ModelCall, dropped: tuple[Dropped, ...]) -> Finish:
+    """The end of a reply, with what was left out of the request.
+
+    A reply as long as the output limit is cut, whatever the server says: llama.cpp calls it completed over Responses.
+    """
+    written = finish.usage.completion_tokens if finish.usage else 0
+    is_cut = finish.is_cut or 0 < (call.output_tokens_max or 0) <= written
+    return replace(finish, dropped=dropped, reason=finish.reason if is_cut == finish.is_cut else "length")
 
 
 def _gave_way(refused: Iterable[str]) -> Iterator[Dropped]:

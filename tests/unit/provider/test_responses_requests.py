@@ -87,7 +87,7 @@ def test_a_reply_goes_back_in_the_order_in_which_it_was_written():
     assert body["input"][1:] == [
         {"type": "reasoning", "id": "rs_1", **reasoning},
         search,
-        {"role": "assistant", "content": "a"},
+        {"type": "message", "role": "assistant", "content": "a"},
         {"type": "function_call", "call_id": "c0", "name": "look", "arguments": "{}"},
         {
             "type": "function_call_output",
@@ -105,7 +105,10 @@ def test_what_responses_have_no_place_for_is_named():
     system = Message(Role.SYSTEM, (Text("s", cache=True), Image(url="https://x/y.png")))
     reply = Message(Role.ASSISTANT, (Text("a"),), thinking=(ThinkingBlock("thinking", 0, text="t"),), vendor_model=OURS)
     body, dropped = sent(ModelCall("m", (system, reply, USER), vendor_model=OURS))
-    assert body["input"] == [{"role": "assistant", "content": "a"}, {"role": "user", "content": "hi"}]
+    assert body["input"] == [
+        {"type": "message", "role": "assistant", "content": "a"},
+        {"role": "user", "content": "hi"},
+    ]
     assert dropped == ["images", "thinking", "cache"]
 
 

@@ -52,7 +52,8 @@ def _items(message: Message) -> list[dict[str, Any]]:
 def _item(block: ReplyBlock) -> dict[str, Any]:
     match block:
         case Text(text):
-            return {"role": "assistant", "content": text} if text else {}
+            # OpenAI does without the type of a message; llama.cpp tells a reply by it.
+            return {"type": "message", "role": "assistant", "content": text} if text else {}
         case ThinkingBlock(type=kind, id=name, data=data):
             named = {"id": name} if name else {}
             return {"type": REASONING, "summary": [], **named, **object_in(data)} if kind == REASONING else {}
