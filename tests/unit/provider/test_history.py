@@ -37,6 +37,12 @@ def test_another_model_gets_none_of_them_and_each_is_named_once(vendor_model):
     assert [one.field for one in dropped] == ["server_blocks", "signatures", "thinking"]
 
 
+def test_where_a_text_stood_is_nothing_that_another_model_lacks():
+    told = reply(thinking=(ThinkingBlock("text", 0, data="0:1:0"),))
+    messages, dropped = sent(told, vendor_model="v/other")
+    assert (messages[0].thinking, dropped) == ((), [])
+
+
 def test_what_nobody_is_known_to_have_written_goes_to_no_model():
     unknown = reply(thinking=OPAQUE.thinking, vendor_model="")
     assert [one.field for one in sent(unknown, vendor_model="")[1]] == ["thinking"]

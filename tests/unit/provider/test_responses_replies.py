@@ -97,9 +97,47 @@ def test_what_a_recorded_stream_holds_goes_back_item_by_item(case_id):
         if event["type"] == "response.output_item.done" and event["item"]["type"] not in ("message", "function_call")
     ]
     sent = [
-        item for item in sent_back(folded([body], ResponsesFold())) if item.get("type") not in ("message", "function_call")
+        item
+        for item in sent_back(folded([body], ResponsesFold()))
+        if item.get("type") not in ("message", "function_call")
     ]
     assert sent == opaque
+
+
+@pytest.mark.parametrize("case_id", STREAMS)
+def test_the_items_of_a_recorded_stream_go_back_in_their_order_each_text_in_its_place(case_id):
+    body = body_of(STREAMS[case_id])
+    done = [event["item"] for event in events_of(body) if event["type"] == "response.output_item.done"]
+    assert shapes(sent_back(folded([body], ResponsesFold()))) == shapes(done)
+
+
+def shapes(items: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Type and text of each item that says something."""
+    found = []
+    for item in items:
+        content = item.get("content") or ""
+        parts = content if isinstance(content, list) else [{"text": content}]
+        text = "".join(part.get("text") or part.get("refusal") or "" for part in parts)
+        if item["type"] != "message" or text:
+            found.append((item["type"], text if item["type"] == "message" else ""))
+    return found
+
+
+def test_texts_between_reasoning_and_calls_go_back_where_they_stood():
+    # A reasoning item whose next item is missing is refused by OpenAI.
+    def message(text: str) -> dict[str, Any]:
+        return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+    def thought(name: str) -> dict[str, Any]:
+        return {"type": "reasoning", "id": name, "summary": [], "encrypted_content": "b3BhcXVl"}
+
+    call = {"type": "function_call", "call_id": "c", "name": "get", "arguments": "{}"}
+    items = [thought("rs_1"), message("One. "), thought("rs_2"), message("Two."), call]
+    body = json.dumps({"status": "completed", "output": items}).encode()
+
+    sent = sent_back(folded_whole(body, ResponsesFold()))
+    assert shapes(sent) == shapes(items)
+    assert [item.get("id") for item in sent if item["type"] == "reasoning"] == ["rs_1", "rs_2"]
 
 
 def test_every_kind_is_in_the_corpus():

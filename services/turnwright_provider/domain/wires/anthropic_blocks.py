@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.thinking import with_text
-from turnwright_provider.domain.wires.blocks import in_order, object_in
+from turnwright_provider.domain.wires.blocks import in_order, object_in, piece_of
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
 from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL
 from turnwright_provider.domain.wires.images import inline
@@ -88,12 +89,11 @@ def _result(message: Message) -> Wired:
 
 def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
     blocks: list[Wired] = []
-    citations = [cited for cited in map(_cited, message.citations) if cited]
+    cited = deque(map(_cited, message.citations))
     for item in in_order(replace(message, thinking=with_text(message.thinking, message.reasoning))):
         match item:
-            case Text() if item.text.strip():
-                blocks.append(_text(item) | ({"citations": citations} if citations else {}))
-                citations = []
+            case Text() | ThinkingBlock(type="text"):
+                blocks += _said(item, cited)
             case Image():
                 dropped.setdefault("images", _ONLY_USERS_SHOW)
             case ThinkingBlock(type="thinking", text="", signature=""):
@@ -110,6 +110,16 @@ def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
             case ToolCall():
                 blocks.append(_call(item))
     return blocks
+
+
+def _said(text: Text | ThinkingBlock, cited: deque[Wired]) -> list[Wired]:
+    """A text with its sources, the next ones of those that are left; all of them where it is the only one."""
+    count = piece_of(text)[2] if isinstance(text, ThinkingBlock) else len(cited)
+    taken = [source for _ in range(min(count, len(cited))) if (source := cited.popleft())]
+    if not text.text.strip():
+        return []
+    block = _text(text) if isinstance(text, Text) else {"type": "text", "text": text.text}
+    return [block | ({"citations": taken} if taken else {})]
 
 
 def _cited(source: str) -> Wired:

@@ -148,9 +148,11 @@ class AnthropicFold(JsonFold):
             return
         match kind:
             case "text":
+                # Its sources may be told before it.
+                self._begin_piece(block.place)
+                yield from self._say(text_of(content.get("text")), block.place)
                 for source in objects(content.get("citations")):
                     yield from self._cite(source)
-                yield from self._say(text_of(content.get("text")))
             case "thinking":
                 yield from self._thought(block, text_of(content.get("thinking")))
                 yield from self._sign(block, text_of(content.get("signature")))
@@ -181,7 +183,7 @@ class AnthropicFold(JsonFold):
             return
         match kind:
             case "text_delta":
-                yield from self._say(text_of(delta.get("text")))
+                yield from self._say(text_of(delta.get("text")), block.place)
             case "thinking_delta":
                 yield from self._thought(block, text_of(delta.get("thinking")))
             case "signature_delta":

@@ -1,32 +1,51 @@
 """A reply as the list of blocks that its vendor wrote: for wires whose messages are such lists.
 
-Blocks and calls that know their place stand there; the text, which knows none, fills the first gap.
+Blocks, calls and pieces of the text that know their place stand there; a text that knows none fills the first gap.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from turnwright_core.chat.message import Message, Part, ServerBlock, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.json_text import parse_json
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 ReplyBlock = Part | ThinkingBlock | ServerBlock | ToolCall
 
+TEXT: Final = "text"
+"""Type of the blocks that say where a piece of the text stands: in increments and messages, a reply has one text.
+
+`data` is the piece, `start:end` in code points, and `:count` where it is the place of so many sources.
+"""
+
+_PIECE: Final = re.compile(r"(\d{1,9}):(\d{1,9})(?::(\d{1,9}))?")
+
+
+def piece_of(block: ThinkingBlock) -> tuple[int, int, int]:
+    """Start, end and number of sources of a piece of the text."""
+    found = _PIECE.fullmatch(block.data)
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
+
 
 def in_order(message: Message) -> list[ReplyBlock]:
-    """What the message holds, in the order in which it was written, as far as that is known."""
+    """What the message holds, in the order in which it was written, as far as that is known.
+
+    Pieces of the text whose place is known come as blocks of the type `text`, with their text.
+    """
     if not (message.thinking or message.server_blocks or message.calls):
         return list(message.parts)
-    placed: list[tuple[int, ReplyBlock]] = [(one.index, one) for one in message.thinking if one.index is not None]
+    thinking, parts = _pieces(message)
+    placed: list[tuple[int, ReplyBlock]] = [(one.index, one) for one in thinking if one.index is not None]
     placed += [(one.index, one) for one in message.server_blocks]
     placed += [(one.block, one) for one in message.calls if one.block is not None]
-    parts = deque(message.parts)
-    ordered: list[ReplyBlock] = [one for one in message.thinking if one.index is None]
+    ordered: list[ReplyBlock] = [one for one in thinking if one.index is None]
     following = 0
     for place, block in sorted(placed, key=lambda pair: pair[0]):
         while parts and following < place:
@@ -35,6 +54,20 @@ def in_order(message: Message) -> list[ReplyBlock]:
         ordered.append(block)
         following = place + 1
     return [*ordered, *parts, *(one for one in message.calls if one.block is None)]
+
+
+def _pieces(message: Message) -> tuple[list[ThinkingBlock], deque[Part]]:
+    """The thinking blocks, those of the text with their text, and what these leave of the parts."""
+    pieces = sorted((piece_of(block), n) for n, block in enumerate(message.thinking) if block.type == TEXT)
+    if not pieces:
+        return list(message.thinking), deque(message.parts)
+    thinking, text, at = list(message.thinking), message.text, 0
+    rest: list[str] = []
+    for (start, end, _), n in pieces:
+        thinking[n] = replace(thinking[n], text=text[start:end])
+        rest.append(text[at:start])
+        at = max(at, end)
+    return thinking, deque(Text(one) for one in (*rest, text[at:]) if one)
 
 
 def object_in(text: str) -> dict[str, Any]:

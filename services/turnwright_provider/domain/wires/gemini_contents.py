@@ -6,23 +6,18 @@ Source: research/wire 2.1; cases wire/gemini, wire/vertex.
 from __future__ import annotations
 
 import mimetypes
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec.structs import replace
-
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_provider.domain.wires.blocks import in_order, object_in
-from turnwright_provider.domain.wires.gemini_reply import TEXT, THOUGHT
+from turnwright_provider.domain.wires.blocks import TEXT, in_order, object_in
+from turnwright_provider.domain.wires.gemini_reply import THOUGHT
 from turnwright_provider.domain.wires.history import tool_names
 from turnwright_provider.domain.wires.images import inline
 
 GeminiPart = dict[str, Any]
 """A part on the wire."""
-
-_RANGE: Final = re.compile(r"(\d{1,9}):(\d{1,9})")
 
 
 def conversation(
@@ -91,16 +86,14 @@ def _answer(message: Message, names: Mapping[str, str]) -> list[GeminiPart]:
 
 
 def _reply(message: Message, dropped: dict[str, str]) -> Iterator[GeminiPart]:
-    text = message.text
-    for item in in_order(replace(message, parts=_unsigned(message, text))):
+    for item in in_order(message):
         match item:
             case Text() if item.text:
                 yield {"text": item.text}
             case Image():
                 dropped.setdefault("images", "Only users and tools can show Gemini an image.")
             case ThinkingBlock() if item.type == TEXT:
-                start, end = _range(item)
-                yield {"text": text[start:end], **_signature(item.signature)}
+                yield {"text": item.text, **_signature(item.signature)}
             case ThinkingBlock() if item.type == THOUGHT:
                 yield {"text": item.text, "thought": True, **_signature(item.signature)}
             case ThinkingBlock():
@@ -114,24 +107,6 @@ def _reply(message: Message, dropped: dict[str, str]) -> Iterator[GeminiPart]:
 
 def _signature(signature: str) -> GeminiPart:
     return {"thoughtSignature": signature} if signature else {}
-
-
-def _unsigned(message: Message, text: str) -> tuple[Part, ...]:
-    """The parts of a reply without what blocks have signed of its text."""
-    ranges = [_range(block) for block in message.thinking if block.type == TEXT]
-    if not ranges:
-        return message.parts
-    pieces: list[str] = []
-    at = 0
-    for start, end in sorted(ranges):
-        pieces.append(text[at:start])
-        at = max(at, end)
-    return tuple(Text(piece) for piece in (*pieces, text[at:]) if piece)
-
-
-def _range(block: ThinkingBlock) -> tuple[int, int]:
-    found = _RANGE.fullmatch(block.data)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _signed(parts: list[GeminiPart], unsigned: str) -> list[GeminiPart]:

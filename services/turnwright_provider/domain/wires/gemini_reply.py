@@ -14,24 +14,24 @@ Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
 
-from turnwright_core.chat.deltas import AddServerBlock, AppendContent, Delta, SetThinkingBlocks
+from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.error_body import brief, tells_error
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.halves import whole
 from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
 from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
 
 KEPT_CHARS_MAX: Final = 3 * 1024 * 1024
 """Longest blocks of a reply together, in code points: each is handed on in one piece. Further ones are not told."""
 
-TEXT: Final = "text"
 THOUGHT: Final = "thought"
 
 _ENUMERATED: Final = ("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER")
@@ -62,7 +62,6 @@ class GeminiFold(JsonFold):
         super().__init__()
         self._place = 0
         self._in_text = False
-        self._content_chars = 0
         self._calls = 0
         self._open: _Call | None = None
         self._kept_chars = 0
@@ -123,21 +122,14 @@ class GeminiFold(JsonFold):
 
     def _text(self, text: str, signature: str) -> Iterator[Delta]:
         start = self._content_chars
-        yield from self._told(self._say(text))
+        yield from self._say(text)
         if signature:
-            held = self._content.end()
-            yield from self._told([AppendContent(held)] if held else [])
+            yield from self._last_content(self._content.end())
             signed = f"{start}:{self._content_chars}"
             yield from self._sign(ThinkingBlock(TEXT, self._next(), signature=signature, data=signed))
         elif text and not self._in_text:
             self._next()
             self._in_text = True
-
-    def _told(self, deltas: Iterable[Delta]) -> Iterator[Delta]:
-        for delta in deltas:
-            if isinstance(delta, AppendContent):
-                self._content_chars += len(delta.text)
-            yield delta
 
     def _thought(self, text: str, signature: str) -> Iterator[Delta]:
         yield from self._think(text)

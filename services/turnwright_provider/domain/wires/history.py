@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.wires.blocks import TEXT
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -51,7 +52,7 @@ def tool_names(messages: Iterable[Message]) -> dict[str, str]:
 
 def _opaque(message: Message) -> dict[str, bool]:
     return {
-        "thinking": bool(message.thinking),
+        "thinking": any(block.type != TEXT or block.signature for block in message.thinking),
         "server_blocks": bool(message.server_blocks),
         "signatures": any(call.signature for call in message.calls),
     }

@@ -7,7 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from turnwright_core.chat.deltas import AddCitation, AppendContent, AppendReasoning, Delta, SetUsage
+from msgspec import Struct
+
+from turnwright_core.chat.deltas import (
+    AddCitation,
+    AppendContent,
+    AppendReasoning,
+    Delta,
+    SetThinkingBlocks,
+    SetUsage,
+)
+from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
@@ -18,6 +28,7 @@ from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.tool_calls import ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
+from turnwright_provider.domain.wires.blocks import TEXT
 
 DONE: Final = "[DONE]"
 
@@ -28,6 +39,16 @@ CITATIONS_CHARS_MAX: Final = 1024 * 1024
 """As much is told of the sources of a reply, in code points."""
 
 _IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
+
+
+PIECES_MAX: Final = 1025
+"""So many pieces of a text are counted: more than a reply may have blocks, so that they are never told in part."""
+
+
+class _Piece(Struct):
+    place: int
+    start: int
+    sources: int = 0
 
 
 class JsonFold(ABC):
@@ -42,6 +63,8 @@ class JsonFold(ABC):
         self._vendor_model = ""
         self._chunks = 0
         self._text_chars = 0
+        self._content_chars = 0
+        self._pieces: list[_Piece] = []
         self._cited: set[str] = set()
         self._cited_chars = 0
         self.is_done = False
@@ -100,7 +123,8 @@ class JsonFold(ABC):
             deltas.append(AppendReasoning(thought))
         deltas += self._last_content(self._content.end())
         tools = self._tools.end()
-        return deltas if tools is None else [*deltas, tools]
+        deltas += [] if tools is None else [tools]
+        return [*deltas, *self._places_of_text()]
 
     def close(self) -> list[VendorEvent]:
         """The last deltas and the end. Raises VendorError for a stream that was empty or was cut."""
@@ -114,7 +138,23 @@ class JsonFold(ABC):
         return [*self.flush(), Finish(self._reason, self._usage, self._vendor_model)]
 
     def _last_content(self, text: str) -> list[Delta]:
+        self._content_chars += len(text)
         return [AppendContent(text)] if text else []
+
+    def _places_of_text(self) -> list[Delta]:
+        """Where the pieces of the text stand among the other blocks, if there are several.
+
+        Of texts that were written by turns, a few characters each, nobody knows which piece is whose.
+        """
+        places = [piece.place for piece in self._pieces]
+        if not 1 < len(places) == len(set(places)):
+            return []
+        ends = [*(piece.start for piece in self._pieces[1:]), self._content_chars]
+        blocks = (
+            ThinkingBlock(TEXT, piece.place, data=f"{piece.start}:{end}:{piece.sources}")
+            for piece, end in zip(self._pieces, ends, strict=True)
+        )
+        return [SetThinkingBlocks(tuple(blocks))]
 
     def _parse(self, data: str) -> Any:
         try:
@@ -126,10 +166,19 @@ class JsonFold(ABC):
 
     # What a chunk can bring, for the wires.
 
-    def _say(self, said: str) -> Iterator[Delta]:
+    def _say(self, said: str, place: int | None = None) -> Iterator[Delta]:
+        """A piece of the text. `place` is that of its block among all blocks, where the wire has such."""
         self._text_chars += len(said)
+        if place is not None and said:
+            self._begin_piece(place)
         if text := self._content.feed(said):
+            self._content_chars += len(text)
             yield AppendContent(text)
+
+    def _begin_piece(self, place: int) -> None:
+        is_new = not self._pieces or self._pieces[-1].place != place
+        if is_new and len(self._pieces) < PIECES_MAX:
+            self._pieces.append(_Piece(place, self._content_chars))
 
     def _think(self, said: str) -> Iterator[Delta]:
         self._text_chars += len(said)
@@ -141,6 +190,8 @@ class JsonFold(ABC):
         text = whole(json.dumps(source, ensure_ascii=False, separators=(",", ":")))
         if text not in self._cited and self._cited_chars + len(text) <= CITATIONS_CHARS_MAX:
             self._cited.add(text)
+            if self._pieces:
+                self._pieces[-1].sources += 1
             self._cited_chars += len(text)
             yield AddCitation(text)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
-from turnwright_provider.domain.wires.blocks import ReplyBlock, in_order, object_in
+from turnwright_provider.domain.wires.blocks import TEXT, ReplyBlock, in_order, object_in
 from turnwright_provider.domain.wires.chat_messages import image_url
 from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL, USER, history
 
@@ -25,7 +25,7 @@ def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Droppe
     messages, dropped = history(call)
     if any(_is_lost(part, message) for message in messages for part in message.parts):
         dropped.append(Dropped("images", "Responses take images of users and of tools only."))
-    if any(block.type != REASONING for message in messages for block in message.thinking):
+    if any(block.type not in (REASONING, TEXT) for message in messages for block in message.thinking):
         dropped.append(Dropped("thinking", "Responses take back their own reasoning only."))
     leading = list(takewhile(lambda message: message.role is SYSTEM, messages))
     if len(leading) == len(messages):
@@ -52,8 +52,9 @@ def _items(message: Message) -> list[dict[str, Any]]:
 def _item(block: ReplyBlock) -> dict[str, Any]:
     match block:
         case Text(text):
-            # OpenAI does without the type of a message; llama.cpp tells a reply by it.
-            return {"type": "message", "role": "assistant", "content": text} if text else {}
+            return _said(text)
+        case ThinkingBlock(type=kind, text=text) if kind == TEXT:
+            return _said(text)
         case ThinkingBlock(type=kind, id=name, data=data):
             named = {"id": name} if name else {}
             return {"type": REASONING, "summary": [], **named, **object_in(data)} if kind == REASONING else {}
@@ -63,6 +64,11 @@ def _item(block: ReplyBlock) -> dict[str, Any]:
             return _call(block)
         case _:
             return {}
+
+
+def _said(text: str) -> dict[str, Any]:
+    # OpenAI does without the type of a message; llama.cpp knows a reply by it.
+    return {"type": "message", "role": "assistant", "content": text} if text else {}
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class ResponsesFold(JsonFold):
         match what:
             case "output_text" | "refusal":
                 key = place, ordinal(event.get("content_index")) or 0
-                yield from self._say(_told(self._texts, key, step, event))
+                yield from self._say(_told(self._texts, key, step, event), place)
             case "reasoning_summary_text":
                 key = place, "summary", ordinal(event.get("summary_index")) or 0
                 yield from self._think(_told(self._thoughts, key, step, event))
@@ -137,7 +137,7 @@ class ResponsesFold(JsonFold):
     def _message(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
         for index, part in enumerate(objects(item.get("content"))):
             text = text_of(part.get(_TEXTS.get(text_of(part.get("type")), "")))
-            yield from self._say(self._texts.whole((place, index), text))
+            yield from self._say(self._texts.whole((place, index), text), place)
             for source in objects(part.get("annotations")):
                 yield from self._cite(source)
 

@@ -24,7 +24,8 @@ class RoutedFold(JsonFold, ABC):
             deltas.append(AppendContent(calls))
         return [*deltas, finish]
 
-    def _say(self, said: str) -> Iterator[Delta]:
+    def _say(self, said: str, place: int | None = None) -> Iterator[Delta]:
+        del place
         self._text_chars += len(said)
         yield from self._router.feed(self._content.feed(said))
 
