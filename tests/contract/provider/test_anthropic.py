@@ -184,3 +184,17 @@ async def test_a_model_is_looked_up_in_the_list(provider):
     (request,) = server.looks
     assert request.path.partition("?")[0] == "/v1/models"
     assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == ("key", "2023-06-01")
+
+
+@pytest.mark.asyncio
+async def test_another_version_is_a_header_of_the_endpoint_and_what_it_refuses_gives_way(provider, tmp_path):
+    text = "[endpoint.new]\npreset = 'anthropic'\nurl = '{url}'\nheaders = {{ anthropic-version = '2026-10-21' }}\n"
+    refusal = refuses(400, "invalid_request_error", "temperature: Extra inputs are not permitted")
+    async with SseServer([refusal, says("ok"), says("ok")]) as server:
+        (tmp_path / "endpoints.toml").write_text(text.format(url=server.url))
+        client = await provider()
+        heard = [await client.generate("new/claude", temperature=0.5) for _ in range(2)]
+
+    assert [(one.text, [gone.field for gone in one.finish.dropped]) for one in heard] == [("ok", ["temperature"])] * 2
+    assert {request.headers["anthropic-version"] for request in server.requests} == {"2026-10-21"}
+    assert ["temperature" in request.json for request in server.requests] == [True, False, False]

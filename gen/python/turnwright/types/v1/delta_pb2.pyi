@@ -184,7 +184,9 @@ Global___ThinkingBlocks: _TypeAlias = ThinkingBlocks  # noqa: Y015
 
 @_typing.final
 class ThinkingBlock(_message.Message):
-    """A block of reasoning, which its vendor wants back byte for byte."""
+    """A block of reasoning, which its vendor wants back byte for byte. Blocks of the type `text` hold no reasoning: they give
+    the position and the signature of one of several texts of the message.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -197,7 +199,7 @@ class ThinkingBlock(_message.Message):
     index: _builtins.int
     """0-based position among all blocks of the message, as the vendor counts. Absent: the vendor gives none."""
     type: _builtins.str
-    """The vendor's type: `thinking`, `redacted_thinking`, `reasoning`, `reasoning.text`, ..."""
+    """The vendor's type: `thinking`, `redacted_thinking`, `reasoning`, `reasoning.text`, ...; or `text`."""
     id: _builtins.str
     """The vendor's id; may be empty."""
     text: _builtins.str
@@ -205,7 +207,9 @@ class ThinkingBlock(_message.Message):
     signature: _builtins.str
     """Opaque signature of the vendor for the block. A new one replaces the old one; signatures are never concatenated."""
     data: _builtins.str
-    """Opaque or encrypted content of the vendor."""
+    """Opaque or encrypted content of the vendor; for `text` the range of the message's text, `start:end` in code points, and
+    `:count` if the next so many citations belong to it.
+    """
     def __init__(
         self,
         *,
