@@ -131,7 +131,7 @@ class _Guarded(grpc.GenericRpcHandler):
 
 def _guarded(handler: Handler, gate: Authenticator, calls: CallsUnderWay, method: str) -> Handler:
     codecs = {
-        "request_deserializer": handler.request_deserializer,
+        "request_deserializer": _reader(handler.request_deserializer),
         "response_serializer": handler.response_serializer,
     }
     if handler.unary_unary:
@@ -143,6 +143,29 @@ def _guarded(handler: Handler, gate: Authenticator, calls: CallsUnderWay, method
     if handler.stream_stream:
         return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, calls, method), **codecs)
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
+
+
+def _reader(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Reads messages; one that cannot be read comes as its error, which is raised where errors are translated."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return fault(
+                Reason.INVALID_FIELD,
+                f"The request is no message of this method: {error}. Texts must be UTF-8, without unpaired surrogates.",
+                field="request",
+            )
+
+    return read
+
+
+def _checked(request: Any) -> Any:
+    """A request. Raises what reading it has come to."""
+    if isinstance(request, TurnwrightError):
+        raise request
+    return request
 
 
 class _Serializer:
@@ -192,12 +215,7 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
             message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
             raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
                         unit="bytes")  # fmt: skip
-        try:
-            return handler.request_deserializer(data)
-        except DecodeError:
-            raise fault(
-                Reason.INVALID_FIELD, "The message cannot be parsed as the request of this method.", field="message"
-            ) from None
+        return _checked(handler.request_deserializer(data))
 
     async def call(_requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         try:
@@ -221,7 +239,7 @@ def _unary(inner: Any, gate: Authenticator, calls: CallsUnderWay, method: str) -
         scope = enter_scope(metadata, context.time_remaining())
         line = CallLine(method, scope)
         try:
-            line.admitted(gate.admit(method, metadata), request)
+            line.admitted(gate.admit(method, metadata), _checked(request))
             answer = await inner(request, context)
             check_size(answer, metadata)
             line.answered()
@@ -250,7 +268,7 @@ def _stream(inner: Any, gate: Authenticator, calls: CallsUnderWay, method: str) 
         metadata = context.invocation_metadata() or ()
         line = CallLine(method, enter_scope(metadata, None))
         try:
-            line.admitted(gate.admit(method, metadata), request)
+            line.admitted(gate.admit(method, metadata), _checked(request))
             stream = inner(request, context)
             async for message in stream:
                 check_size(message, metadata)

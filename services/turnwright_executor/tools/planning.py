@@ -138,7 +138,9 @@ async def _check_body(plan: Plan, context: Context) -> None:
             items_of(plan.body)
         except InvalidError as error:
             shape = '[{"content": "...", "priority": "high", "status": "pending"}]'
-            raise refused("invalid:400", f"{error.message} Write the items as {shape}.") from None
+            raise refused(
+                _OUTCOMES.get(error.reason, "invalid:400"), f"{error.message} Write the items as {shape}."
+            ) from None
     if plan.kind is PlanKind.FILE:
         if not is_file(plan.body):
             raise refused(
