@@ -106,6 +106,10 @@ _DOCTOR: Final = "`turnwright doctor` shows which service or vendor has a proble
 _RUNS: Final = "`turnwright runs` lists the runs of this project."
 
 _PROPOSALS: Final = "`turnwright runs show RUN` shows what waits for a decision."
+_ROOM: Final = (
+    "Use a model with a larger context window, make the run's plans shorter (`turnwright plan show RUN`), or start a "
+    "new run."
+)
 _PLANS: Final = "`turnwright plan show RUN` shows the plans of a run, `turnwright plan set RUN TEXT` sets one."
 
 
@@ -143,7 +147,7 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     Reason.VENDOR_FAILED: (FAILED, _say("Give the run its task again later.")),
     Reason.STREAM_INTERRUPTED: (FAILED, _say("Give the run its task again.")),
     Reason.VENDOR_PROTOCOL: (FAILED, _nothing),
-    Reason.CONTEXT_EXCEEDED: (FAILED, _say("Use a model with a larger context window, or a new run.")),
+    Reason.CONTEXT_EXCEEDED: (FAILED, _say(_ROOM)),
     Reason.VENDOR_TIMEOUT: (FAILED, _say("Give the run its task again later.")),
     Reason.DRAINING: (FAILED, _say("The service is restarting; try again in a moment.")),
     Reason.NOT_OWNER: (FAILED, _say("The run is moving to another executor. Repeat the command in a moment.")),

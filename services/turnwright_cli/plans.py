@@ -48,10 +48,11 @@ async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) 
 
 
 def _rows(plan: plan_pb2.Plan) -> Iterator[tuple[str, ...]]:
-    """A row for each item, or one for the whole text; then one for each delta."""
+    """A row for each item, or one for the whole text or a list without items; then one for each delta."""
     begin = (plan.plan_id, str(plan.version), plan.mode)
-    if plan.kind != plan_pb2.PLAN_KIND_ITEMS:
-        yield (*begin, kind_word(plan), "", "", plan.body, "")
+    if not plan.items:
+        text = "" if plan.kind == plan_pb2.PLAN_KIND_ITEMS else plan.body
+        yield (*begin, kind_word(plan), "", "", text, "")
     for item in plan.items:
         yield (*begin, "item", status_word(item), priority_word(item), item.content, " ".join(item.evidence_paths))
     for delta in plan.deltas:

@@ -8,6 +8,10 @@ from e2e.cli_process import Bench, json_lines, serving
 from e2e.test_cli_terminal import terminal
 
 DONE = '<update status="200">All is done.</update>'
+STEPS = (
+    '[{"content": "read", "priority": "high", "status": "completed"},'
+    ' {"content": "write", "priority": "medium", "status": "in_progress"}]'
+)
 HEADS = "plan\tversion\tmode\tpart\tstatus\tpriority\ttext\tevidence"
 
 
@@ -80,6 +84,10 @@ def test_a_terminal_shows_plans_as_they_are_written(bench) -> None:
         (["set", "r", "--file", "/no/such/file"], "/no/such/file"),
         (["set", "r", "--items", "no list"], "items"),
         (["set", "r", "text", "--plan-id", "a b"], "plan_id"),
+        (["set", "r", "text", "--plan-id", "a/b"], "plan_id"),
+        (["update", "r", "text", "--plan-id", "a/b"], "plan_id"),
+        (["set", "r", "\udcff"], "not UTF-8 text (byte 0)"),
+        (["set", "r", "--items", STEPS.replace("read", "\\ud800")], "items[0].content"),
         (["update", "r"], "--file"),
         (["update", "r", "more", "--file", "x"], "--file"),
         (["update", "r", "more"], "turnwright plan set RUN"),
@@ -101,12 +109,6 @@ def test_a_run_without_plans_says_how_to_set_one(bench) -> None:
     assert "turnwright plan set r TEXT" in done.stderr
 
 
-STEPS = (
-    '[{"content": "read", "priority": "high", "status": "completed"},'
-    ' {"content": "write", "priority": "medium", "status": "in_progress"}]'
-)
-
-
 def test_items_are_set_as_json_and_shown_with_how_far_they_have_come(bench) -> None:
     assert ok(bench.run("plan", "set", "r", "--items", "-", stdin=STEPS)) == "plan main, version 1: 1/2 items done\n"
     assert ok(bench.run("plan", "show", "r")).splitlines()[1:] == [
@@ -123,6 +125,11 @@ def test_items_are_set_as_json_and_shown_with_how_far_they_have_come(bench) -> N
     assert "[x] read (high)" in person.seen
     assert "[~] write (in progress)" in person.seen
     assert "\nplan main, version 1: 1/2 items done\n" in ok(bench.run("runs", "show", "r"))
+
+
+def test_a_list_without_items_is_a_plan_too(bench) -> None:
+    assert ok(bench.run("plan", "set", "r", "--items", "[]")) == "plan main, version 1: 0/0 items done\n"
+    assert ok(bench.run("plan", "show", "r")).splitlines()[1:] == ["main\t1\t\titems\t\t\t\t"]
 
 
 def test_a_wrong_item_is_named(bench) -> None:

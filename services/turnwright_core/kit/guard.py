@@ -145,7 +145,7 @@ def _guarded(handler: Handler, gate: Authenticator, calls: CallsUnderWay, method
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
 
-def _reader(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _reader(deserialize: Any) -> Callable[[bytes], Any]:
     """Reads messages; one that cannot be read comes as its error, which is raised where errors are translated."""
 
     def read(data: bytes) -> Any:
@@ -154,8 +154,9 @@ def _reader(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         except DecodeError as error:
             return fault(
                 Reason.INVALID_FIELD,
-                f"The request is no message of this method: {error}. Texts must be UTF-8, without unpaired surrogates.",
-                field="request",
+                f"The message cannot be parsed as the request of this method: {error}. Strings must be UTF-8, without "
+                "unpaired surrogates.",
+                field="message",
             )
 
     return read

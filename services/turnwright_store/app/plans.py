@@ -159,7 +159,7 @@ def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tup
     pieces = rows.standing_pieces(tx.connection, run.id, plan_path(plan.plan_id))
     seen = _standing(pieces)
     check_count("plans", pieces.others + 1, PLANS_MAX)
-    _check_room(tx, rules, by, run, plan.body, pieces.others_bytes, replaced=plan_path(plan.plan_id))
+    _check_room(tx, rules, by, run, plan.body, pieces.others_bytes, replaced=seen)
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
@@ -175,10 +175,21 @@ def _attributes(kind: PlanKind, version: int, mode: str) -> str:
 
 
 def _check_room(
-    tx: Transaction, rules: StoreRules, by: Writing, run: RunHead, text: str, beside_bytes: int, *, replaced: str = ""
+    tx: Transaction,
+    rules: StoreRules,
+    by: Writing,
+    run: RunHead,
+    text: str,
+    beside_bytes: int,
+    *,
+    replaced: _Seen | None = None,
 ) -> None:
-    size_bytes, divisor = beside_bytes + len(text.encode()), rules.token_divisor
-    check_room(tx.connection, run, replaced, text, size_bytes, window=by.window, divisor=divisor)
+    size = len(text.encode())
+    # What takes less room than before is never refused: one plan after the other can be made shorter.
+    is_less = replaced is not None and size <= replaced.head.body_size_bytes + replaced.deltas_bytes
+    window = None if is_less else by.window
+    path = replaced.head.path if replaced else ""
+    check_room(tx.connection, run, path, text, beside_bytes + size, window=window, divisor=rules.token_divisor)
 
 
 def _run_for(tx: Transaction, by: Writing) -> RunHead:

@@ -173,7 +173,7 @@ async def test_half_a_character_on_the_wire_is_an_error_with_a_name(run, rpc) ->
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await (answer if rpc == "UpdatePlan" else answer.read())
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "Texts must be UTF-8" in error.value.details()
+    assert "Strings must be UTF-8" in error.value.details()
     assert [plan.body for plan in await plans(run)] == ["As it was."]
 
 

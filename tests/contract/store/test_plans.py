@@ -298,6 +298,17 @@ async def test_plans_that_no_packet_can_show_are_refused_with_both_figures(small
     assert (await small.client.call("SetPlan", **known, plan=plan(body="x" * 4094))).plan.version == 3
 
 
+async def test_plans_that_are_too_long_already_can_be_made_shorter_one_by_one(small):
+    for plan_id in "ab":
+        await set_plan(small, "x" * 9000, plan_id)
+    known = {**WRITER, **small.address, "window": 0}
+    assert (await refused(small.client.call("UpdatePlan", **known, plan_id="a", delta="d"))).metadata == over(9001)
+    for plan_id, body in (("a", "x" * 5000), ("b", "x" * 3000), ("a", "x")):
+        plan = plan_pb2.Plan(plan_id=plan_id, body=body)
+        await small.client.call("SetPlan", **known, plan=plan)
+    assert (await get_plan(small, "a")).version == 3
+
+
 async def test_code_points_are_what_plans_are_held_against_a_window_by(small):
     known = {**WRITER, **small.address, "window": 0}
     await small.client.call("SetPlan", **known, plan=plan_pb2.Plan(body="語" * 4000))
