@@ -43,6 +43,18 @@ def read(tree: Tree, path: str, text_bytes_max: int) -> FileText | None:
         if data is None:
             status = os.fstat(descriptor)
             return FileText(None, unread_hash(status), status.st_size)
+    return _file_text(data, text_bytes_max)
+
+
+def read_short(tree: Tree, path: str, bytes_max: int, text_bytes_max: int) -> FileText | None:
+    """As `read`; None for a file of more than so many bytes too."""
+    with tree.opened(path) as found:
+        short = found is not None and found[1].st_size <= bytes_max
+        data = _at_most(found[0], bytes_max, tree.check) if found and short else None
+    return None if data is None else _file_text(data, text_bytes_max)
+
+
+def _file_text(data: bytes, text_bytes_max: int) -> FileText:
     text = as_text(data) if len(data) <= text_bytes_max else None
     return FileText(text, hashlib.sha256(data).hexdigest(), len(data))
 

@@ -14,24 +14,20 @@ import os
 import threading
 import weakref
 from collections.abc import Collection
-from functools import lru_cache
 from itertools import takewhile
-from pathlib import Path
 from typing import Final
 
 import inotify_simple
 from inotify_simple import flags, masks
 
 from turnwright_core.kit.logs import get_logger
+from turnwright_executor.edge.mounts import is_local
 
 FULL_EVERY_S: Final = 30.0
 """Seconds after which everything is looked at once more, whatever the kernel has told."""
 
 FOLDERS_MAX: Final = 4_096
 """Most folders that are watched for one reader; a project with more is looked through at each turn."""
-
-_LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
-"""File systems whose changes all come from this kernel."""
 
 _EVENTS: Final = (
     (flags.MODIFY | flags.ATTRIB | flags.CLOSE_WRITE)
@@ -172,7 +168,7 @@ class _Queue:
     def _add(self, folder: str) -> None:
         path = os.path.join(self._root, folder)  # noqa: PTH118
         device = self._identity[0] if self._identity else -1
-        if os.stat(path).st_dev != device or not _is_local(device):  # noqa: PTH116
+        if os.stat(path).st_dev != device or not is_local(device):  # noqa: PTH116
             raise OSError(errno.EXDEV, "its changes may come from elsewhere", path)
         watch = self._inotify.add_watch(path, _EVENTS)
         self._folders[folder], self._names[watch] = watch, folder
@@ -203,12 +199,3 @@ def _identity(root: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-@lru_cache(maxsize=64)
-def _is_local(device: int) -> bool:
-    """Whether a device holds a file system whose changes all come from this kernel. Source: proc(5), mountinfo."""
-    number = f"{os.major(device)}:{os.minor(device)}"
-    with Path("/proc/self/mountinfo").open() as mounts:
-        kinds = {line.partition(" - ")[2].split()[0] for line in mounts if line.split()[2] == number}
-    return bool(kinds) and kinds <= _LOCAL

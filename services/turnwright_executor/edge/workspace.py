@@ -12,14 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from turnwright_core.constraints import Constraints
 from turnwright_executor.edge.confinement import Tree, is_closed, path_below
-from turnwright_executor.edge.contents import put_new, read, written_aside
+from turnwright_executor.edge.contents import put_new, read, read_short, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
 from turnwright_executor.edge.gathering import Gathering
+from turnwright_executor.edge.mounts import is_local_tree
 from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError
+
+SHORT_BYTES_MAX: Final = 64 * 1024
+"""Longest file that is read in the event loop, in bytes: a thread costs more than reading it."""
 
 
 class DiskWorkspace:
@@ -31,15 +38,18 @@ class DiskWorkspace:
         file_bytes_max: int,
         constraints: Constraints | None = None,
         home: str | Path | None = None,
+        is_local: Callable[[str], bool] = is_local_tree,
     ) -> None:
         """The root may be named through links. `constraints` are what the project says of its files.
 
-        `home` is where the runtime keeps what is its own: nothing below it is a file of a project.
+        `home` is where the runtime keeps what is its own: nothing below it is a file of a project. `is_local`: whether
+        all that lies below a folder answers at once, so that short files are read in the event loop.
         """
         self.root = os.path.realpath(root)
         self._home = path_below(self.root, home)
         self._constraints = constraints or Constraints()
         self._file_bytes_max = file_bytes_max
+        self._is_local = is_local(self.root)
 
     async def normalise(self, path: str, *, writing: bool = False) -> str:
         """The path relative to the root in its one spelling. Raises OutsideProjectError, OSError."""
@@ -47,7 +57,7 @@ class DiskWorkspace:
 
     async def read(self, path: str) -> FileText | None:
         """The file, None where there is none. Raises OutsideProjectError, OSError."""
-        return await on_files(lambda check: self._read(self._normalise(path), check))
+        return (await self.find(path))[1]
 
     async def find(self, path: str) -> tuple[str, FileText | None]:
         """The path in its one spelling and the file there. Raises OutsideProjectError, OSError."""
@@ -56,7 +66,8 @@ class DiskWorkspace:
             relative = self._normalise(path)
             return relative, self._read(relative, check)
 
-        return await on_files(work)
+        short = self._read_short(path) if self._is_local else None
+        return (path, short) if short else await on_files(work)
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
         """The file at a path, or all files below a folder; None where neither is.
@@ -73,6 +84,16 @@ class DiskWorkspace:
         """
         return await on_files(lambda check: self._replace(path, content, base_hash, like, check))
 
+    def _read_short(self, path: str) -> FileText | None:
+        """A short file of this machine, read here and now; None for what needs a closer look, or a refusal.
+
+        Never by a link: it may lead to a place that does not answer.
+        """
+        with suppress(OSError, ValueError, OutsideProjectError), Tree(self.root) as tree:
+            self._check(path, path)
+            return read_short(tree, path, SHORT_BYTES_MAX, self._file_bytes_max)
+        return None
+
     def _normalise(self, path: str, *, writing: bool = False) -> str:
         if not path or "\0" in path:
             raise OutsideProjectError("A path needs at least one character, and no NUL.")
@@ -84,6 +105,11 @@ class DiskWorkspace:
         if relative == "." or relative.split("/", 1)[0] == "..":
             what = "is the project itself" if relative == "." else "is outside of the project"
             raise OutsideProjectError(f"{path} {what}; name a file inside of it, such as src/app.py.")
+        self._check(path, relative, writing=writing)
+        return relative
+
+    def _check(self, path: str, relative: str, *, writing: bool = False) -> None:
+        """Raise OutsideProjectError for a path that tools may not use; `relative` is what it leads to."""
         if is_closed(relative, self._home):
             told = "only <sh> and <env> can use it"
             raise OutsideProjectError(f"{path} belongs to version control or to the runtime; {told}.")
@@ -91,7 +117,6 @@ class DiskWorkspace:
             raise OutsideProjectError(f"{path} is ignored by the project; only <sh> and <env> can use it.")
         if writing and self._constraints.is_readonly(relative):
             raise OutsideProjectError(f"{path} is read-only in this project and cannot be changed.")
-        return relative
 
     def _read(self, relative: str, check: Check) -> FileText | None:
         try:

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from turnwright_executor.edge.confinement import Tree
 from turnwright_executor.edge.contents import HASHED_BYTES_MAX, read, written_aside
+from turnwright_executor.edge.mounts import is_local_tree, mounted
 from turnwright_executor.edge.scan import DiskScanner
-from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.edge.workspace import SHORT_BYTES_MAX, DiskWorkspace
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
 
@@ -45,9 +46,50 @@ def root(tmp_path) -> Path:
     return root
 
 
-@pytest.fixture
-def workspace(root) -> DiskWorkspace:
-    return DiskWorkspace(root, 1000)
+@pytest.fixture(params=[True, False], ids=["local", "remote"])
+def workspace(request, root) -> DiskWorkspace:
+    """On a disk of this machine, whose short files are read in the event loop, and elsewhere, where none are."""
+    return DiskWorkspace(root, 1000, is_local=lambda _: request.param)
+
+
+def at_once(coroutine) -> bool:
+    """Whether it comes to its end without waiting for a thread."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return True
+    coroutine.close()
+    return False
+
+
+@pytest.mark.asyncio
+async def test_only_short_files_of_this_machine_that_need_no_closer_look_are_read_in_the_event_loop(root):
+    (root / "short.bin").write_bytes(b"\0" * 2000)
+    (root / "long.txt").write_text("x" * (SHORT_BYTES_MAX + 1))
+    os.mkfifo(root / "pipe")
+    paths = ("src/a.py", "short.bin", "long.txt", "./src/a.py", "inner/a.py", "gone", "src", "pipe", "..", "\0")
+    local, remote = (DiskWorkspace(root, 1000, is_local=lambda _, told=told: told) for told in (True, False))
+    assert [path for path in paths if at_once(local.find(path))] == ["src/a.py", "short.bin"]
+    assert [path for path in paths if at_once(remote.find(path))] == []
+    for path in ("src/a.py", "short.bin"):
+        assert await local.find(path) == await remote.find(path)
+
+
+def test_what_is_mounted_below_a_folder_is_part_of_it(tmp_path):
+    device = tmp_path.stat().st_dev
+    here = f"{os.major(device)}:{os.minor(device)}"
+    mounts = [(here, "/", "ext4"), ("0:99", "/elsewhere", "nfs4")]
+    root = str(tmp_path)
+    assert is_local_tree(root, lambda: mounts)
+    assert is_local_tree(root, lambda: [*mounts, ("0:98", f"{root}/ram", "tmpfs")])
+    assert not is_local_tree(root, lambda: [*mounts, ("0:98", f"{root}/shared", "nfs4")])
+    assert not is_local_tree(root, lambda: [*mounts, (here, "/", "fuse.sshfs")])
+    assert not is_local_tree(root, lambda: mounts[1:])
+    assert not is_local_tree(f"{root}/gone", lambda: mounts)
+
+
+def test_what_is_mounted_is_read_from_the_kernel():
+    assert any(place == "/" for _, place, _ in mounted())
 
 
 @pytest.mark.parametrize(
