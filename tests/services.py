@@ -16,6 +16,7 @@ from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
 from turnwright_client import Client, RunView
 from turnwright_client.client import QueuedLoop, loop_in
+from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.server import RunningServer, Service
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
@@ -40,6 +41,8 @@ class Services:
     events: list[Event] = field(default_factory=list)
     builds: dict[str, Callable[[], Service]] = field(default_factory=dict)
     servers: dict[str, RunningServer] = field(default_factory=dict)
+    neighbours: dict[str, LocalServer] | None = None
+    """Those that are called without a network, by address; None: all calls go over sockets."""
 
     @property
     def files(self) -> Path:
@@ -49,6 +52,8 @@ class Services:
         server = RunningServer(self.builds[name](), self.addresses[name], SECRET, 1.0, observers)
         await server.start()
         self.servers[name] = server
+        if self.neighbours is not None:
+            self.neighbours[self.addresses[name]] = server.local
 
     async def stop(self, name: str) -> None:
         await self.servers.pop(name).stop()
@@ -98,6 +103,8 @@ async def running(
     root: Path,
     observers: Sequence[grpc.aio.ServerInterceptor] = (),
     store_settings: Mapping[str, Any] | None = None,
+    *,
+    as_neighbours: bool = False,
     **executor: Any,
 ) -> AsyncIterator[Services]:
     """The four services in a folder; keywords are settings of the executor."""
@@ -113,11 +120,14 @@ async def running(
         made.builds = {
             "store": lambda: build_store(StoreSettings(**common, **(store_settings or {})), SECRET),
             "provider": lambda: build_provider(ProviderSettings(**common, scripted_dir=root, flush_ms=0), SECRET),
-            "assembler": lambda: build_assembler(AssemblerSettings(**common, store=at["store"]), SECRET),
+            "assembler": lambda: build_assembler(
+                AssemblerSettings(**common, store=at["store"]), SECRET, made.neighbours
+            ),
             "executor": lambda: build_executor(
-                ExecutorSettings(**{**common, **peers, "listen": at["executor"], **executor}), SECRET
+                ExecutorSettings(**{**common, **peers, "listen": at["executor"], **executor}), SECRET, made.neighbours
             ),
         }
+        made.neighbours = {} if as_neighbours else None
         for name in made.builds:
             await made.start(name, observers)
             stopping.push_async_callback(made.stop, name)

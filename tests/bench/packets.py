@@ -14,7 +14,8 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_core.differences import whole
 from turnwright_core.entries import Cursor, Entry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.text import scheme_of
-from turnwright_executor.edge.packets import packet_to_pb
+from turnwright_core.wire.owner_calls import packet_to_pb
+from turnwright_executor.edge.packets import turn_packet
 from turnwright_executor.ports.packets import Packet, PacketMessage
 
 CEILING = 1_000_000
@@ -58,7 +59,7 @@ class Packets:
             cursor=Cursor("0" * 16, self._position, 0, 0),
             shows=self._rows.shows(),
         )
-        return packet_to_pb(turn, packet, turn - 1)
+        return packet_to_pb(turn_packet(turn, packet, turn - 1))
 
 
 def _entry(path: str, body: str, attributes: str, turn: int, position: int) -> Entry:

@@ -14,6 +14,7 @@ from turnwright_assembler.rpc.checks import packet_request_from
 from turnwright_assembler.sections.plugged import Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.packets import piece_to_pb
 
@@ -34,7 +35,7 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
 
     async def Assemble(
         self,
-        request: assembler_service_pb2.AssembleRequest,
+        request: AssembleCall | assembler_service_pb2.AssembleRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[assembler_service_pb2.AssembleResponse]:
         """The packet's pieces in parts, then the report."""

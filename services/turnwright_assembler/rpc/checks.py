@@ -12,49 +12,58 @@ from turnwright_assembler.app.assemble import PacketRequest
 from turnwright_assembler.ports import ViewPart, ViewPatch
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX, VIEW_CHANGES_MAX
-from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
+from turnwright_core.owner_calls import AssembleCall, ViewChange
+from turnwright_core.wire.entries import cursor_from_pb
+from turnwright_core.wire.owner_calls import view_change_from_pb
 
 
 def packet_request_from(
-    request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest,
+    request: AssembleCall | assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest,
 ) -> PacketRequest:
     """The request as the use case knows it. Raises InvalidError naming the field."""
+    call = request if isinstance(request, AssembleCall) else _decoded(request)
     for field in ("project", "run"):
-        _check_name(field, getattr(request, field))
+        _check_name(field, getattr(call, field))
     for field in ("turn", "loop", "context_length"):
-        if getattr(request, field) < 1:
+        if getattr(call, field) < 1:
             raise invalid(field, f"`{field}` must be at least 1.")
-    if not isfinite(request.calibration) or not 0 <= request.calibration <= CALIBRATION_MAX:
+    if not isfinite(call.calibration) or not 0 <= call.calibration <= CALIBRATION_MAX:
         raise invalid("calibration", f"`calibration` must be from 0 to {CALIBRATION_MAX:g}.")
-    base_digest = ""
-    changes: tuple[ViewPatch, ...] = ()
-    if isinstance(request, assembler_service_pb2.AssembleRequest):
-        base_digest, changes = request.base_digest, _told(request.view_changes)
     return PacketRequest(
-        project=request.project,
-        run=request.run,
-        turn=request.turn,
-        loop=request.loop,
-        context_length=request.context_length,
-        at_least=cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
-        calibration=request.calibration,
-        base_digest=base_digest,
-        view_changes=changes,
+        project=call.project,
+        run=call.run,
+        turn=call.turn,
+        loop=call.loop,
+        context_length=call.context_length,
+        at_least=call.at_least,
+        calibration=call.calibration,
+        base_digest=call.base_digest,
+        view_changes=tuple(map(_view_patch, call.view_changes)),
     )
 
 
-def _told(changes: Sequence[view_pb2.ViewChange]) -> tuple[ViewPatch, ...]:
+def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> AssembleCall:
+    base_digest = ""
+    changes: Sequence[view_pb2.ViewChange] = ()
+    if isinstance(request, assembler_service_pb2.AssembleRequest):
+        base_digest, changes = request.base_digest, request.view_changes
     check_count("view_changes", len(changes), VIEW_CHANGES_MAX)
-    return tuple(map(_view_change, changes))
-
-
-def _view_change(change: view_pb2.ViewChange) -> ViewPatch:
-    part = ViewPart(
-        entries=tuple(map(entry_from_pb, change.entries)),
-        removed=tuple(change.removed_paths),
-        cursor=cursor_from_pb(change.after),
+    return AssembleCall(
+        request.project,
+        request.run,
+        request.turn,
+        request.loop,
+        request.context_length,
+        cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
+        request.calibration,
+        base_digest,
+        tuple(map(view_change_from_pb, changes)),
     )
-    return ViewPatch(cursor_from_pb(change.before), part, change.schemes_version)
+
+
+def _view_patch(change: ViewChange) -> ViewPatch:
+    part = ViewPart(entries=tuple(change.entries), removed=tuple(change.removed), cursor=change.after)
+    return ViewPatch(change.before, part, change.schemes_version)
 
 
 def _check_name(field: str, value: str) -> None:

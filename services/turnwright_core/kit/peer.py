@@ -15,6 +15,7 @@ import grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.exchange import Exchange
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.in_process import LocalChannel, Neighbours
@@ -43,6 +44,8 @@ RECONNECT_WAIT_S: Final = 2.0
 RECONNECT_POLL_S: Final = 0.02
 """Seconds between two looks whether it is back."""
 
+Q = TypeVar("Q")
+A = TypeVar("A")
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -89,6 +92,18 @@ class Peer:
         if answer is None:
             raise unanswered(self.name, self.address, "the call ended without an answer")
         return answer
+
+    @property
+    def is_neighbour(self) -> bool:
+        """Whether it is a service of this process."""
+        return isinstance(self.channel, LocalChannel)
+
+    async def exchange(self, method: Any, exchange: Exchange[Q, A], request: Q) -> A:
+        """One answer as `call` gives it, by values. Raises TurnwrightError."""
+        if self.is_neighbour:
+            answer: A = await self.call(method, request)
+            return answer
+        return exchange.answer_from_pb(await self.call(method, exchange.request_to_pb(request)))
 
     async def pages(
         self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request

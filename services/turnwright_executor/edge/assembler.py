@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
+from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
-from turnwright.types.v1 import message_pb2, view_pb2
+from turnwright.types.v1 import message_pb2
 
 from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
+from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
+from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.packets import OpaqueViewChange, Packet, PacketMessage, StoredPacket
+from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
 
 _log = get_logger("assembler")
 
@@ -39,30 +42,28 @@ class AssemblerPackets:
         at_least: Cursor | None,
         calibration: float,
         base: StoredPacket | None,
-        view_changes: Sequence[OpaqueViewChange] = (),
+        view_changes: Sequence[ViewChange] = (),
     ) -> Packet:
-        asked = _asked(address, turn, at_least, calibration)
-        request = pb.AssembleRequest(
-            **asked,
-            base_digest=base.digest if base else "",
-            view_changes=cast("Sequence[view_pb2.ViewChange]", view_changes),
-        )
-        packet = await self._assembled(request, base.pieces if base else ())
+        call = AssembleCall(
+            address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least, calibration,
+            base.digest if base else "", view_changes,
+        )  # fmt: skip
+        packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
             # Not the packet that the assembler means: then it is not told by what differs, but whole.
             _log.warning("packet_base_differed", run=address.run, turn=turn.number)
-            request.base_digest = ""
-            packet = await self._assembled(request, ())
+            packet = await self._assembled(replace(call, base_digest=""), ())
         if packet is None:
             message = "The assembler's pieces do not make the packet that it reports."
             raise fault(Reason.INTERNAL, message, error_id="assembler")
         return packet
 
-    async def _assembled(self, request: pb.AssembleRequest, base: Sequence[str]) -> Packet | None:
+    async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
         """The packet; None where the pieces are not those that were meant."""
         changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
         shows: dict[str, str] = {}
+        request: Any = call if self._peer.is_neighbour else assemble_to_pb(call)
         async with self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s) as parts:
             async for part in parts:
                 if part.WhichOneof("part") == "report":
@@ -78,21 +79,17 @@ class AssemblerPackets:
     async def check_budget(
         self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
     ) -> tuple[EntryWrite, ...]:
-        request = budget_pb2.CheckBudgetRequest(**_asked(address, turn, at_least, calibration))
+        request = budget_pb2.CheckBudgetRequest(
+            project=address.project,
+            run=address.run,
+            turn=turn.number,
+            loop=turn.loop,
+            context_length=turn.request.context_length,
+            at_least=cursor_to_pb(at_least) if at_least else None,
+            calibration=calibration,
+        )
         answer = await self._peer.call(self._stub.CheckBudget, request)
         return tuple(map(write_from_pb, answer.effects))
-
-
-def _asked(address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> dict[str, Any]:
-    return {
-        "project": address.project,
-        "run": address.run,
-        "turn": turn.number,
-        "loop": turn.loop,
-        "context_length": turn.request.context_length,
-        "at_least": cursor_to_pb(at_least) if at_least else None,
-        "calibration": calibration,
-    }
 
 
 def _messages(

@@ -7,37 +7,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
-from functools import partial
 from math import isfinite
 from typing import Any
 
 from msgspec.structs import astuple
-from turnwright.store.v1 import read_pb2, write_pb2
+from turnwright.store.v1 import read_pb2
 
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor
+from turnwright_core.owner_calls import StoredMessage, TurnPacket
 from turnwright_core.packet_digest import packet_digest
-from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.ports.packets import Packet, PacketMessage
 
 
-def packet_to_pb(turn: int, packet: Packet, base_turn: int) -> write_pb2.PacketRecord:
+def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
     """The packet for the store: by what differs from the packet of `base_turn`, or whole where it copies nothing."""
     if not any(isinstance(piece, Copied) for message in packet.messages for piece in message.changes):
         base_turn = 0
-    encode = partial(piece_to_pb, shows=packet.shows)
-    return write_pb2.PacketRecord(
-        turn=turn,
-        messages=[
-            write_pb2.PacketMessage(
-                role=message.role, pieces=map(encode, message.changes if base_turn else message.pieces)
-            )
-            for message in packet.messages
-        ],
-        base_turn=base_turn,
-        note=_note_of(packet),
+    messages = tuple(
+        StoredMessage(message.role, message.changes if base_turn else message.pieces) for message in packet.messages
     )
+    return TurnPacket(turn, messages, base_turn, _note_of(packet), packet.shows)
 
 
 def _note_of(packet: Packet) -> str:

@@ -40,8 +40,12 @@ class KnownSchemes:
 
     def learn(self, answer: Telling) -> None:
         """Go by what an answer tells from now on; most tell nothing."""
-        if answer.HasField("schemes"):
-            self._known = registry_from_pb(answer.schemes)
+        self.learn_registry(answer.schemes if answer.HasField("schemes") else None)
+
+    def learn_registry(self, registry: scheme_pb2.SchemeRegistry | None) -> None:
+        """Go by all that is registered; None: nothing is told."""
+        if registry is not None:
+            self._known = registry_from_pb(registry)
 
 
 async def register_schemes(peer: Peer, wanted: Iterable[Scheme]) -> None:

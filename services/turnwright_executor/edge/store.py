@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
 from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
@@ -21,9 +22,11 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX, RECORD_BYTES_MAX
+from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.runs import Run, Spending
 from turnwright_core.schemes import Scheme
-from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
+from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
+from turnwright_core.wire.owner_calls import run_changes_from_pb, watch_changes_to_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
@@ -35,7 +38,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.store_plans import StorePlans
-from turnwright_executor.ports.ledger import Claim, LeaseRenewal, Renewal, RunChanges, RunOwner
+from turnwright_executor.ports.ledger import Claim, LeaseRenewal, Renewal, RunOwner
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -235,17 +238,15 @@ class StoreLedger(StorePlans):
         return entries, cursor
 
     async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
-        request = read_pb2.WatchChangesRequest(
-            project=address.project,
-            run=address.run,
-            after=cursor_to_pb(after),
-            filter=read_pb2.VIEW_FILTER_TIMELINE,
-            body_bytes_max=body_bytes_max,
-        )
+        call = WatchChangesCall(address.project, address.run, after, read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max)
+        is_neighbour = self._peer.is_neighbour
+        request: Any = call if is_neighbour else watch_changes_to_pb(call)
         # No deadline: the stream lives as long as somebody looks at the run; keepalive bounds the silence.
-        async with self._peer.stream(self.stub.WatchChanges, request, None) as messages:
+        watching: Any = self.stub.WatchChanges
+        async with self._peer.stream(watching, request, None) as messages:
             async for message in messages:
-                yield _changes_from_pb(message)
+                changes: RunChanges = message if is_neighbour else run_changes_from_pb(message)
+                yield replace(changes, entries=sorted(changes.entries, key=lambda entry: entry.revision))
 
     async def get_run(self, address: RunAddress) -> Run:
         request = registry_pb2.GetRunRequest(
@@ -259,15 +260,3 @@ class StoreLedger(StorePlans):
         request = control_pb2.GetSpendingRequest(project=address.project, run=address.run, loop=loop)
         answer = await self._call(self.stub.GetSpending, request)
         return spending_from_pb(answer.run), spending_from_pb(answer.loop)
-
-
-def _changes_from_pb(message: read_pb2.WatchChangesResponse) -> RunChanges:
-    return RunChanges(
-        entries=tuple(sorted((entry_from_pb(entry) for entry in message.entries), key=lambda entry: entry.revision)),
-        removed_paths=tuple(message.removed_paths),
-        run=run_from_pb(message.run) if message.HasField("run") else None,
-        loops=tuple(loop_from_pb(loop) for loop in message.loops),
-        turns=tuple(turn_from_pb(turn) for turn in message.turns),
-        cursor=cursor_from_pb(message.cursor),
-        abort_requested=message.abort_requested,
-    )

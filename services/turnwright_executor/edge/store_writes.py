@@ -12,21 +12,31 @@ from itertools import islice
 from typing import Final, TypeVar
 
 import grpc
+from msgspec.structs import replace
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
-from turnwright.types.v1 import view_pb2
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import WRITES_MAX
+from turnwright_core.owner_calls import (
+    EndTurnCall,
+    EntriesWritten,
+    TurnEnd,
+    TurnEnded,
+    TurnPacket,
+    TurnStart,
+    WriteEntriesCall,
+)
 from turnwright_core.runs import LoopEnd, Turn, TurnResult
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
-from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb, turn_result_to_pb
+from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES
+from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.edge.packets import packet_to_pb
+from turnwright_executor.edge.packets import turn_packet
 from turnwright_executor.edge.schemes import KnownSchemes
-from turnwright_executor.ports.ledger import NewTurn, WriteAck
+from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet
 
 BUSY_BACKOFF: Final = Backoff(0.05, 1.0)
@@ -54,14 +64,20 @@ class StoreWrites:
         self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
     ) -> StoreResponse:
         """The store's answer. Where it is too busy it has done nothing: what a command brought is not lost for that."""
+        return await self._busy(lambda: self._peer.call(method, request))
+
+    async def _busy(self, call: Callable[[], Awaitable[T]]) -> T:
         for pause_s in islice(BUSY_BACKOFF.pauses(), BUSY_RETRIES_MAX):
             try:
-                return await self._peer.call(method, request)
+                return await call()
             except TurnwrightError as error:
                 if error.reason is not Reason.QUEUE_FULL:
                     raise
             await asyncio.sleep(pause_s)
-        return await self._peer.call(method, request)
+        return await call()
+
+    async def _written(self, call: WriteEntriesCall) -> EntriesWritten:
+        return await self._busy(lambda: self._peer.exchange(self.stub.WriteEntries, WRITE_ENTRIES, call))
 
     async def _in_parts(
         self,
@@ -77,8 +93,8 @@ class StoreWrites:
             try:
                 while len(writes) > self._writes_max:
                     part = writes[: self._writes_max]
-                    request = _entries(address, epoch, part, durability)
-                    paths += tuple((await self._call(self.stub.WriteEntries, request)).paths)
+                    call = WriteEntriesCall(address.project, address.run, epoch, part, durability)
+                    paths += (await self._written(call)).paths
                     writes = writes[len(part) :]
                 return await send(writes, paths)
             except TurnwrightError as error:
@@ -93,7 +109,7 @@ class StoreWrites:
         before, self._writes_max = self._writes_max, int(told["limit"])
         return self._writes_max < before
 
-    async def begin_turn(self, address: RunAddress, epoch: int, new: NewTurn) -> tuple[Turn, WriteAck]:
+    async def begin_turn(self, address: RunAddress, epoch: int, new: TurnStart) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
 
         async def send(writes: Sequence[EntryWrite], _: tuple[str, ...]) -> ledger_pb2.BeginTurnResponse:
@@ -140,12 +156,11 @@ class StoreWrites:
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> WriteAck:
-            message = _entries(address, epoch, last, durability)
-            message.run_status = run_status
-            message.tell_view = tell_view and not before
-            answer = await self._call(self.stub.WriteEntries, message)
-            paths, cursor = (*before, *answer.paths), cursor_from_pb(answer.cursor)
-            return WriteAck(paths, cursor, tuple(answer.revisions), _told(answer))
+            call = WriteEntriesCall(
+                address.project, address.run, epoch, last, durability, run_status, tell_view=tell_view and not before
+            )
+            done = await self._written(call)
+            return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
 
         if epoch is None:
             return await send(writes, ())
@@ -157,25 +172,22 @@ class StoreWrites:
         """Commit the effects of an assembly with the packet, by what differs from that of `base_turn`; 0: whole."""
 
         async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> WriteAck:
-            request = _entries(address, epoch, last)
-            request.packet.CopyFrom(packet_to_pb(turn, packet, base_turn))
-            request.tell_view = bool(last)
+            told = turn_packet(turn, packet, base_turn)
+            call = WriteEntriesCall(address.project, address.run, epoch, last, packet=told, tell_view=bool(last))
             try:
-                answer = await self._call(self.stub.WriteEntries, request)
+                done = await self._written(call)
             except TurnwrightError as error:
                 if error.reason is not Reason.PACKET_BASE_MISSING:
                     raise
-                request.packet.CopyFrom(packet_to_pb(turn, packet, 0))
-                answer = await self._call(self.stub.WriteEntries, request)
-            return WriteAck((), cursor_from_pb(answer.cursor), view_change=_told(answer))
+                done = await self._written(replace(call, packet=turn_packet(turn, packet, 0)))
+            return WriteAck((), done.cursor, view_change=done.view_change)
 
         return await self._in_parts(address, epoch, packet.effects, send)
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
         """The stored packet of the open turn is about to be sent once more: count it."""
-        request = _entries(address, epoch, ())
-        request.packet.CopyFrom(write_pb2.PacketRecord(turn=turn, again=True))
-        await self._call(self.stub.WriteEntries, request)
+        again = TurnPacket(turn, (), again=True)
+        await self._written(WriteEntriesCall(address.project, address.run, epoch, (), packet=again))
 
     async def end_turn(
         self,
@@ -185,7 +197,7 @@ class StoreWrites:
         result: TurnResult,
         writes: Sequence[EntryWrite],
         loop_end: LoopEnd | None,
-        next_turn: NewTurn | None = None,
+        next_turn: TurnStart | None = None,
         *,
         tell_view: bool = False,
         release: bool = False,
@@ -195,48 +207,14 @@ class StoreWrites:
         A next turn that begins with more writes than the store takes at once is not opened.
         """
 
-        async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> ledger_pb2.EndTurnResponse:
-            message = ledger_pb2.EndTurnRequest(
-                project=address.project,
-                run=address.run,
-                fence=write_pb2.Fence(epoch=epoch),
-                turn=turn,
-                result=turn_result_to_pb(result),
-                writes=map(write_to_pb, last),
-                schemes_version=self._schemes.version,
-                tell_view=tell_view and not before,
-                release=release,
-            )
-            if loop_end:
-                message.loop_end.CopyFrom(
-                    ledger_pb2.LoopEnd(status=loop_end.status, reason=loop_end.reason, summary=loop_end.summary)
-                )
-            if next_turn and len(next_turn.writes) <= self._writes_max:
-                message.next.request.CopyFrom(turn_request_to_pb(next_turn.request))
-                message.next.writes.extend(map(write_to_pb, next_turn.writes))
-            return await self._call(self.stub.EndTurn, message)
+        async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> TurnEnded:
+            is_small = next_turn is not None and len(next_turn.writes) <= self._writes_max
+            end = TurnEnd(turn, result, last, loop_end, next_turn if is_small else None, release)
+            told = tell_view and not before
+            call = EndTurnCall(address.project, address.run, epoch, end, self._schemes.version, told)
+            return await self._busy(lambda: self._peer.exchange(self.stub.EndTurn, END_TURN, call))
 
-        answer = await self._in_parts(address, epoch, writes, send)
-        self._schemes.learn(answer)
-        opened = turn_from_pb(answer.next) if answer.HasField("next") else None
-        ack = WriteAck((), cursor_from_pb(answer.cursor), view_change=_told(answer), released=answer.released)
-        return opened, ack
-
-
-def _told(answer: ledger_pb2.WriteEntriesResponse | ledger_pb2.EndTurnResponse) -> view_pb2.ViewChange | None:
-    return answer.view_change if answer.HasField("view_change") else None
-
-
-def _entries(
-    address: RunAddress,
-    epoch: int | None,
-    writes: Sequence[EntryWrite],
-    durability: write_pb2.Durability.ValueType = write_pb2.DURABILITY_NORMAL,
-) -> ledger_pb2.WriteEntriesRequest:
-    return ledger_pb2.WriteEntriesRequest(
-        project=address.project,
-        run=address.run,
-        fence=None if epoch is None else write_pb2.Fence(epoch=epoch),
-        writes=map(write_to_pb, writes),
-        durability=durability,
-    )
+        ended = await self._in_parts(address, epoch, writes, send)
+        self._schemes.learn_registry(ended.schemes)
+        ack = WriteAck((), ended.cursor, view_change=ended.view_change, released=ended.released)
+        return ended.next, ack

@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
+from turnwright_core.owner_calls import RunChanges, TurnStart, ViewChange
 from turnwright_core.plans import Plan
-from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnRequest, TurnResult
+from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnResult
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.packets import OpaqueViewChange, Packet
+from turnwright_executor.ports.packets import Packet
 
 
 class Claim(Struct, frozen=True):
@@ -65,17 +66,10 @@ class WriteAck(Struct, frozen=True):
     paths: tuple[str, ...]
     cursor: Cursor
     revisions: tuple[int, ...] = ()
-    view_change: OpaqueViewChange | None = None
+    view_change: ViewChange | None = None
     """What it has changed of the run's view, if the store could tell it."""
     released: bool = False
     """Whether the run was given back with it."""
-
-
-class NewTurn(Struct, frozen=True):
-    """What a turn begins with: what it runs with, and what is written with it."""
-
-    request: TurnRequest
-    writes: Sequence[EntryWrite]
 
 
 class PlanWriter(Struct, frozen=True):
@@ -86,19 +80,6 @@ class PlanWriter(Struct, frozen=True):
     tier: Tier
     window: int = 0
     """Tokens that a packet of the loop may take; 0: not known here."""
-
-
-class RunChanges(Struct, frozen=True):
-    """What changed in a run since the last ones, as it is now; `entries` in revision order."""
-
-    entries: tuple[Entry, ...]
-    removed_paths: tuple[str, ...]
-    run: Run | None
-    loops: tuple[Loop, ...]
-    turns: tuple[Turn, ...]
-    cursor: Cursor
-    abort_requested: bool = False
-    """With the run: whether somebody has asked that the active loop ends."""
 
 
 class Ledger(Protocol):
@@ -128,7 +109,7 @@ class Ledger(Protocol):
         """Give a run back."""
         ...
 
-    async def begin_turn(self, address: RunAddress, epoch: int, new: NewTurn) -> tuple[Turn, WriteAck]:
+    async def begin_turn(self, address: RunAddress, epoch: int, new: TurnStart) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
         ...
 
@@ -182,7 +163,7 @@ class Ledger(Protocol):
         result: TurnResult,
         writes: Sequence[EntryWrite],
         loop_end: LoopEnd | None,
-        next_turn: NewTurn | None = None,
+        next_turn: TurnStart | None = None,
         *,
         tell_view: bool = False,
         release: bool = False,

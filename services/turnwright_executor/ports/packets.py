@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
+from turnwright_core.owner_calls import ViewChange
 from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
 
@@ -66,10 +67,6 @@ class StoredPacket(Struct, frozen=True):
         return cls(turn, packet.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages)))
 
 
-class OpaqueViewChange(Protocol):
-    """What one write has changed of the run's view: the store's words, which only the assembler reads."""
-
-
 class ViewChanges:
     """What the owner of a run has written since its latest packet, as far as the store told it without a gap.
 
@@ -78,7 +75,7 @@ class ViewChanges:
 
     def __init__(self) -> None:
         """Nothing is known."""
-        self._changes: list[OpaqueViewChange] = []
+        self._changes: list[ViewChange] = []
         self._at: Cursor | None = None
 
     @property
@@ -90,7 +87,7 @@ class ViewChanges:
         """A packet shows this moment."""
         self._changes, self._at = [], cursor
 
-    def add(self, cursor: Cursor, change: OpaqueViewChange | None) -> None:
+    def add(self, cursor: Cursor, change: ViewChange | None) -> None:
         """A write has come to this moment. Where it was not told what that changed, a gap is left."""
         if change and self._at and len(self._changes) < VIEW_CHANGES_MAX:
             self._changes.append(change)
@@ -98,7 +95,7 @@ class ViewChanges:
         elif cursor != self._at:
             self._changes, self._at = [], None
 
-    def all(self) -> Sequence[OpaqueViewChange]:
+    def all(self) -> Sequence[ViewChange]:
         """The changes in order; none where there is a gap."""
         return self._changes
 
@@ -113,7 +110,7 @@ class Packets(Protocol):
         at_least: Cursor | None,
         calibration: float,
         base: StoredPacket | None,
-        view_changes: Sequence[OpaqueViewChange] = (),
+        view_changes: Sequence[ViewChange] = (),
     ) -> Packet:
         """The packet of a turn, by what differs from `base` where the assembler has it too. Raises TurnwrightError.
 

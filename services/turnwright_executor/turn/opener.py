@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import AnswerFormat, CallStyle, Loop, LoopSettings, Model, RequestKind, Run, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Claim, Ledger, NewTurn
+from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
 
 WITH_END_CHARS_MAX: Final = 256 * 1024
@@ -54,16 +55,16 @@ class TurnOpener:
         for batch in batches[:-1]:
             await self._ledger.write(self._address, self._claim.epoch, batch)
         writes = [*(batches[-1] if batches else []), *(self._standing() if is_first else [])]
-        new = NewTurn(self._request, writes)
+        new = TurnStart(self._request, writes)
         turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, new)
         self.begun()
         return turn, ack.cursor
 
-    async def with_end(self) -> NewTurn | None:
+    async def with_end(self) -> TurnStart | None:
         """What the next turn begins with; None where it is to begin by itself. Raises OSError as `begin` does."""
         changes = await self._changes()
         is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
-        return NewTurn(self._request, changes) if is_small else None
+        return TurnStart(self._request, changes) if is_small else None
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
         """The open turn has written these of project files, or will with its end."""

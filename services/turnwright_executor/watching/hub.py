@@ -26,13 +26,14 @@ from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import Loop, Run
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
-from turnwright_executor.ports.ledger import Ledger, RunChanges
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
@@ -343,7 +344,7 @@ class RunHub:
     async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
         return await self._ledger.read_body(self.address, path, offset, bytes_max)
 
-    def _publish_run(self, run: Run, loops: tuple[Loop, ...]) -> None:
+    def _publish_run(self, run: Run, loops: Sequence[Loop]) -> None:
         """The run with each other loop that moved, then with the one that is active or latest."""
         latest = run.loop.sequence if run.loop else 0
         for loop in loops:

@@ -20,11 +20,12 @@ from typing import Final, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_core.entries import Cursor, Entry
+from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Loop, Run, Turn
+from turnwright_core.owner_calls import RunChanges
+from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor, moment_of_cursor
 from turnwright_store.app.read_view import RunRef, ScopeChanges, batches, load, sections
@@ -46,19 +47,6 @@ LOOPS_A_PIECE: Final = 4
 
 TURNS_A_PIECE: Final = 200
 """Turns that are read at once; each is about a kilobyte."""
-
-
-class ChangeMessage(Struct, frozen=True):
-    """One message of a watch; a heartbeat has the cursor only."""
-
-    cursor: Cursor
-    entries: list[Entry] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    run: Run | None = None
-    loops: list[Loop] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
-    abort_requested: bool = False
-    """With the run: whether somebody has asked that the active loop ends."""
 
 
 class _Ledger(Enum):
@@ -104,7 +92,7 @@ class _Piece(Struct):
 class _Draft(Struct, frozen=True):
     """A message, and the entries that it still lacks."""
 
-    change: ChangeMessage
+    change: RunChanges
     shown: list[EntryRow] = field(default_factory=list)
 
 
@@ -135,7 +123,7 @@ class Watches:
         address: RunRef,
         after: Cursor | None,
         wanted: Wanted,
-    ) -> AsyncGenerator[ChangeMessage, None]:
+    ) -> AsyncGenerator[RunChanges, None]:
         """What changes after a cursor, until the caller ends it. Raises CURSOR_FOREIGN, DRAINING, RUN_NOT_FOUND.
 
         The first message comes at once, so that a watcher without a cursor knows where it stands.
@@ -156,7 +144,7 @@ class Watches:
                     after, due_s = message.cursor, heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 elif not is_stirred:
                     # Nothing was committed since the last look: a heartbeat takes none.
-                    yield ChangeMessage(after)
+                    yield RunChanges(after)
                     due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 else:
                     begin = partial(_begin, rules=rules, address=address, run_id=run.id, after=after, wanted=wanted)
@@ -186,14 +174,14 @@ class Watches:
             raise fault(Reason.DRAINING, "The store is shutting down: call the watch again with your last cursor.")
 
 
-def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> ChangeMessage | None:
+def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> RunChanges | None:
     """The deltas of the last commits as a message; None where the database must be read."""
     deltas = subscription.take_deltas()
     merged = merge(cast("Sequence[CommitDelta]", deltas), after, wanted, rules.hidden_schemes) if deltas else None
     if merged is None:
         return None
     row = merged.row
-    return ChangeMessage(
+    return RunChanges(
         merged.cursor,
         merged.entries,
         merged.removed,
@@ -206,7 +194,7 @@ def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rule
 
 async def _messages(
     database: Database, rules: StoreRules, told: _Round, drafts: _Drafts, wanted: Wanted
-) -> AsyncIterator[ChangeMessage]:
+) -> AsyncIterator[RunChanges]:
     """The messages of a round. The next one is read when the caller has taken the one before."""
     while True:
         for place, draft in enumerate(drafts.drafts, 1):
@@ -294,15 +282,15 @@ def _drafts(piece: _Piece, cursor: Cursor, wanted: Wanted) -> list[_Draft]:
     drafts = []
     loops, turns = piece.loops, piece.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
-        drafts += [_Draft(ChangeMessage(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
-        drafts += [_Draft(ChangeMessage(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
+        drafts += [_Draft(RunChanges(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
+        drafts += [_Draft(RunChanges(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
         loops, turns = [], []
     cuts = list(batches(piece.shown, wanted)) or [[]]
     for place, shown in enumerate(cuts):
         is_last = place == len(cuts) - 1
-        change = ChangeMessage(
+        change = RunChanges(
             cursor,
-            removed=[] if place else piece.removed,
+            removed_paths=[] if place else piece.removed,
             loops=loops if is_last else [],
             turns=turns if is_last else [],
         )

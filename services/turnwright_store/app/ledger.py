@@ -17,6 +17,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
+from turnwright_core.owner_calls import TurnEnd, TurnPacket, TurnStart, ViewChange
 from turnwright_core.runs import (
     LOOP_ENDED,
     PROPOSED,
@@ -27,8 +28,6 @@ from turnwright_core.runs import (
     LoopEnd,
     Run,
     Turn,
-    TurnRequest,
-    TurnResult,
     Usage,
     may_move,
     run_status_after,
@@ -36,10 +35,9 @@ from turnwright_core.runs import (
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.read_view import RunRef
-from turnwright_store.app.view_change import ViewChange, view_change
+from turnwright_store.app.view_change import view_change
 from turnwright_store.app.writing import TurnTag, Written, apply_writes, check_writes, written_paths
 from turnwright_store.domain.events import mode_switched
-from turnwright_store.domain.packets import TurnPacket
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -84,13 +82,6 @@ def bump_revision(tx: Transaction, run: RunRow) -> RunRow:
         raise_known(tx, run.scope, Reached(run.revision_run, run.places), 0)
     revision = tx.raised[run.scope]
     return run if run.revision_run == revision else replace(run, revision_run=revision)
-
-
-class TurnStart(Struct, frozen=True):
-    """What a turn is to begin with: what it runs with, and the entries that are written with it."""
-
-    request: TurnRequest
-    writes: Sequence[EntryWrite] = ()
 
 
 class OpenedTurn(Struct, frozen=True):
@@ -211,21 +202,6 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
     loop = replace(loop, status=status, revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
     return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
-
-
-class TurnEnd(Struct, frozen=True):
-    """How a turn ends: its number, 0 for a loop without one; its result; what is written with it; what follows.
-
-    `loop_end` ends the loop too, `next` opens the turn after it. `release` gives the run back with the loop's end,
-    unless another one waits.
-    """
-
-    number: int
-    result: TurnResult | None = None
-    writes: Sequence[EntryWrite] = ()
-    loop_end: LoopEnd | None = None
-    next: TurnStart | None = None
-    release: bool = False
 
 
 class Ended(Struct, frozen=True):

@@ -14,13 +14,13 @@ from msgspec import Struct
 from turnwright_core.differences import whole
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.owner_calls import TurnPacket
 from turnwright_store.app.forks import turn_not_found
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.packets import (
     CHAIN_MAX,
     Layout,
     MessageParts,
-    TurnPacket,
     base_missing,
     check_copies,
     difference,

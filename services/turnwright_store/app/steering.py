@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import EntryWrite, SetEntry, State
 from turnwright_core.kit.auth import Caller
+from turnwright_core.owner_calls import TurnPacket
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
@@ -27,7 +28,6 @@ from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.view_change import view_change
 from turnwright_store.app.writing import Written, written_paths
 from turnwright_store.domain.checks import check_attributes, check_path, check_revision
-from turnwright_store.domain.packets import TurnPacket
 from turnwright_store.domain.permissions import check_writer, writer_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.entries import Cursor, Entry
+from turnwright_core.owner_calls import ViewChange
 from turnwright_store.app.commit_delta import CommitDelta, UnknownError, merge_views
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.views import ViewFilter, Wanted
@@ -21,15 +20,6 @@ INSTRUCTIONS_PATH: Final = "instructions://system"
 """What the assembler reads beside what a packet shows."""
 
 _WANTED: Final = Wanted(ViewFilter.PACKET, (INSTRUCTIONS_PATH,))
-
-
-class ViewChange(Struct, frozen=True):
-    """What entered, changed or left between two moments, in the order of the feed."""
-
-    before: Cursor
-    after: Cursor
-    entries: list[Entry]
-    removed: list[str]
 
 
 def view_change(rules: StoreRules, delta: CommitDelta | None) -> ViewChange | None:

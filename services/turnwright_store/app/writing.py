@@ -25,9 +25,9 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.kit.auth import Caller
+from turnwright_core.owner_calls import ViewChange
 from turnwright_core.text import scheme_of
 from turnwright_store.app.storing import store
-from turnwright_store.app.view_change import ViewChange
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
     check_attributes,

@@ -12,16 +12,15 @@ Source: architecture 3 (what the model was sent); C22.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
-
-from msgspec import Struct, field
 
 from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
+from turnwright_core.owner_calls import TurnPacket
 from turnwright_store.domain.checks import check_path
 
 MESSAGES_MAX: Final = 16
@@ -40,36 +39,6 @@ _DIGEST_DIGITS: Final = 40
 """Each block has its digest twice, in its row and in an index. Nobody finds two texts that share so much of it."""
 
 ROLES: Final = ("system", "user", "assistant", "tools")
-
-
-class StoredMessage(Struct, frozen=True):
-    """One message of a packet: its pieces, texts of its own and runs of the base."""
-
-    role: str
-    pieces: tuple[Copied | str, ...]
-
-
-class TurnPacket(Struct, frozen=True):
-    """What the model is sent in a turn."""
-
-    turn: int
-    messages: tuple[StoredMessage, ...]
-    base_turn: int = 0
-    """The turn whose packet the copied pieces are of; 0: none are."""
-    note: str = ""
-    """What its owner wants to know of it later; opaque."""
-    shows: Mapping[str, str] = field(default_factory=dict)
-    """Texts of its own that show the body of an entry, each with the path of that."""
-    again: bool = False
-    """Nothing is given: the model is sent the stored packet of the turn once more."""
-
-    @property
-    def pieces(self) -> Iterable[Copied | str]:
-        return chain.from_iterable(message.pieces for message in self.messages)
-
-    @property
-    def length(self) -> int:
-        return sum(1 if isinstance(piece, str) else piece.count for piece in self.pieces)
 
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from turnwright.store.v1 import read_pb2, registry_pb2, write_pb2
+from turnwright.store.v1 import read_pb2, registry_pb2
 
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_store.app import forks, packets, retention
-from turnwright_store.domain.packets import StoredMessage, TurnPacket, check_packet
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation
-
-
-def packet_of(record: write_pb2.PacketRecord) -> TurnPacket:
-    """A packet from the wire. Raises what is wrong with it by itself."""
-    messages = tuple(StoredMessage(each.role, tuple(map(piece_from_pb, each.pieces))) for each in record.messages)
-    packet = TurnPacket(record.turn, messages, record.base_turn, record.note, shown_in(record.messages), record.again)
-    check_packet(packet)
-    return packet
 
 
 class HistoryRpcs(Calls):

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
 from turnwright.store.v1 import ledger_pb2, queue_pb2
-from turnwright.types.v1 import view_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
-from turnwright_core.runs import LoopEnd
+from turnwright_core.owner_calls import EndTurnCall, EntriesWritten, TurnEnded, TurnStart, ViewChange, WriteEntriesCall
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES, entries_written_to_pb, write_entries_from_pb
 from turnwright_store.app import commands, ledger, steering
 from turnwright_store.app.project_files import adopt_files
-from turnwright_store.app.view_change import ViewChange
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
-from turnwright_store.ports import Durability, Transaction
+from turnwright_store.domain.packets import check_packet
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
     address_of,
@@ -30,7 +32,6 @@ from turnwright_store.rpc.calls import (
     run_locks,
     writes_of,
 )
-from turnwright_store.rpc.history_servicer import packet_of
 
 FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
@@ -85,7 +86,7 @@ class LedgerRpcs(Calls):
             caller=current_caller(),
             address=address_of(request),
             epoch=request.fence.epoch,
-            new=ledger.TurnStart(wire.turn_request_from_pb(request.request), writes),
+            new=TurnStart(wire.turn_request_from_pb(request.request), writes),
         )
         locks = self._locks(request, writes)
         begun = await self._database.write(work, Durability.NORMAL, locks, inline=is_small(request))
@@ -118,88 +119,87 @@ class LedgerRpcs(Calls):
                 last=place + FILES_A_MESSAGE >= len(files),
             )
 
-    async def WriteEntries(
-        self, request: ledger_pb2.WriteEntriesRequest, _context: Any
-    ) -> ledger_pb2.WriteEntriesResponse:
-        epoch = request.fence.epoch if request.HasField("fence") else None
-        writes = writes_of(request.writes)
-        locks = self._locks(request, writes)
-        packet = packet_of(request.packet) if request.HasField("packet") else None
-        if packet:
-            locks.add(packets_lock(request.project))
-        _check_owners(request)
+    async def WriteEntries(self, request: Any, _context: Any) -> Any:
+        if not getattr(request, "request_id", ""):
+            return await WRITE_ENTRIES.handled(request, self._write_entries)
+        call = write_entries_from_pb(request)
+        _check_repeatable(call)
+        write, locks = self._write_of(call)
 
         def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
-            tx.tells_view = request.tell_view
-            done = steering.write_entries(
-                tx, self._rules, caller, address_of(request), epoch, writes, request.run_status, packet
-            )
-            return ledger_pb2.WriteEntriesResponse(
-                revisions=done.revisions,
-                paths=done.paths,
-                cursor=entry_wire.cursor_to_pb(done.run.cursor(self._rules.incarnation)),
-                abort_requested=done.run.abort_requested,
-                view_change=self._told(done.view_change),
-            )
+            return entries_written_to_pb(write(tx, caller))
 
-        durability = durability_of(request.durability)
         return await self._once(
             request,
             ledger_pb2.WriteEntriesResponse,
             work,
             floor=Tier.MODEL,
-            durability=durability,
+            durability=durability_of(call.durability),
             locks=locks,
-            inline=not copies(writes),
+            inline=not copies(call.writes),
         )
 
-    async def EndTurn(self, request: ledger_pb2.EndTurnRequest, _context: Any) -> ledger_pb2.EndTurnResponse:
-        end, caller = _end_of(request), current_caller()
+    async def _write_entries(self, call: WriteEntriesCall) -> EntriesWritten:
+        if call.tell_view and call.epoch is None:
+            raise _tell_view_refused()
+        write, locks = self._write_of(call)
+        caller = current_caller()
+        check_floor(caller, Tier.MODEL, "WriteEntries")
+        inline = not copies(call.writes) and call.weight_bytes <= INLINE_BYTES_MAX
+        durability = durability_of(call.durability)
+        return await self._database.write(lambda tx: write(tx, caller), durability, locks, inline=inline)
+
+    def _write_of(self, call: WriteEntriesCall) -> tuple[Callable[[Transaction, Caller], EntriesWritten], set[str]]:
+        """What writes the entries in a transaction, and what that locks."""
+        locks = self._locks(call, call.writes)
+        if call.packet:
+            check_packet(call.packet)
+            locks.add(packets_lock(call.project))
+
+        def write(tx: Transaction, caller: Caller) -> EntriesWritten:
+            tx.tells_view = call.tell_view
+            done = steering.write_entries(
+                tx, self._rules, caller, address_of(call), call.epoch, call.writes, call.run_status, call.packet
+            )
+            cursor = done.run.cursor(self._rules.incarnation)
+            told = self._told(done.view_change)
+            return EntriesWritten(done.revisions, done.paths, cursor, done.run.abort_requested, told)
+
+        return write, locks
+
+    async def EndTurn(self, request: Any, _context: Any) -> Any:
+        return await END_TURN.handled(request, self._end_turn)
+
+    async def _end_turn(self, call: EndTurnCall) -> TurnEnded:
+        end, caller = call.end, current_caller()
 
         def work(tx: Transaction) -> ledger.Ended:
-            tx.tells_view = request.tell_view
-            return ledger.end_turn(tx, self._rules, caller, address_of(request), request.fence.epoch, end)
+            tx.tells_view = call.tell_view
+            return ledger.end_turn(tx, self._rules, caller, address_of(call), call.epoch, end)
 
-        locks = self._locks(request, [*end.writes, *(end.next.writes if end.next else ())])
-        ended = await self._database.write(work, Durability.FULL, locks, inline=is_small(request))
-        return ledger_pb2.EndTurnResponse(
-            run=wire.run_to_pb(ended.run),
-            loop=wire.loop_to_pb(ended.loop),
-            cursor=entry_wire.cursor_to_pb(ended.cursor),
-            abort_requested=ended.abort_requested,
-            next=wire.turn_to_pb(ended.next) if ended.next else None,
-            schemes=self._service.newer_schemes(self._rules, request.schemes_version) if ended.next else None,
-            view_change=self._told(ended.view_change),
-            released=ended.released,
+        locks = self._locks(call, [*end.writes, *(end.next.writes if end.next else ())])
+        inline = call.weight_bytes <= INLINE_BYTES_MAX
+        ended = await self._database.write(work, Durability.FULL, locks, inline=inline)
+        return TurnEnded(
+            ended.run,
+            ended.loop,
+            ended.cursor,
+            ended.abort_requested,
+            ended.next,
+            self._service.newer_schemes(self._rules, call.schemes_version) if ended.next else None,
+            self._told(ended.view_change),
+            ended.released,
         )
 
-    def _told(self, change: ViewChange | None) -> view_pb2.ViewChange | None:
-        if change is None:
-            return None
-        return view_pb2.ViewChange(
-            before=entry_wire.cursor_to_pb(change.before),
-            after=entry_wire.cursor_to_pb(change.after),
-            entries=map(entry_wire.entry_to_pb, change.entries),
-            removed_paths=change.removed,
-            schemes_version=self._service.schemes_version(self._rules),
-        )
+    def _told(self, change: ViewChange | None) -> ViewChange | None:
+        return replace(change, schemes_version=self._service.schemes_version(self._rules)) if change else None
 
 
-def _check_owners(request: ledger_pb2.WriteEntriesRequest) -> None:
-    """Refuse to tell of the view beside a write that is no owner's: its answer would be kept for a repetition."""
-    if request.tell_view and (request.request_id or not request.HasField("fence")):
-        raise invalid("tell_view", "tell_view needs the fence and no request_id; without them read the view by itself.")
+def _check_repeatable(call: WriteEntriesCall) -> None:
+    """Refuse to tell of the view beside a write whose answer is kept for a repetition."""
+    if call.tell_view:
+        raise _tell_view_refused()
 
 
-def _end_of(request: ledger_pb2.EndTurnRequest) -> ledger.TurnEnd:
-    end, new = request.loop_end, request.next
-    return ledger.TurnEnd(
-        number=request.turn,
-        result=wire.turn_result_from_pb(request.result) if request.HasField("result") else None,
-        writes=writes_of(request.writes),
-        loop_end=LoopEnd(end.status, end.reason, end.summary) if request.HasField("loop_end") else None,
-        next=ledger.TurnStart(wire.turn_request_from_pb(new.request), writes_of(new.writes))
-        if request.HasField("next")
-        else None,
-        release=request.release,
-    )
+def _tell_view_refused() -> Exception:
+    return invalid("tell_view", "tell_view needs the fence and no request_id; without them read the view by itself.")

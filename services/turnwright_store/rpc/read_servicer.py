@@ -10,11 +10,10 @@ from turnwright.store.v1 import read_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import State, Visibility
+from turnwright_core.owner_calls import WatchChangesCall
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
-from turnwright_core.wire import runs as wire
-from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app.changes import ChangeMessage
+from turnwright_core.wire.owner_calls import run_changes_to_pb, watch_changes_from_pb
 from turnwright_store.app.history import At
 from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
@@ -131,29 +130,18 @@ class ReadRpcs(Calls):
         ]
         return read_pb2.ListEntryHistoryResponse(intervals=intervals, next_page_token=token)
 
-    async def WatchChanges(
-        self, request: read_pb2.WatchChangesRequest, _context: Any
-    ) -> AsyncIterator[read_pb2.WatchChangesResponse]:
-        wanted = Wanted(filter_of(request.filter), body_bytes_max=request.body_bytes_max)
-        address = address_of(request)
-        changes = self._service.watches.changes(self._database, lambda: self._rules, address, after_of(request), wanted)
+    async def WatchChanges(self, request: Any, _context: Any) -> AsyncIterator[Any]:
+        is_neighbour = isinstance(request, WatchChangesCall)
+        call = request if is_neighbour else watch_changes_from_pb(request)
+        wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max)
+        changes = self._service.watches.changes(
+            self._database, lambda: self._rules, address_of(call), call.after, wanted
+        )
         try:
             async for change in changes:
-                yield self._change_to_pb(change)
+                yield change if is_neighbour else run_changes_to_pb(change, self._service.clock_ms())
         finally:
             await changes.aclose()
-
-    def _change_to_pb(self, change: ChangeMessage) -> read_pb2.WatchChangesResponse:
-        return read_pb2.WatchChangesResponse(
-            entries=map(entry_wire.entry_to_pb, change.entries),
-            removed_paths=change.removed,
-            run=wire.run_to_pb(change.run) if change.run else None,
-            loops=map(wire.loop_to_pb, change.loops),
-            turns=map(wire.turn_to_pb, change.turns),
-            cursor=entry_wire.cursor_to_pb(change.cursor),
-            send_time=time_to_pb(self._service.clock_ms()),
-            abort_requested=change.abort_requested,
-        )
 
 
 def _query_of(request: read_pb2.ListEntriesRequest) -> EntryQuery:

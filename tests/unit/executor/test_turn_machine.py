@@ -14,6 +14,7 @@ from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.entries import State
+from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord, Decision, Ruling, Stage
@@ -22,7 +23,6 @@ from turnwright_executor.domain.endings import ABORT
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
-from turnwright_executor.ports.ledger import NewTurn
 from turnwright_executor.tools.contract import Done, Proposed, failed
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
@@ -306,7 +306,7 @@ class World:
             ),
         )
         claim = await ledger.claim(address)
-        await ledger.begin_turn(address, claim.epoch, NewTurn(TurnRequest("m", "scripted/m", 8192, 0.0, ()), ()))
+        await ledger.begin_turn(address, claim.epoch, TurnStart(TurnRequest("m", "scripted/m", 8192, 0.0, ()), ()))
         kinds = {"p": PURE, "o": OUTSIDE, "i": IDEMPOTENT}
         records = [
             CommandRecord(f"log://turn_1/{tool}/{number}", tool, "", Command(tool, {"does": does}), number, kinds[tool])

@@ -22,11 +22,11 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Caller
+from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import LoopEnd, LoopSettings, Mode, Model, RunSettings, TurnRequest, TurnResult, Usage
 from turnwright_store.app import commands, forks, leases, ledger, registry, steering
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.leases import Claimant
-from turnwright_store.app.ledger import TurnEnd, TurnStart
 from turnwright_store.app.opening import open_store
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.store_rules import StoreRules

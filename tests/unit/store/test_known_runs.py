@@ -11,6 +11,7 @@ from sqlalchemy import text, update
 
 from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.owner_calls import StoredMessage, TurnEnd, TurnPacket, TurnStart
 from turnwright_core.runs import (
     Loop,
     LoopEnd,
@@ -25,7 +26,6 @@ from turnwright_core.runs import (
 from turnwright_store.app import commands, control, forks, leases, ledger, registry, retention
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.known_runs import RUNS_MAX, KnownRuns
-from turnwright_store.domain.packets import StoredMessage, TurnPacket
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
 from turnwright_store.sql.packets import latest_packets
@@ -93,18 +93,18 @@ class Walk:
 
     async def turn(self, alias):
         run = await self.now(alias)
-        start = ledger.TurnStart(TurnRequest("fast", "v/m", 1, 0.1, ()), self.writes(run.turn + 1))
+        start = TurnStart(TurnRequest("fast", "v/m", 1, 0.1, ()), self.writes(run.turn + 1))
         if not run.turn_open:
             await self.store.write(ledger.begin_turn, **self.owned(alias), new=start)
         else:
             result = TurnResult(usage=Usage(1, 0, 1, 0, 2), packet_digest="ab" * 32)
-            end = ledger.TurnEnd(run.turn_open, result, self.writes(run.turn_open), next=start)
+            end = TurnEnd(run.turn_open, result, self.writes(run.turn_open), next=start)
             await self.store.write(ledger.end_turn, **self.owned(alias), end=end)
 
     async def end(self, alias):
         run = await self.now(alias)
         loop_end = self.random.choice([None, LoopEnd(200, "", "done"), LoopEnd(499, "abort", "")])
-        end = ledger.TurnEnd(
+        end = TurnEnd(
             run.turn_open, TurnResult(), self.writes(run.turn_open), loop_end, release=self.random.random() < 0.5
         )
         await self.store.write(ledger.end_turn, **self.owned(alias), end=end)
@@ -160,7 +160,7 @@ async def test_a_turn_reads_no_row_of_its_run(store):
     request = TurnRequest("fast", "v/m", 1, 0.1, ())
     fields = {"rules": store.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
     for number in (1, 2, 3):
-        end = ledger.TurnEnd(number, TurnResult(), records(number, 2), next=ledger.TurnStart(request))
+        end = TurnEnd(number, TurnResult(), records(number, 2), next=TurnStart(request))
         await store.write(ledger.end_turn, **fields, end=end)
         # Paths, entries and versions of the writes, views, the turn's end, the loop, the scope, the next turn, the run.
         assert store.spent == 10

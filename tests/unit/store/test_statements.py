@@ -18,6 +18,7 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.kit.auth import Caller
+from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.plans import Plan, PlanKind
 from turnwright_core.runs import LoopSettings, Mode, Model, RunSettings, TurnRequest, TurnResult
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
@@ -60,11 +61,11 @@ class Store:
     async def begin(self, *writes):
         request = TurnRequest("fast", "v/m", 1, 0.1, ())
         fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.begin_turn, **fields, new=ledger.TurnStart(request, writes))
+        return await self.write(ledger.begin_turn, **fields, new=TurnStart(request, writes))
 
     async def end(self, number):
         fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.end_turn, **fields, end=ledger.TurnEnd(number, TurnResult()))
+        return await self.write(ledger.end_turn, **fields, end=TurnEnd(number, TurnResult()))
 
     async def read(self, after):
         before = self.database.stats().statements

@@ -1,0 +1,32 @@
+"""An rpc by its values: how its request and its answer become messages, for a caller and a handler that need any.
+
+Services of one process hand the values over as they are, because none of them changes what it has sent or received.
+Which way a call goes is the caller's to decide (`Peer.exchange`), and the handler sees it by the request that it gets.
+Source: docs/adr/0009, 0037.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Exchange(Struct, Generic[Q, A], frozen=True):
+    """The four codecs of an rpc; those of requests raise InvalidError where they decode what cannot be."""
+
+    request: type[Q]
+    request_to_pb: Callable[[Q], Any]
+    request_from_pb: Callable[[Any], Q]
+    answer_to_pb: Callable[[A], Any]
+    answer_from_pb: Callable[[Any], A]
+
+    async def handled(self, request: Any, handle: Callable[[Q], Awaitable[A]]) -> Any:
+        """The answer to a request, in the form in which the request came."""
+        if isinstance(request, self.request):
+            return await handle(request)
+        return self.answer_to_pb(await handle(self.request_from_pb(request)))

@@ -1,0 +1,266 @@
+"""What the owner of a run and its store say to each other in each turn, on the wire."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from turnwright.assembler.v1 import assembler_service_pb2
+from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
+from turnwright.types.v1 import view_pb2
+
+from turnwright_core.exchange import Exchange
+from turnwright_core.owner_calls import (
+    AssembleCall,
+    EndTurnCall,
+    EntriesWritten,
+    RunChanges,
+    StoredMessage,
+    TurnEnd,
+    TurnEnded,
+    TurnPacket,
+    TurnStart,
+    ViewChange,
+    WatchChangesCall,
+    WriteEntriesCall,
+)
+from turnwright_core.runs import LoopEnd
+from turnwright_core.wire.entries import (
+    cursor_from_pb,
+    cursor_to_pb,
+    entry_from_pb,
+    entry_to_pb,
+    write_from_pb,
+    write_to_pb,
+)
+from turnwright_core.wire.packets import piece_from_pb, piece_to_pb, shown_in
+from turnwright_core.wire.runs import (
+    loop_from_pb,
+    loop_to_pb,
+    run_from_pb,
+    run_to_pb,
+    turn_from_pb,
+    turn_request_from_pb,
+    turn_request_to_pb,
+    turn_result_from_pb,
+    turn_result_to_pb,
+    turn_to_pb,
+)
+from turnwright_core.wire.times import time_to_pb
+
+
+def packet_to_pb(packet: TurnPacket) -> write_pb2.PacketRecord:
+    encode = partial(piece_to_pb, shows=packet.shows)
+    return write_pb2.PacketRecord(
+        turn=packet.turn,
+        messages=[
+            write_pb2.PacketMessage(role=message.role, pieces=map(encode, message.pieces))
+            for message in packet.messages
+        ],
+        base_turn=packet.base_turn,
+        note=packet.note,
+        again=packet.again,
+    )
+
+
+def packet_from_pb(record: write_pb2.PacketRecord) -> TurnPacket:
+    messages = tuple(StoredMessage(each.role, tuple(map(piece_from_pb, each.pieces))) for each in record.messages)
+    return TurnPacket(record.turn, messages, record.base_turn, record.note, shown_in(record.messages), record.again)
+
+
+def view_change_to_pb(change: ViewChange) -> view_pb2.ViewChange:
+    return view_pb2.ViewChange(
+        before=cursor_to_pb(change.before),
+        after=cursor_to_pb(change.after),
+        entries=map(entry_to_pb, change.entries),
+        removed_paths=change.removed,
+        schemes_version=change.schemes_version,
+    )
+
+
+def view_change_from_pb(change: view_pb2.ViewChange) -> ViewChange:
+    return ViewChange(
+        cursor_from_pb(change.before),
+        cursor_from_pb(change.after),
+        tuple(map(entry_from_pb, change.entries)),
+        tuple(change.removed_paths),
+        change.schemes_version,
+    )
+
+
+def assemble_to_pb(call: AssembleCall) -> assembler_service_pb2.AssembleRequest:
+    return assembler_service_pb2.AssembleRequest(
+        project=call.project,
+        run=call.run,
+        turn=call.turn,
+        loop=call.loop,
+        context_length=call.context_length,
+        at_least=cursor_to_pb(call.at_least) if call.at_least else None,
+        calibration=call.calibration,
+        base_digest=call.base_digest,
+        view_changes=map(view_change_to_pb, call.view_changes),
+    )
+
+
+def end_turn_to_pb(call: EndTurnCall) -> ledger_pb2.EndTurnRequest:
+    end = call.end
+    message = ledger_pb2.EndTurnRequest(
+        project=call.project,
+        run=call.run,
+        fence=write_pb2.Fence(epoch=call.epoch),
+        turn=end.number,
+        result=turn_result_to_pb(end.result) if end.result else None,
+        writes=map(write_to_pb, end.writes),
+        schemes_version=call.schemes_version,
+        tell_view=call.tell_view,
+        release=end.release,
+    )
+    if end.loop_end:
+        loop_end = end.loop_end
+        message.loop_end.CopyFrom(
+            ledger_pb2.LoopEnd(status=loop_end.status, reason=loop_end.reason, summary=loop_end.summary)
+        )
+    if end.next:
+        message.next.request.CopyFrom(turn_request_to_pb(end.next.request))
+        message.next.writes.extend(map(write_to_pb, end.next.writes))
+    return message
+
+
+def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
+    """Decode. Raises InvalidError."""
+    end, new, has = request.loop_end, request.next, request.HasField
+    told = TurnEnd(
+        number=request.turn,
+        result=turn_result_from_pb(request.result) if has("result") else None,
+        writes=[write_from_pb(write) for write in request.writes],
+        loop_end=LoopEnd(end.status, end.reason, end.summary) if has("loop_end") else None,
+        next=TurnStart(turn_request_from_pb(new.request), [write_from_pb(write) for write in new.writes])
+        if has("next")
+        else None,
+        release=request.release,
+    )
+    return EndTurnCall(
+        request.project, request.run, request.fence.epoch, told, request.schemes_version, request.tell_view
+    )
+
+
+def turn_ended_to_pb(ended: TurnEnded) -> ledger_pb2.EndTurnResponse:
+    return ledger_pb2.EndTurnResponse(
+        run=run_to_pb(ended.run),
+        loop=loop_to_pb(ended.loop),
+        cursor=cursor_to_pb(ended.cursor),
+        abort_requested=ended.abort_requested,
+        next=turn_to_pb(ended.next) if ended.next else None,
+        schemes=ended.schemes,
+        view_change=view_change_to_pb(ended.view_change) if ended.view_change else None,
+        released=ended.released,
+    )
+
+
+def turn_ended_from_pb(answer: ledger_pb2.EndTurnResponse) -> TurnEnded:
+    has = answer.HasField
+    return TurnEnded(
+        run_from_pb(answer.run),
+        loop_from_pb(answer.loop),
+        cursor_from_pb(answer.cursor),
+        answer.abort_requested,
+        turn_from_pb(answer.next) if has("next") else None,
+        answer.schemes if has("schemes") else None,
+        view_change_from_pb(answer.view_change) if has("view_change") else None,
+        answer.released,
+    )
+
+
+def write_entries_to_pb(call: WriteEntriesCall) -> ledger_pb2.WriteEntriesRequest:
+    return ledger_pb2.WriteEntriesRequest(
+        project=call.project,
+        run=call.run,
+        fence=None if call.epoch is None else write_pb2.Fence(epoch=call.epoch),
+        writes=map(write_to_pb, call.writes),
+        durability=call.durability,  # type: ignore[arg-type]
+        run_status=call.run_status,
+        packet=packet_to_pb(call.packet) if call.packet else None,
+        tell_view=call.tell_view,
+    )
+
+
+def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntriesCall:
+    """Decode. Raises InvalidError."""
+    has = request.HasField
+    return WriteEntriesCall(
+        request.project,
+        request.run,
+        request.fence.epoch if has("fence") else None,
+        [write_from_pb(write) for write in request.writes],
+        request.durability,
+        request.run_status,
+        packet_from_pb(request.packet) if has("packet") else None,
+        request.tell_view,
+    )
+
+
+def entries_written_to_pb(done: EntriesWritten) -> ledger_pb2.WriteEntriesResponse:
+    return ledger_pb2.WriteEntriesResponse(
+        revisions=done.revisions,
+        paths=done.paths,
+        cursor=cursor_to_pb(done.cursor),
+        abort_requested=done.abort_requested,
+        view_change=view_change_to_pb(done.view_change) if done.view_change else None,
+    )
+
+
+def entries_written_from_pb(answer: ledger_pb2.WriteEntriesResponse) -> EntriesWritten:
+    return EntriesWritten(
+        tuple(answer.revisions),
+        tuple(answer.paths),
+        cursor_from_pb(answer.cursor),
+        answer.abort_requested,
+        view_change_from_pb(answer.view_change) if answer.HasField("view_change") else None,
+    )
+
+
+def watch_changes_to_pb(call: WatchChangesCall) -> read_pb2.WatchChangesRequest:
+    return read_pb2.WatchChangesRequest(
+        project=call.project,
+        run=call.run,
+        after=cursor_to_pb(call.after) if call.after else None,
+        filter=call.filter,  # type: ignore[arg-type]
+        body_bytes_max=call.body_bytes_max,
+    )
+
+
+def watch_changes_from_pb(request: read_pb2.WatchChangesRequest) -> WatchChangesCall:
+    after = cursor_from_pb(request.after) if request.HasField("after") else None
+    return WatchChangesCall(request.project, request.run, after, request.filter, request.body_bytes_max)
+
+
+def run_changes_to_pb(changes: RunChanges, send_ms: int = 0) -> read_pb2.WatchChangesResponse:
+    """Encode, with the time at which it is sent."""
+    return read_pb2.WatchChangesResponse(
+        entries=map(entry_to_pb, changes.entries),
+        removed_paths=changes.removed_paths,
+        run=run_to_pb(changes.run) if changes.run else None,
+        loops=map(loop_to_pb, changes.loops),
+        turns=map(turn_to_pb, changes.turns),
+        cursor=cursor_to_pb(changes.cursor),
+        send_time=time_to_pb(send_ms),
+        abort_requested=changes.abort_requested,
+    )
+
+
+def run_changes_from_pb(message: read_pb2.WatchChangesResponse) -> RunChanges:
+    return RunChanges(
+        cursor_from_pb(message.cursor),
+        tuple(map(entry_from_pb, message.entries)),
+        tuple(message.removed_paths),
+        run_from_pb(message.run) if message.HasField("run") else None,
+        tuple(map(loop_from_pb, message.loops)),
+        tuple(map(turn_from_pb, message.turns)),
+        message.abort_requested,
+    )
+
+
+END_TURN: Final = Exchange(EndTurnCall, end_turn_to_pb, end_turn_from_pb, turn_ended_to_pb, turn_ended_from_pb)
+WRITE_ENTRIES: Final = Exchange(
+    WriteEntriesCall, write_entries_to_pb, write_entries_from_pb, entries_written_to_pb, entries_written_from_pb
+)

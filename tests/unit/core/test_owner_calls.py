@@ -1,0 +1,120 @@
+"""What the owner of a run says in each turn comes over a network as it was."""
+
+import pytest
+from msgspec.structs import fields
+
+from turnwright_core.differences import Copied
+from turnwright_core.entries import (
+    AppendEntry,
+    CopyEntry,
+    Cursor,
+    Entry,
+    EntryWrite,
+    MoveEntry,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+)
+from turnwright_core.owner_calls import (
+    AssembleCall,
+    EndTurnCall,
+    EntriesWritten,
+    RunChanges,
+    StoredMessage,
+    TurnEnd,
+    TurnEnded,
+    TurnPacket,
+    TurnStart,
+    ViewChange,
+    WatchChangesCall,
+    WriteEntriesCall,
+)
+from turnwright_core.runs import Loop, LoopEnd, LoopSettings, Mode, Run, RunSettings, Turn, TurnRequest, TurnResult
+from turnwright_core.schemes import BUILT_IN
+from turnwright_core.wire import owner_calls as wire
+from turnwright_core.wire.schemes import registry_to_pb
+
+SCHEME = BUILT_IN.rules("log")
+CURSOR, LATER = Cursor("i", 1, 2, 3), Cursor("i", 4, 5, 6)
+ENTRY = Entry(
+    path="a é", scheme="log", scope="run:1", body="b\0", body_size_bytes=2, attributes_json='{"a":1}',
+    visibility=Visibility.SUMMARIZED, state=State.FAILED, outcome="x:1", writer=Tier.PLUGIN, turn=1, loop=2, position=3,
+    write_count=4, revision=5, hash="ab", update_ms=6, record=b"",
+)  # fmt: skip
+WRITES = [
+    EntryWrite("a", SetEntry("b", "{}", Visibility.ARCHIVED, Visibility.VISIBLE, State.RESOLVED, "", "{}"), Tier.CLIENT, 7),
+    EntryWrite("a", AppendEntry("more", 3), Tier.PLUGIN, turn=1, loop=2),
+    EntryWrite("a", RemoveEntry(), Tier.SYSTEM),
+    EntryWrite("a", CopyEntry("b", Visibility.ARCHIVED), Tier.SYSTEM),
+    EntryWrite("a", MoveEntry("b"), Tier.SYSTEM),
+]  # fmt: skip
+REQUEST = TurnRequest("fast", "v/m", 100, 0.5, ("get",))
+RESULT = TurnResult(finish="stop", cursor=CURSOR, packet_tokens=9)
+LOOP = Loop(1, LoopSettings(Mode.ACT, "fast"), "x", 102, create_ms=1)
+RUN = Run("p", "r", RunSettings(model="fast"), 102, 3, LOOP)
+TURN = Turn(3, 1, REQUEST, RESULT, 5, 6, 7)
+CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1")
+PACKET = TurnPacket(3, (StoredMessage("user", ("new", Copied(0, 4))),), 2, "note", {"new": "a.txt"}, again=True)
+
+END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
+PAIRS = [
+    (EndTurnCall("p", "r", 8, END, "v1", tell_view=True), wire.end_turn_to_pb, wire.end_turn_from_pb),
+    (
+        TurnEnded(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
+        wire.turn_ended_to_pb,
+        wire.turn_ended_from_pb,
+    ),
+    (
+        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, tell_view=True),
+        wire.write_entries_to_pb,
+        wire.write_entries_from_pb,
+    ),
+    (EntriesWritten((1, 0), ("a", "b"), CURSOR, True, CHANGE), wire.entries_written_to_pb, wire.entries_written_from_pb),
+    (WatchChangesCall("p", "r", CURSOR, 3, 99), wire.watch_changes_to_pb, wire.watch_changes_from_pb),
+    (
+        RunChanges(CURSOR, (ENTRY,), ("gone",), RUN, (LOOP,), (TURN,), abort_requested=True),
+        wire.run_changes_to_pb,
+        wire.run_changes_from_pb,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "encode", "decode"), PAIRS)
+def test_what_is_sent_is_what_comes(value, encode, decode):
+    assert decode(type(encode(value)).FromString(encode(value).SerializeToString())) == value
+
+
+@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), END, PACKET, CHANGE])
+def test_each_field_of_these_is_tried(value):
+    left_out = [one.name for one in fields(value) if getattr(value, one.name) in (0, "", None, False, (), [], {})]
+    assert left_out == []
+
+
+def test_what_is_left_out_stays_out():
+    for value, encode, decode in (
+        (EndTurnCall("p", "r", 1, TurnEnd(0)), wire.end_turn_to_pb, wire.end_turn_from_pb),
+        (WriteEntriesCall("p", "r", None, []), wire.write_entries_to_pb, wire.write_entries_from_pb),
+        (EntriesWritten((), (), CURSOR), wire.entries_written_to_pb, wire.entries_written_from_pb),
+    ):
+        assert encode(decode(encode(value))) == encode(value)
+    assert wire.write_entries_from_pb(wire.write_entries_to_pb(WriteEntriesCall("p", "r", None, []))).epoch is None
+
+
+def test_a_request_for_a_packet_is_sent_whole():
+    sent = wire.assemble_to_pb(AssembleCall("p", "r", 3, 1, 100, CURSOR, 1.5, "digest", (CHANGE,)))
+    assert (sent.turn, sent.loop, sent.context_length, sent.calibration, sent.base_digest) == (3, 1, 100, 1.5, "digest")
+    assert wire.view_change_from_pb(sent.view_changes[0]) == CHANGE
+    assert sent.at_least.project_revision == 2
+
+
+def test_a_call_weighs_what_its_texts_do():
+    small = WriteEntriesCall("p", "r", 1, [EntryWrite("a", SetEntry("b"))])
+    large = WriteEntriesCall("p", "r", 1, [EntryWrite("a", SetEntry("b" * 10_000))])
+    grown = WriteEntriesCall("p", "r", 1, [EntryWrite("a", AppendEntry("b" * 10_000))])
+    packet = WriteEntriesCall("p", "r", 1, [], packet=TurnPacket(1, (StoredMessage("user", ("x" * 10_000,)),)))
+    assert small.weight_bytes < 1000
+    assert all(one.weight_bytes >= 10_000 for one in (large, grown, packet))
+    end = TurnEnd(1, RESULT, large.writes, next=TurnStart(REQUEST, large.writes))
+    assert EndTurnCall("p", "r", 1, end).weight_bytes == 2 * large.weight_bytes
