@@ -14,6 +14,7 @@ from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
+from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
@@ -22,7 +23,6 @@ from turnwright_executor.domain.records import record_path
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
-from turnwright_executor.ports.ledger import NewTurn
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.run_plans import RunPlans
@@ -71,7 +71,7 @@ async def run_entries(store: Peer, root: Path) -> WriteBuffer:
     await store.call(stub.EnqueueLoop, loop)
     ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
     claim = await ledger.claim(run)
-    await ledger.begin_turn(run, claim.epoch, NewTurn(TurnRequest("m", "scripted/m", 1000, 0.1, ()), []))
+    await ledger.begin_turn(run, claim.epoch, TurnStart(TurnRequest("m", "scripted/m", 1000, 0.1, ()), []))
     return WriteBuffer(ledger, run, claim.epoch, TURN, 1)
 
 
