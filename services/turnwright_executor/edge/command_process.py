@@ -27,14 +27,8 @@ from turnwright_executor.edge.child_process import ChildProcess
 SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
 """The program that a command's mark and program follow as its arguments."""
 
-_OURS: Final = 1
-"""Processes of a session that are ours and stay: the supervisor."""
-
-_HOLDERS: Final = 2
-"""Processes that hold a sandbox, beside the command's own."""
-
-_FAMILY_EVERY: Final = 10
-"""Counts of a session, which are cheap, between two of all that a supervisor holds, which are not."""
+_COUNT_EVERY: Final = 10
+"""Looks at how many processes the host has, which are cheap, between two counts of the command's own."""
 
 
 class Launch(Struct):
@@ -108,21 +102,15 @@ class CommandProcess:
                 self._group = number
 
     def over_process_limit(self, most: int) -> bool:
-        """Whether more processes live below the supervisor than that.
-
-        It is known at once while they stay in the session, else a little later.
-        """
-        ours = _OURS + _HOLDERS * bool(self._spared)
-        if process_group.count(self._process.pid, most + ours + 1) > most + ours:
-            return True
+        """Whether more processes live below the supervisor than that; known a little later."""
         self._counts += 1
         # Where so many have come to the host as the command may have, they may be its own.
-        is_due = self._counts % _FAMILY_EVERY == 0 or process_group.living() - self._others > most
+        is_due = self._counts % _COUNT_EVERY == 0 or process_group.living() - self._others > most
         return is_due and len(self._below()) > most
 
     def _below(self) -> list[int]:
-        below = supervisor.descendants(self._process.pid)
-        return [process for process, _ in below if process_group.name_of(process) not in self._spared]
+        below = [process for process, _ in supervisor.descendants(self._process.pid)]
+        return [process for process in below if process_group.name_of(process) not in self._spared]
 
     def memory_bytes(self) -> int:
         """The memory that all of them hold together."""
@@ -157,11 +145,10 @@ class CommandProcess:
                 await self._process.wait()
         except TimeoutError:
             # Something cannot be ended, or the supervisor is stopped.
-            process_group.kill(self._process.pid)
+            process_group.send_group(self._process.pid, signal.SIGKILL)
             await self._process.wait()
             if self.exit_code is None:
                 self.exit_code = -signal.SIGKILL
         if self._process.returncode:
-            # The supervisor was killed itself: what it held is known by its session, and beyond that by its mark.
-            process_group.kill(self._process.pid)
+            # The supervisor was killed itself: what it held is known by its mark.
             await asyncio.to_thread(process_mark.kill_marked, self._mark)
