@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright_cli.settings_doc import USERS, page, settings_classes
+from settings_page import USERS, page, settings_classes
 from turnwright_core.kit.settings import PREFIX
 
 ALL = {name: field for _, kind in settings_classes() for name, field in kind.fields.items()}
@@ -20,7 +20,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 def test_the_page_of_settings_is_what_the_code_says() -> None:
     written = (DOCS / "settings.md").read_text()
 
-    assert written == page(), "run `python -m turnwright_cli.settings_doc > docs/settings.md`"
+    assert written == page(), "run `python tests/settings_page.py > docs/settings.md`"
 
 
 def test_every_setting_has_a_meaning_and_no_machine_shows() -> None:
