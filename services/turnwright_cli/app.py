@@ -61,6 +61,12 @@ _TASK: Final = (
         help="How much the model reasons: off, low, medium, high or a number of tokens.",
     ),
     Option(
+        ["--image"],
+        metavar="PATH",
+        multiple=True,
+        help="Show the model an image of the project with the prompt; repeatable.",
+    ),
+    Option(
         ["--answer-schema"],
         metavar="FILE",
         help="Require an answer in JSON that matches this JSON Schema; -: any object.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -61,6 +61,7 @@ class Task(Struct, frozen=True):
     reasoning: settings_pb2.Reasoning | None = None
     response_format: settings_pb2.ResponseFormat | None = None
     calls: settings_pb2.CallStyle.ValueType | None = None
+    images: Sequence[str] = ()
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
@@ -118,6 +119,7 @@ async def _give(
     without: Collection[str],
     reasoning: str | None,
     answer_schema: str | None,
+    image: Collection[str],
     **limits: Any,
 ) -> int:
     """Give the task that the options describe. Raises FailureError, UsageError."""
@@ -137,6 +139,7 @@ async def _give(
         reasoning_of(reasoning),
         answer_format_of(answer_schema),
         call_style(calls),
+        tuple(image),
     )
     return await run_task(call.settings, task, as_json=call.as_json)
 
@@ -164,6 +167,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 budget=task.budget,
                 reasoning=task.reasoning,
                 response_format=task.response_format,
+                images=task.images,
             ),
             run_settings=settings_pb2.RunSettings(
                 model=task.model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED

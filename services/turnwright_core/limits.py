@@ -152,3 +152,12 @@ SHOWN_BYTES_MIN: Final = 256
 
 SHOWN_BYTES_MAX: Final = 32 * 1024
 """Longest such body: the store reads it whenever it reads the piece."""
+
+IMAGES_MAX: Final = 8
+"""Most images that a loop shows its model."""
+
+IMAGE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Longest image that a run keeps, in bytes; as base64 it fits into a body."""
+
+IMAGES_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Most bytes that the images of a loop have together: they go to the provider in one message."""

@@ -211,6 +211,7 @@ class LoopSettings(Struct, frozen=True):
     budget: Budget | None = None
     reasoning: Reasoning | None = None
     response_format: AnswerFormat | None = None
+    images: tuple[str, ...] = ()
 
 
 class RunSettings(Struct, frozen=True):

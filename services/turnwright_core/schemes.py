@@ -49,7 +49,7 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
     Scheme("event", "hidden", writable_by=frozenset({Tier.PLUGIN, Tier.SYSTEM})),
     *(
         Scheme(name, "audit", writable_by=_SYSTEM, model_visible=False)
-        for name in ("tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content")
+        for name in ("tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content", "image")
     ),
 )
 """What every store starts with; a project file has the empty scheme."""

@@ -26,12 +26,13 @@ class Text(Struct, frozen=True, tag=True):
 
 
 class Image(Struct, frozen=True, tag=True):
-    """An image: its bytes with their type, or an address."""
+    """An image: its bytes with their type, an address, or in a message of a run the path of its entry."""
 
     mime: str = ""
     data: bytes = b""
     url: str = ""
     cache: bool = False
+    path: str = ""
 
 
 Part = Text | Image

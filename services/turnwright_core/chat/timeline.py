@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import convert
 from msgspec.structs import replace
 
-from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.run_message import MessageKind, MessageResult, RecordedCall, RunMessage
 from turnwright_core.entries import Entry, State, Tier
 from turnwright_core.plans import delta_path, plan_path, version_path
@@ -26,6 +26,9 @@ MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")
 
 CALLS: Final = "calls"
 """Attribute of a reply: its native calls."""
+
+IMAGES: Final = "images"
+"""Attribute of a prompt: the paths of the images that go with it."""
 
 ERROR_TOOL: Final = "error"
 """What the attribute `tool` says of an error that no command carries."""
@@ -117,7 +120,7 @@ def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, rea
             shown = next((parts[path] for path in _plan_paths(plan) if _shows(parts.get(path), plan)), entry)
             return _told(entry, kind, _hidden(Role.PLAN, shown.body, {"plan": plan}), shown)
         case _:
-            said = _told(entry, kind, Message(Role.USER, _text(entry.body)))
+            said = _told(entry, kind, Message(Role.USER, (*_text(entry.body), *_images(entry))))
             return replace(said, create_ms=turn.begin_ms) if kind is MessageKind.PROMPT and turn else said
 
 
@@ -129,6 +132,11 @@ def _told(entry: Entry, kind: MessageKind, message: Message, shown: Entry | None
 
 def _text(body: str) -> tuple[Text, ...]:
     return (Text(body),) if body else ()
+
+
+def _images(entry: Entry) -> tuple[Image, ...]:
+    """The images that go with a prompt, by the paths of their entries."""
+    return tuple(Image(path=path) for path in entry.attributes.get(IMAGES, ()))
 
 
 def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:

@@ -12,11 +12,13 @@ thinking_to_pb, thinking_from_pb = codec(ThinkingBlock, delta_pb2.ThinkingBlock)
 server_block_to_pb, server_block_from_pb = codec(ServerBlock, delta_pb2.ServerBlock)
 
 
-def _part_to_pb(part: Part) -> message_pb2.Part:
+def part_to_pb(part: Part) -> message_pb2.Part:
     if isinstance(part, Text):
         return message_pb2.Part(text=part.text, cache=part.cache)
     image = message_pb2.Image(mime=part.mime)
-    if part.url:
+    if part.path:
+        image.path = part.path
+    elif part.url:
         image.url = part.url
     else:
         image.data = part.data
@@ -26,7 +28,8 @@ def _part_to_pb(part: Part) -> message_pb2.Part:
 def _part_from_pb(part: message_pb2.Part) -> Part:
     """Decode; a part of a later version is an empty text."""
     if part.HasField("image"):
-        return Image(part.image.mime, part.image.data, part.image.url, part.cache)
+        image = part.image
+        return Image(image.mime, image.data, image.url, part.cache, image.path)
     return Text(part.text, part.cache)
 
 
@@ -37,7 +40,7 @@ message_to_pb, message_from_pb = codec(
     Message,
     message_pb2.Message,
     role=(_NUMBERS.__getitem__, _ROLES.__getitem__),
-    parts=(lambda parts: map(_part_to_pb, parts), lambda parts: tuple(map(_part_from_pb, parts))),
+    parts=(lambda parts: map(part_to_pb, parts), lambda parts: tuple(map(_part_from_pb, parts))),
     calls=(lambda calls: map(tool_call_to_pb, calls), lambda calls: tuple(map(tool_call_from_pb, calls))),
     thinking=(lambda blocks: map(thinking_to_pb, blocks), lambda blocks: tuple(map(thinking_from_pb, blocks))),
     server_blocks=(

@@ -73,6 +73,7 @@ loop_settings_to_pb, loop_settings_from_pb = codec(
     budget=_budget,
     reasoning=_REASONING,
     response_format=_form,
+    images=(tuple, tuple),
 )
 _calls = (int, lambda number: known(CallStyle, number, "calls"))
 run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls)

@@ -11,12 +11,14 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Part
 
+from turnwright_core.chat.message import Image
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.runs import Model, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
+from turnwright_core.wire.messages import part_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb, reasoning_to_pb, usage_from_pb
 from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
@@ -72,25 +74,35 @@ class ProviderModels:
         request: TurnRequest,
         call_index: int,
         *,
+        images: Sequence[Image] = (),
         limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
         tools = [tool for message in messages if message.role == "tools" for tool in tools_to_pb(message.text)]
         wanted = pb.GenerateRequest(
             model=model_to_pb(model),
-            messages=[
-                Message(role=_ROLES[one.role], parts=[Part(text=one.text)]) for one in messages if one.role in _ROLES
-            ],
+            messages=[_message(one, images) for one in messages if one.role in _ROLES],
             temperature=request.temperature,
             reasoning=reasoning_to_pb(request.reasoning) if request.reasoning else None,
             call_index=call_index,
             tools=tools,
-            required=[*(["tools"] if tools else ()), *(["cost"] if limits_cost else ())],
+            required=[
+                *(["tools"] if tools else ()),
+                *(["images"] if images else ()),
+                *(["cost"] if limits_cost else ()),
+            ],
         )
         async with self._peer.stream(self.stub.Generate, wanted, self._deadline_s) as parts:
             async for part in parts:
                 event = _event_from_pb(part)
                 if event is not None:
                     yield event
+
+
+def _message(message: PacketMessage, images: Sequence[Image]) -> Message:
+    """A message of a packet; the user's has the images of the loop behind its text."""
+    shown = images if message.role == "user" else ()
+    parts = [Part(text=message.text), *(part_to_pb(image) for image in shown)]
+    return Message(role=_ROLES[message.role], parts=parts)
 
 
 class _Definition(Struct):

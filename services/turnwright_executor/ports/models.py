@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from turnwright_core.chat.deltas import Delta
+from turnwright_core.chat.message import Image
 from turnwright_core.runs import Model, TurnRequest, Usage
 from turnwright_executor.ports.packets import PacketMessage
 
@@ -50,10 +51,12 @@ class Models(Protocol):
         request: TurnRequest,
         call_index: int,
         *,
+        images: Sequence[Image] = (),
         limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
         """One model call as it streams; ends after Finished. Close it where you leave it. Raises TurnwrightError.
 
-        `limits_cost`: the call is refused where nobody will say what it cost.
+        `images` go with the user's message, and the call is refused where the model takes none. `limits_cost`: it is
+        refused where nobody will say what it cost.
         """
         ...

@@ -6,12 +6,13 @@ Source: architecture 7, 8; rows RU243, RE05.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetUsage
+from turnwright_core.chat.message import Image
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.runs import Model, Turn
@@ -119,6 +120,7 @@ class Generation:
         call_index: int,
         draft: Draft,
         again: Callable[[], Awaitable[None]],
+        images: Sequence[Image] = (),
         *,
         limits_cost: bool,
     ) -> None:
@@ -131,7 +133,10 @@ class Generation:
             empty(draft, turn.number)
             draft.reader = self._reader()
             try:
-                await self._stream(publisher, turn, model, messages, call_index, draft, limits_cost=limits_cost)
+                call = self._models.generate(
+                    model, messages, turn.request, call_index, images=images, limits_cost=limits_cost
+                )
+                await self._stream(publisher, turn, model, call, draft)
             except TurnwrightError as error:
                 draft.unmade_calls += not _may_cost(draft, error)
                 publisher.stream(turn.number, StreamBroke(outcome_of(error)))
@@ -149,16 +154,12 @@ class Generation:
         publisher: Publisher,
         turn: Turn,
         model: Model,
-        messages: Sequence[PacketMessage],
-        call_index: int,
+        call: AsyncGenerator[ModelEvent, None],
         draft: Draft,
-        *,
-        limits_cost: bool,
     ) -> None:
         begin_s = self._clock_s()
         publisher.progress(Activity.THINKING, turn.number, model.vendor_model)
         publisher.stream(turn.number, StreamBegan())
-        call = self._models.generate(model, messages, turn.request, call_index, limits_cost=limits_cost)
         async with aclosing(call) as stream:
             async for event in stream:
                 if not draft.first_delta_ms and not isinstance(event, SetUsage | RetryNotice | Finished):

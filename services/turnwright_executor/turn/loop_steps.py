@@ -30,6 +30,7 @@ from turnwright_executor.tools.native import native_tools
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.generation import empty
+from turnwright_executor.turn.images import image_writes
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
@@ -144,8 +145,10 @@ class LoopSteps:
         texts = {name: docs[name] for name in scope.tools}
         native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
         instructions = instructions_write(claim.run, texts, native, is_brief=is_brief)
+        begins = bool(loop.settings.images) and not scope.turns_ended and claim.open_turn is None
+        images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(
-            services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files
+            services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files, images
         )
         if left := await scope.spending.open():
             ending = budget_exhausted(left[1])

@@ -14,6 +14,7 @@ from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
+from turnwright_executor.turn.images import read_images
 from turnwright_executor.turn.kept_reply import reply_writes
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
@@ -84,6 +85,7 @@ class ModelSteps:
     async def generate(self, state: TurnState) -> None:
         """Ask the model."""
         scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
+        images = await read_images(scope.services.ledger, scope.address, scope.loop)
         await scope.services.generation.run(
             scope.publisher,
             turn,
@@ -92,6 +94,7 @@ class ModelSteps:
             scope.turns_ended,
             draft,
             self._again,
+            images,
             limits_cost=scope.limits_cost,
         )
         scope.spending.reply(draft)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from turnwright_core.chat.timeline import IMAGES
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
@@ -19,6 +20,7 @@ from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import AnswerFormat, CallStyle, Loop, LoopSettings, Model, RequestKind, Run, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.turn.images import image_paths
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
 
 WITH_END_CHARS_MAX: Final = 256 * 1024
@@ -37,8 +39,12 @@ class TurnOpener:
         request: TurnRequest,
         instructions: EntryWrite,
         files: FileSync | None,
+        images: Sequence[EntryWrite] = (),
     ) -> None:
-        """`instructions` are what its turns are assembled with; `files` is None without files."""
+        """`instructions` are what its turns are assembled with; `files` is None without files.
+
+        `images` go with the prompt of a loop that begins.
+        """
         self._ledger = ledger
         self._address = address
         self._claim = claim
@@ -46,6 +52,7 @@ class TurnOpener:
         self._instructions = instructions
         self._files = files
         self._request = request
+        self._images = images
         self._changed: list[EntryWrite] | None = None
         """What changed on disk, from when it was found until it is written."""
 
@@ -54,6 +61,9 @@ class TurnOpener:
         batches = list(in_batches(await self._changes()))
         for batch in batches[:-1]:
             await self._ledger.write(self._address, self._claim.epoch, batch)
+        # One by one: each may be as long as a message holds.
+        for image in self._images if is_first else ():
+            await self._ledger.write(self._address, self._claim.epoch, [image])
         writes = [*(batches[-1] if batches else []), *(self._standing() if is_first else [])]
         new = TurnStart(self._request, writes)
         turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, new)
@@ -143,7 +153,9 @@ def _form_of_answer(form: AnswerFormat | None) -> str:
 
 def prompt_write(loop: Loop) -> EntryWrite:
     """The prompt of a loop, at the number of its first turn."""
-    attributes = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
+    attributes: dict[str, Any] = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
+    if images := image_paths(loop):
+        attributes[IMAGES] = images
     change = SetEntry(
         body=loop.prompt + _form_of_answer(loop.settings.response_format),
         attributes_json=to_attributes_json(attributes),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any, Final
@@ -18,6 +19,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.json_schema import SCHEMA_BYTES_MAX, check_schema
 from turnwright_core.limits import (
     ATTRIBUTES_BYTES_MAX,
+    IMAGES_MAX,
     NAME_CHARS_MAX,
     PAGE_SIZE_DEFAULT,
     PAGE_SIZE_MAX,
@@ -152,6 +154,13 @@ def check_answer_format(form: AnswerFormat | None) -> None:
         check_schema(form.schema)
     except ValueError as error:
         raise invalid("settings.response_format.schema", f"{error}.") from None
+
+
+def check_images(paths: Sequence[str]) -> None:
+    """Refuse more images than a loop may show, and what is no path."""
+    check_count("settings.images", len(paths), IMAGES_MAX)
+    for path in paths:
+        check_path(path, field="settings.images")
 
 
 def check_budget(budget: Budget | None, field: str) -> None:

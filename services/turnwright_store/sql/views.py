@@ -30,7 +30,7 @@ class ViewFilter(IntEnum):
     FILES = 4
 
 
-PACKET_AUDIT: Final = ("system", "user")
+PACKET_AUDIT: Final = ("system", "user", "image")
 """Schemes of what the model was sent: kept for audit, no part of the run's timeline (C22)."""
 
 

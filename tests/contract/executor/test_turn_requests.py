@@ -144,6 +144,23 @@ async def test_settings_for_a_run_that_has_others_are_refused_and_nothing_is_que
     assert (await services.until(queued)).status == 200
 
 
+async def test_a_vendor_that_is_gone_when_the_loop_begins_is_named(services, monkeypatch):
+    # OM11
+    monkeypatch.setenv("MISTRAL_API_KEY", "k")
+    await services.restart("provider")
+    services.script(DONE)
+    await services.until(await services.act())
+    model = settings_pb2.RunSettingsPatch(model="mistral/x")
+    await services.client.configure_run(services.project, "r", model)
+    await services.stop("provider")
+    monkeypatch.delenv("MISTRAL_API_KEY")
+    queued = await services.act("More.", model="mistral/x")
+    await services.start("provider")
+    loop = await services.until(queued)
+    assert (loop.status, loop.reason.partition(":")[0]) == (500, "vendor_not_configured")
+    assert "MISTRAL_API_KEY" in loop.reason
+
+
 async def test_what_really_ran_stands_with_the_reply(services):
     # OM13
     services.script(DONE)

@@ -197,7 +197,9 @@ class Image(_message.Message):
     url: _builtins.str
     """An http or https URL that the vendor fetches, at most 8192 characters, or a `data:` URL with an image of at most 20 MiB."""
     path: _builtins.str
-    """Path of an entry in the run's view. The provider cannot read entries and refuses it: send `data` instead."""
+    """Path of an entry that keeps the image, in a RunMessage. The provider cannot read entries and refuses it: send `data`
+    instead.
+    """
     mime: _builtins.str
     """`image/png`, `image/jpeg`, `image/gif` or `image/webp`; may be empty with `url`."""
     def __init__(

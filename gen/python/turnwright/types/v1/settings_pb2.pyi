@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import budget_pb2 as _budget_pb2
 import builtins as _builtins
@@ -180,6 +182,7 @@ class LoopSettings(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
@@ -209,6 +212,14 @@ class LoopSettings(_message.Message):
         `answer`. TurnResult.answer has the answer. Absent: free text.
         """
 
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Images that the model sees with the prompt, in every turn of the loop: paths of project files, or of entries whose body
+        is a `data:` URL. PNG, JPEG, GIF or WebP; at most 8, of at most 8388608 bytes each and 16777216 bytes together. They are
+        read when the loop begins; one that cannot be read ends the loop with 500. A model that takes no images refuses the
+        call, VENDOR_REJECTED.
+        """
+
     def __init__(
         self,
         *,
@@ -222,10 +233,11 @@ class LoopSettings(_message.Message):
         budget: _budget_pb2.Budget | None = ...,
         reasoning: Global___Reasoning | None = ...,
         response_format: Global___ResponseFormat | None = ...,
+        images: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

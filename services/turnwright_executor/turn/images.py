@@ -1,0 +1,115 @@
+"""The images of a loop: read once when it begins, kept as entries of the run, and sent with its prompt in every turn.
+
+A file may change or go while its loop works, and what was sent must be what is sent again (C44): so what counts from
+the loop's first turn on is the entry `image://loop_N/n`, which the runtime alone writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from turnwright_core.chat.message import Image
+from turnwright_core.chat.timeline import IMAGES
+from turnwright_core.checks import invalid, over_limit
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.limits import IMAGE_BYTES_MAX, IMAGES_BYTES_MAX
+from turnwright_core.runs import Loop
+from turnwright_core.text import scheme_of
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError, Workspace
+
+FIELD: Final = f"settings.{IMAGES}"
+
+_KINDS: Final = (
+    ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
+    ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
+    ("image/gif", re.compile(rb"GIF8[79]a")),
+    ("image/webp", re.compile(rb"RIFF.{4}WEBP", re.DOTALL)),
+)
+"""How files of each kind begin: what a name or an address says of a file may be wrong, and vendors look inside."""
+
+_DATA_URL: Final = re.compile(r"data:[a-z]+/[a-z0-9.+-]+;base64,([A-Za-z0-9+/=\s]*)")
+
+
+def image_paths(loop: Loop) -> list[str]:
+    """The entries of a loop's images."""
+    return [f"image://loop_{loop.sequence}/{number}" for number in range(1, len(loop.settings.images) + 1)]
+
+
+async def image_writes(ledger: Ledger, address: RunAddress, loop: Loop, workspace: Workspace) -> list[EntryWrite]:
+    """The writes that keep the images of a loop. Raises INVALID_FIELD, ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
+    writes = []
+    total = 0
+    for path, entry in zip(loop.settings.images, image_paths(loop), strict=True):
+        data = await _read(ledger, address, path, workspace)
+        total += len(data)
+        if total > IMAGES_BYTES_MAX:
+            raise over_limit(FIELD, IMAGES_BYTES_MAX, total, "bytes")
+        mime = next((name for name, begins in _KINDS if begins.match(data)), "")
+        if not mime:
+            raise invalid(FIELD, f"{path} is not an image that models accept: use PNG, JPEG, GIF or WebP.")
+        attributes = to_attributes_json({"path": path, "mime": mime, "bytes": len(data)})
+        change = SetEntry(base64.b64encode(data).decode(), attributes, state=State.RESOLVED)
+        writes.append(EntryWrite(entry, change, Tier.SYSTEM))
+    return writes
+
+
+async def read_images(ledger: Ledger, address: RunAddress, loop: Loop) -> Sequence[Image]:
+    """The images of a loop that has begun. Raises ENTRY_NOT_FOUND where one is gone."""
+    images = []
+    for path in image_paths(loop):
+        found = await ledger.get_entries(address, [path])
+        if not found:
+            raise _missing(path)
+        images.append(Image(str(found[0].attributes["mime"]), base64.b64decode(found[0].body)))
+    return images
+
+
+async def _read(ledger: Ledger, address: RunAddress, path: str, workspace: Workspace) -> bytes:
+    data = await _of_entry(ledger, address, path) if scheme_of(path) else await _of_file(workspace, path)
+    if len(data) > IMAGE_BYTES_MAX:
+        raise _too_long(path, len(data))
+    return data
+
+
+async def _of_entry(ledger: Ledger, address: RunAddress, path: str) -> bytes:
+    found = await ledger.get_entries(address, [path])
+    if not found:
+        raise _missing(path)
+    if scheme_of(path) == "image":
+        return base64.b64decode(found[0].body)
+    said = _DATA_URL.fullmatch(found[0].body.strip())
+    try:
+        return base64.b64decode(said[1] if said else "!", validate=not said)
+    except (binascii.Error, ValueError):
+        raise invalid(
+            FIELD, f"{path} is not an image: its body must be data:image/png;base64,... or the like."
+        ) from None
+
+
+async def _of_file(workspace: Workspace, path: str) -> bytes:
+    try:
+        found = await workspace.gather(path, 1, IMAGE_BYTES_MAX)
+    except OutsideProjectError as error:
+        raise invalid(FIELD, str(error)) from None
+    except TooMuchError:
+        raise _too_long(path, IMAGE_BYTES_MAX + 1) from None
+    if found is None or found.is_folder:
+        raise _missing(path)
+    return next(iter(found.files.values()))
+
+
+def _missing(path: str) -> TurnwrightError:
+    return fault(
+        Reason.ENTRY_NOT_FOUND, f"There is no image at {path}: name a file of the project, or an entry.", path=path
+    )
+
+
+def _too_long(path: str, size: int) -> TurnwrightError:
+    return over_limit(f"{FIELD}: {path}", IMAGE_BYTES_MAX, size, "bytes")
