@@ -11,14 +11,14 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.entries import Cursor, Entry, EntryWrite
+from turnwright_core.entries import CopyEntry, Cursor, Entry, EntryWrite, MoveEntry
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
 from turnwright_core.text import scheme_of
@@ -61,7 +61,13 @@ class _Group(Struct, frozen=True):
     @property
     def paths(self) -> set[str]:
         """What it writes."""
-        return {write.path for write in self.writes}
+        return _paths_of(self.writes)
+
+
+def _paths_of(writes: Iterable[EntryWrite]) -> set[str]:
+    """What writes are about, and where they copy and move it."""
+    to = {write.change.to for write in writes if isinstance(write.change, CopyEntry | MoveEntry)}
+    return to | {write.path for write in writes}
 
 
 class WriteBuffer:
@@ -247,7 +253,7 @@ class WriteBuffer:
         if self.holds_reply and error.reason is Reason.REVISION_CONFLICT and self._rename(path):
             return True
         for index, group in enumerate(self._groups):
-            if group.record and any(write.path == path for write in group.writes[1:]):
+            if group.record and path in _paths_of(group.writes[1:]):
                 done = failed(error.metadata.get("outcome", "invalid:400"), error.message)
                 record = self._records[group.record] = settled(self._records[group.record], done)
                 self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
@@ -266,7 +272,7 @@ class WriteBuffer:
 
     def _unwritten_paths(self) -> set[str]:
         """What a reader would miss; records of commands are of no interest to other commands."""
-        return {write.path for group in self._groups for write in group.writes[1 if group.record else 0 :]}
+        return set().union(*(_paths_of(group.writes[1 if group.record else 0 :]) for group in self._groups))
 
     # ports for tools (tools.contract.Entries) ---------------------------------------------------------------------
 
