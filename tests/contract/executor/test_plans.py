@@ -9,7 +9,6 @@ import grpc
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
 
-from cases import load_cases
 from services import running
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_grammar import read_reply
@@ -271,40 +270,3 @@ async def test_no_plan_is_removed_that_is_not_there(services) -> None:
         await services.client.remove_plan(services.project, "r", plan_id="other")
     assert (error.value.reason, error.value.metadata) == (Reason.ENTRY_NOT_FOUND, {"path": "plan://other"})
     assert (await services.client.get_run(services.project, "r")).run == before
-
-
-CASES = {case["id"]: case for case in load_cases("refact/plan.jsonl") if "calls" in case["input"]}
-ROW_WINS = {
-    "set_plan_twice_error": "RP01: a plan is replaced",
-    "set_plan_twice_same_batch_error": "RP01: a plan is replaced",
-    "set_plan_relative_path": "a file plan names a file of the project",
-    "set_plan_not_md": "a file plan names any file of the project",
-    "update_plan_bool_summary": "a plan has no summary",
-    "update_plan_oversized": "RP02: over the cap is an error, and nothing is stored",
-}
-
-
-@pytest.mark.parametrize("case", [CASES[name] for name in CASES if name not in ROW_WINS], ids=lambda case: case["id"])
-async def test_a_case_of_plan_tools(services, case) -> None:
-    """Commands of one batch, and the results that they have; our words for them."""
-    texts = {"set_plan": "content", "update_plan": "note"}
-    calls = [call for call in case["input"]["calls"] if "tool" in call]
-    before = "".join(f"<set_plan>{one['content']}</set_plan>" for one in case["input"]["state"]["plans"])
-    before += "".join(f"<update_plan>{one['content']}</update_plan>" for one in case["input"]["state"]["deltas"])
-    replies = [f"<{one['tool']}>{one['args'].get(texts.get(one['tool']), '')}</{one['tool']}>" for one in calls]
-    services.script(f"{before}{''.join(replies)}{GO_ON}", DONE)
-    await services.until(await services.act())
-    found = said(services)[-len(calls) :]
-    for (tool, outcome, text), wanted in zip(found, filter(None, case["expected"]["results"]), strict=True):
-        if "error" in wanted:
-            assert (tool, outcome) == ("update_plan", "not_found:404")
-        elif "plan" in wanted:
-            assert text == wanted["plan"]["content"]
-            assert len((await plan_of(services)).deltas) == wanted["plan"]["delta_count"]
-        else:
-            number = wanted.get("seq") or wanted.get("version")
-            assert (outcome, str(number) in text) == ("", True)
-
-
-async def test_the_cases_where_a_row_wins_are_known() -> None:
-    assert CASES.keys() > ROW_WINS.keys()

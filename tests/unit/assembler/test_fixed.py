@@ -208,9 +208,15 @@ def test_what_cannot_fit_names_its_plans_with_their_tokens():
     assert (body.count("* plan "), "* and 1 more" in body) == (PLANS_LISTED_MAX, True)
 
 
-CASES = [
-    case for case in load_cases("refact/plan_wire.jsonl") if "message" in case["input"] or "messages" in case["input"]
-]
+ALL = load_cases("refact/plan_wire.jsonl")
+CASES = [case for case in ALL if "message" in case["input"] or "messages" in case["input"]]
+NOT_OURS = {
+    "render/context_file": "no role of ours: files are entries of the packet",
+    "render/cd_instruction_trim": "no role of ours: the runtime's advice is in results and events",
+    "render/blank_plain_text": "no role of ours",
+    "openai/prefix_stability": "a plan that is set again changes <plans>; what is added to one leaves every byte (RP06)",
+}
+"""Cases of what we do not have."""
 OURS = {
     "render/plan_cdata": "bodies stand between sentinels, never in CDATA; the tag names the plan and orders its attributes by that",
     "render/generic_event": "goal_pursuit is none of our subkinds; the message stands between sentinels and not in <message>",
@@ -246,6 +252,11 @@ def test_the_known_wire_form_says_the_same_in_our_shape(case):
 
 
 MESSAGES = [case for case in CASES if "messages" in case["input"]]
+
+
+def test_every_case_of_the_wire_is_run_or_named():
+    run = {case["id"] for case in MESSAGES} | OURS.keys()
+    assert (run | NOT_OURS.keys(), run & NOT_OURS.keys()) == ({case["id"] for case in ALL}, set())
 
 
 # RH01: two messages, of the roles system and user, whatever the history holds.

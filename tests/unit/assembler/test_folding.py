@@ -260,6 +260,21 @@ OURS = {
 """Cases whose form differs on purpose."""
 
 
+NOT_OURS = (
+    *("pressure/", "token_estimate/", "auto_cap/", "provider_pressure/", "legacy_"),
+    *("content_duplicate/", "dedup_context_files/", "history_fix/", "segments/"),
+    *("tier0/dedup_keeps_last", "tier0/aggressive_elides_context_file"),
+)
+"""Cases of a history of messages, of its summaries and estimates: packets are made of entries, which the ladder demotes."""
+
+
+def test_every_case_of_compression_is_run_or_named():
+    run = {case["id"] for case in (*EXEMPTIONS, *TIERS)}
+    assert [case["id"] for case in CASES if case["id"] not in run and not case["id"].startswith(NOT_OURS)] == []
+    assert [name for name in run if name.startswith(NOT_OURS)] == []
+    assert OURS.keys() < run
+
+
 def exemption(message):
     """What happens to one of many messages like this, when it is old."""
     told = message.get("event")

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from cases import Case, expect, params
+from cases import Case, expect, load_cases, params
 from turnwright_core.plans import Plan, PlanDelta, PlanItem, PlanKind, PlanStatus, items_json, readable_items, word
 from turnwright_core.plans.fold import PlanHeads, PlanMove
 from turnwright_core.plans.legacy import legacy_items
 from turnwright_core.plans.receiver import HeldPlans
 
+OUR_STATUSES = {"L14": "blocked is one of our statuses, so the item is kept"}
 SAID_AGAIN = {"F10": "a list that did not change is not told again (AP43)"}
 
 
@@ -42,6 +43,35 @@ def test_a_client_holds_what_it_was_told_last(case: Case) -> None:
                 held.legacy = shown(read(update["entries"]))
     assert list(held.plans.values()) == case["expect"]["plans"]
     assert held.legacy == case["expect"]["legacy_plan"]
+
+
+MESSAGES = {case["id"]: case for case in load_cases("acp/plan_messages.jsonl")}
+LISTS = {
+    name: case
+    for name, case in MESSAGES.items()
+    if (case["expect"]["normalized_update"] or {}).get("sessionUpdate") == "plan"
+    or ((case["expect"]["normalized_update"] or {}).get("plan") or {}).get("type") == "items"
+}
+"""Messages of which a receiver keeps a list of items, some of them less than they say."""
+
+
+def entries(update: dict[str, Any]) -> Any:
+    return update["entries"] if update["sessionUpdate"] == "plan" else update["plan"]["entries"]
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_of_a_list_in_a_message_what_can_be_read_is_kept(name: str) -> None:
+    """AP16 as a receiver: one bad item is left out, and the others stand."""
+    wanted = entries(LISTS[name]["expect"]["normalized_update"])
+    kept = [{key: one[key] for key in ("content", "priority", "status")} for one in wanted]
+    expect(name, passed=shown(read(entries(LISTS[name]["params"]["update"]))) == kept, exceptions=OUR_STATUSES)
+
+
+def test_every_message_is_read_or_named() -> None:
+    """The shape of a message itself (ids, types, envelopes) is for the agent that speaks that protocol."""
+    others = {name for name in MESSAGES if name not in LISTS}
+    assert {name for name in others if not name.startswith("I")} == {"V04"}, "a text, kept as it is"
+    assert all(MESSAGES[name]["expect"]["normalized_update"] is None for name in others - {"V04"})
 
 
 def held_with(*plan_ids: str) -> HeldPlans[str, str]:
