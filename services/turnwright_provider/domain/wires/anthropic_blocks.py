@@ -35,7 +35,7 @@ def conversation(messages: Iterable[Message], dropped: dict[str, str]) -> tuple[
         else:
             _add(turns, "user", [_result(message)] if message.role is TOOL else _shown(message.parts))
     for turn in turns:
-        if turn["role"] == "user":
+        if turn["role"] == "user" and len(turn["content"]) > 1:
             # Whatever else the user says has to stand behind the results.
             turn["content"].sort(key=lambda block: block["type"] != "tool_result")
     return system, turns
@@ -65,7 +65,8 @@ def _shown(parts: Iterable[Part]) -> list[Wired]:
 
 
 def _text(part: Text) -> Wired:
-    return {"type": "text", "text": part.text, **(CACHE_MARK if part.cache else {})}
+    block: Wired = {"type": "text", "text": part.text}
+    return block | CACHE_MARK if part.cache else block
 
 
 def _image(image: Image) -> Wired:
@@ -77,20 +78,23 @@ def _image(image: Image) -> Wired:
 
 def _result(message: Message) -> Wired:
     """What a call came to. A mark inside would be refused: it stands on the whole."""
-    content = [{key: value for key, value in block.items() if key not in CACHE_MARK} for block in _shown(message.parts)]
+    content = _shown(message.parts)
+    is_marked = any(part.cache for part in message.parts)
+    if is_marked:
+        content = [{key: value for key, value in block.items() if key not in CACHE_MARK} for block in content]
     return {
         "type": "tool_result",
         "tool_use_id": _name(message.call_id),
         **({"content": content} if content else {}),
         **({"is_error": True} if message.failed else {}),
-        **(CACHE_MARK if any(part.cache for part in message.parts) else {}),
+        **(CACHE_MARK if is_marked else {}),
     }
 
 
 def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
     blocks: list[Wired] = []
     cited = deque(map(_cited, message.citations))
-    for item in in_order(replace(message, thinking=with_text(message.thinking, message.reasoning))):
+    for item in in_order(_with_thoughts(message)):
         match item:
             case Text() | ThinkingBlock(type="text"):
                 blocks += _said(item, cited)
@@ -110,6 +114,12 @@ def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
             case ToolCall():
                 blocks.append(_call(item))
     return blocks
+
+
+def _with_thoughts(message: Message) -> Message:
+    if not message.thinking:
+        return message
+    return replace(message, thinking=with_text(message.thinking, message.reasoning))
 
 
 def _said(text: Text | ThinkingBlock, cited: deque[Wired]) -> list[Wired]:
@@ -140,4 +150,4 @@ def _call(call: ToolCall) -> Wired:
 
 def _name(text: str) -> str:
     """Names and ids of other vendors, in the letters that Anthropic takes."""
-    return _ODD.sub("_", text)
+    return text if text.isalnum() and text.isascii() else _ODD.sub("_", text)

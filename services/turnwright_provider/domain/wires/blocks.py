@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -39,15 +40,16 @@ def in_order(message: Message) -> list[ReplyBlock]:
 
     Pieces of the text whose place is known come as blocks of the type `text`, with their text.
     """
-    if not (message.thinking or message.server_blocks or message.calls):
-        return list(message.parts)
+    is_placed = message.thinking or message.server_blocks or any(one.block is not None for one in message.calls)
+    if not is_placed:
+        return [*message.parts, *message.calls]
     thinking, parts = _pieces(message)
     placed: list[tuple[int, ReplyBlock]] = [(one.index, one) for one in thinking if one.index is not None]
     placed += [(one.index, one) for one in message.server_blocks]
     placed += [(one.block, one) for one in message.calls if one.block is not None]
     ordered: list[ReplyBlock] = [one for one in thinking if one.index is None]
     following = 0
-    for place, block in sorted(placed, key=lambda pair: pair[0]):
+    for place, block in sorted(placed, key=itemgetter(0)):
         while parts and following < place:
             ordered.append(parts.popleft())
             following += 1
@@ -58,9 +60,9 @@ def in_order(message: Message) -> list[ReplyBlock]:
 
 def _pieces(message: Message) -> tuple[list[ThinkingBlock], deque[Part]]:
     """The thinking blocks, those of the text with their text, and what these leave of the parts."""
-    pieces = sorted((piece_of(block), n) for n, block in enumerate(message.thinking) if block.type == TEXT)
-    if not pieces:
+    if not any(block.type == TEXT for block in message.thinking):
         return list(message.thinking), deque(message.parts)
+    pieces = sorted((piece_of(block), n) for n, block in enumerate(message.thinking) if block.type == TEXT)
     thinking, text, at = list(message.thinking), message.text, 0
     rest: list[str] = []
     for (start, end, _), n in pieces:

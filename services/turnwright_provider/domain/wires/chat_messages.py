@@ -67,6 +67,8 @@ def _message(message: Message, *, marks: bool) -> dict[str, Any]:
 
 def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
     content = _content(_texts(message), marks=marks)
+    if not (message.thinking or message.calls):
+        return {"role": "assistant", "content": content}
     if thought := thinking_parts(message.thinking):
         said = [{"type": "text", "text": content}] if isinstance(content, str) and content else content
         content = [*thought, *said]
@@ -93,11 +95,15 @@ def _images(message: Message) -> list[Image]:
     return [part for part in message.parts if isinstance(part, Image)]
 
 
-def _texts(message: Message) -> list[Text]:
+def _texts(message: Message) -> Sequence[Text]:
+    if len(message.parts) == 1 and isinstance(message.parts[0], Text):
+        return message.parts  # type: ignore[return-value]
     return [part for part in message.parts if isinstance(part, Text)]
 
 
 def _content(parts: Sequence[Part], *, marks: bool) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].cache:
+        return parts[0].text
     said = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
     if not said:
         return ""

@@ -12,17 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from turnwright_core.chat.message import Image, Message, Role
+from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.extra import encoded
 from turnwright_provider.domain.wires.giving_way import given, kept
-from turnwright_provider.domain.wires.history import history, tool_names
+from turnwright_provider.domain.wires.history import TOOL, history, tool_names
 from turnwright_provider.domain.wires.images import inline
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
+
+_ROLES: Final = {role: role.value for role in Role}
 
 _NO_PLACE: Final = "Ollama has no place for it."
 
@@ -88,11 +90,10 @@ def _options(call: ModelCall) -> dict[str, Any]:
 
 
 def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dict[str, Any]:
-    sent: dict[str, Any] = {"role": message.role.value, "content": message.text}
-    shown = (inline(part) for part in message.parts if isinstance(part, Image))
-    if images := [found[1] for found in shown if found]:
+    sent: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
+    if images := [found[1] for image in _images(message) if (found := inline(image))]:
         sent["images"] = images
-    if message.role is Role.TOOL:
+    if message.role is TOOL:
         sent |= {"tool_name": message.tool or names.get(message.call_id, ""), "tool_call_id": message.call_id}
     if message.reasoning and message.vendor_model == call.vendor_model:
         sent["thinking"] = message.reasoning
@@ -104,6 +105,12 @@ def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dic
     return sent
 
 
+def _images(message: Message) -> list[Image]:
+    parts = message.parts
+    # A message of one text, as most are, is looked at no further.
+    return [] if len(parts) == 1 and isinstance(parts[0], Text) else [one for one in parts if isinstance(one, Image)]
+
+
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
@@ -111,8 +118,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _left_out(call: ModelCall, messages: Iterable[Message]) -> Iterator[Dropped]:
     listed = tuple(messages)
-    images = (part for message in listed for part in message.parts if isinstance(part, Image))
-    if any(inline(image) is None for image in images):
+    if any(inline(image) is None for message in listed for image in _images(message)):
         yield Dropped("images", "Ollama fetches none: it takes the image itself.")
     # That a model must not call is said by giving it no tools.
     if (choice := call.tool_choice) and (choice.tool or choice.single or choice.mode == "required"):

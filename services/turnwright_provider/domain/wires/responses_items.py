@@ -23,7 +23,8 @@ REASONING: Final = "reasoning"
 def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Dropped]]:
     """The instructions, the items, and what they leave out."""
     messages, dropped = history(call)
-    if any(_is_lost(part, message) for message in messages for part in message.parts):
+    of_others = (message.parts for message in messages if message.role in (SYSTEM, ASSISTANT))
+    if any(isinstance(part, Image) for parts in of_others for part in parts):
         dropped.append(Dropped("images", "Responses take images of users and of tools only."))
     if any(block.type not in (REASONING, TEXT) for message in messages for block in message.thinking):
         dropped.append(Dropped("thinking", "Responses take back their own reasoning only."))
@@ -32,10 +33,6 @@ def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Droppe
         leading = []
     items = [item for message in messages[len(leading) :] for item in _items(message)]
     return "\n\n".join(message.text for message in leading), items, dropped
-
-
-def _is_lost(part: Part, message: Message) -> bool:
-    return isinstance(part, Image) and message.role in (SYSTEM, ASSISTANT)
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
@@ -50,9 +47,9 @@ def _items(message: Message) -> list[dict[str, Any]]:
 
 
 def _item(block: ReplyBlock) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return _said(block.text)
     match block:
-        case Text(text):
-            return _said(text)
         case ThinkingBlock(type=kind, text=text) if kind == TEXT:
             return _said(text)
         case ThinkingBlock(type=kind, id=name, data=data):
@@ -83,6 +80,8 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
     said = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
     if not said:
         return ""
