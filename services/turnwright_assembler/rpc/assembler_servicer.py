@@ -22,6 +22,9 @@ SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 
 _ROLES: Final = {"system": message_pb2.ROLE_SYSTEM, "user": message_pb2.ROLE_USER}
 
+BESIDE_REPORT_BYTES_MAX: Final = CHUNK_BYTES // 2
+"""Most pieces that come in one message with the report, in bytes: the report itself needs some of it."""
+
 _OVERHEAD_BYTES: Final = 16
 """What a piece takes on the wire beside its text, at most."""
 
@@ -38,15 +41,18 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         request: AssembleCall | assembler_service_pb2.AssembleRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[assembler_service_pb2.AssembleResponse]:
-        """The packet's pieces in parts, then the report."""
+        """The packet's pieces in parts, then the report, with the last pieces if they fit into one message with it."""
         assembled = await self._assembler.assemble(packet_request_from(request))
-        for index, (role, pieces) in enumerate(assembled.messages):
-            for part in _parts(pieces, assembled.shows):
-                message = assembler_service_pb2.MessagePieces(
-                    index=index, role=_ROLES.get(role, message_pb2.ROLE_UNSPECIFIED), pieces=part, tools=role == "tools"
-                )
-                yield assembler_service_pb2.AssembleResponse(pieces=message)
-        yield assembler_service_pb2.AssembleResponse(report=_report(assembled, self._assembler.plugged))
+        held: list[assembler_service_pb2.MessagePieces] = []
+        size = 0
+        for message in _messages(assembled):
+            held.append(message)
+            size += message.ByteSize()
+            if size > BESIDE_REPORT_BYTES_MAX:
+                for one in held:
+                    yield assembler_service_pb2.AssembleResponse(pieces=one)
+                held, size = [], 0
+        yield assembler_service_pb2.AssembleResponse(report=_report(assembled, self._assembler.plugged, held))
 
     async def CheckBudget(
         self, request: budget_pb2.CheckBudgetRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -55,6 +61,14 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         checked = await self._assembler.check(packet_request_from(request))
         effects = map(write_to_pb, checked.effects)
         return budget_pb2.CheckBudgetResponse(effects=effects, tokens=checked.tokens, ceiling=checked.ceiling)
+
+
+def _messages(assembled: Assembled) -> Iterator[assembler_service_pb2.MessagePieces]:
+    for index, (role, pieces) in enumerate(assembled.messages):
+        for part in _parts(pieces, assembled.shows):
+            yield assembler_service_pb2.MessagePieces(
+                index=index, role=_ROLES.get(role, message_pb2.ROLE_UNSPECIFIED), pieces=part, tools=role == "tools"
+            )
 
 
 def _parts(pieces: Iterable[Copied | str], shows: Mapping[str, str]) -> Iterator[list[packet_pb2.PacketPiece]]:
@@ -72,7 +86,9 @@ def _parts(pieces: Iterable[Copied | str], shows: Mapping[str, str]) -> Iterator
     yield part
 
 
-def _report(assembled: Assembled, plugged: Plugged) -> assembler_service_pb2.PacketReport:
+def _report(
+    assembled: Assembled, plugged: Plugged, pieces: Iterable[assembler_service_pb2.MessagePieces]
+) -> assembler_service_pb2.PacketReport:
     return assembler_service_pb2.PacketReport(
         effects=[write_to_pb(write) for write in assembled.effects],
         overflow=assembled.overflow,
@@ -84,4 +100,5 @@ def _report(assembled: Assembled, plugged: Plugged) -> assembler_service_pb2.Pac
         render_version=plugged.render_version,
         plugins=plugged.plugins,
         plan_tokens=assembled.plan_tokens,
+        pieces=pieces,
     )

@@ -66,14 +66,16 @@ class AssemblerPackets:
         request: Any = call if self._peer.is_neighbour else assemble_to_pb(call)
         async with self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s) as parts:
             async for part in parts:
-                if part.WhichOneof("part") == "report":
+                is_last = part.WhichOneof("part") == "report"
+                told = part.report.pieces if is_last else (part.pieces,)
+                for one in told:
+                    roles.setdefault(one.index, "tools" if one.tools else _ROLES.get(one.role, "assistant"))
+                    changes.setdefault(one.index, []).extend(map(piece_from_pb, one.pieces))
+                shows |= shown_in(told)
+                if is_last:
                     messages = _messages(roles, changes, base)
                     chars = sum(sum(map(len, message.pieces)) for message in messages)
                     return _packet(messages, part.report, shows) if chars == part.report.chars else None
-                role = "tools" if part.pieces.tools else _ROLES.get(part.pieces.role, "assistant")
-                roles.setdefault(part.pieces.index, role)
-                changes.setdefault(part.pieces.index, []).extend(map(piece_from_pb, part.pieces.pieces))
-                shows |= shown_in((part.pieces,))
         raise self._peer.cut_short("a report")
 
     async def check_budget(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-from turnwright_core.chat.deltas import Delta
+from turnwright_core.chat.deltas import Delta, SetUsage
 from turnwright_provider.domain.coalesce import DeltaBuffer
 from turnwright_provider.domain.model_call import Finish, ReplyPart, Retry
 
@@ -64,6 +64,9 @@ class Outbox:
             self._awake.clear()
             self._urgent.clear()
             parts: list[ReplyPart] = [*self._retries, *self._take(), *self._finish]
+            if any(finish.usage for finish in self._finish):
+                # The end says it too.
+                parts = [part for part in parts if not isinstance(part, SetUsage)]
             self._retries, self._finish = [], []
             for part in parts:
                 yield part

@@ -68,14 +68,21 @@ class Answer:
     @property
     def report(self) -> assembler_service_pb2.PacketReport:
         assert [message.WhichOneof("part") for message in self.parts].index("report") == len(self.parts) - 1
-        return self.parts[-1].report
+        report = assembler_service_pb2.PacketReport()
+        report.CopyFrom(self.parts[-1].report)
+        # The pieces in it are told by what differs, like those before it.
+        report.ClearField("pieces")
+        return report
 
     def text(self, index: int) -> str:
         return "".join(self.pieces(index))
 
     def pieces(self, index: int) -> list[Copied | str]:
-        mine = (message.pieces for message in self.parts[:-1] if message.pieces.index == index)
-        return [piece_from_pb(piece) for part in mine for piece in part.pieces]
+        return [piece_from_pb(piece) for part in self.messages if part.index == index for piece in part.pieces]
+
+    @property
+    def messages(self) -> list[assembler_service_pb2.MessagePieces]:
+        return [*(part.pieces for part in self.parts[:-1]), *self.parts[-1].report.pieces]
 
     @property
     def system(self) -> str:

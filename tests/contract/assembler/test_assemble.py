@@ -39,7 +39,7 @@ def reason(error: grpc.aio.AioRpcError) -> str:
 async def test_a_packet_is_two_messages_and_a_report(store, client):
     store.says(part(SYSTEM, PROMPT, entry("src/a.py", "pass", position=2), cursor=at(7)))
     answer = await client.assemble()
-    roles = {message.pieces.index: message.pieces.role for message in answer.parts[:-1]}
+    roles = {message.index: message.role for message in answer.messages}
     assert roles == {0: message_pb2.ROLE_SYSTEM, 1: message_pb2.ROLE_USER}
     assert answer.system.endswith("\n\n## get\n\nYou are Ada.")
     assert names(answer.user) == ["prompt", "summary", "visible", "instructions", "budget"]
@@ -321,4 +321,5 @@ async def test_a_long_text_comes_in_pieces_and_parts(client, store):
     assert max(message.ByteSize() for message in first.parts) <= 256 * 1024
     assert section(first.user, "visible").children[0].body == body
     assert sum(message.ByteSize() for message in second.parts) < 5_000
+    assert (len(first.parts) > 3, len(second.parts)) == (True, 1)
     assert "".join(whole(pieces_of(second), pieces_of(first))) == first.system + first.user

@@ -74,6 +74,13 @@ async def test_copied_pieces_are_those_of_the_packet_before(scripted):
     assert packet.messages == (PacketMessage("user", ("zero", "two"), ("zero", Copied(1, 1))),)
 
 
+async def test_the_last_pieces_come_with_the_report(scripted):
+    last = report(10)
+    last.report.pieces.extend([said(Copied(1, 1)).pieces, said("four").pieces])
+    packet = await assembled(scripted, BASE, [said("one"), last])
+    assert packet.messages == (PacketMessage("user", ("one", "two", "four"), ("one", Copied(1, 1), "four")),)
+
+
 @pytest.mark.parametrize("copied", [Copied(1, 2), Copied(2**32 - 1, 2**32 - 1), Copied(0, 2)])
 async def test_a_packet_that_is_based_on_another_one_is_asked_for_whole(scripted, copied):
     """Beyond the end of the packet before, or inside of it but not as long as the one that was meant."""

@@ -92,7 +92,7 @@ Global___AssembleRequest: _TypeAlias = AssembleRequest  # noqa: Y015
 
 @_typing.final
 class AssembleResponse(_message.Message):
-    """A part of the answer: first the pieces, in order, in messages of at most 256 KiB, then the report."""
+    """A part of the answer: first the pieces, in order, in messages of at most 256 KiB, then the report with the last of them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -176,6 +176,7 @@ class PacketReport(_message.Message):
     RENDER_VERSION_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
     PLAN_TOKENS_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True if the packet does not fit even after all demotions: the turn must end with 413."""
     digest: _builtins.str
@@ -208,6 +209,12 @@ class PacketReport(_message.Message):
         CheckBudget.
         """
 
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePieces]:
+        """The last pieces of the packet, behind those that came in messages of their own. At most 128 KiB: a packet that differs
+        little from the one before comes in one message.
+        """
+
     def __init__(
         self,
         *,
@@ -221,10 +228,11 @@ class PacketReport(_message.Message):
         render_version: _builtins.str = ...,
         plugins: _abc.Iterable[_builtins.str] | None = ...,
         plan_tokens: _builtins.int = ...,
+        pieces: _abc.Iterable[Global___MessagePieces] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
