@@ -9,7 +9,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
-from turnwright_assembler.domain.fixed import PlanCost, plan_costs, stale
+from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
 from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
@@ -48,8 +48,8 @@ class RunRows:
         self._fixed: dict[str, Block] = {}
         """Those of plans and events."""
         self._fixed_ordered: tuple[Block, ...] | None = None
-        self._stale: frozenset[str] = frozenset()
-        """Paths of the rows that no packet shows: deltas of plans that were replaced since, or are gone."""
+        self._latest: dict[str, int] = {}
+        """The version of each plan; no packet shows deltas of others."""
         self._plan_costs: tuple[PlanCost, ...] = ()
         self._large: set[int] = set()
         """Who they are of the rows' texts that are looked for among pieces."""
@@ -89,9 +89,9 @@ class RunRows:
     def ordered(self) -> tuple[Block, ...]:
         """The blocks in the order in which the run first saw them."""
         if self._ordered is None:
-            self.fixed()
-            gone = self._stale
-            self._ordered = tuple([block for block in self._sorted if block.path not in gone] if gone else self._sorted)
+            has_stale = len(self.fixed()) < len(self._fixed)
+            shown = (block for block in self._sorted if not self._is_stale(block)) if has_stale else self._sorted
+            self._ordered = tuple(shown)
         return self._ordered
 
     def index(self) -> BlockIndex:
@@ -103,9 +103,8 @@ class RunRows:
     def fixed(self) -> tuple[Block, ...]:
         """Those of the blocks that are plans, what was added to them, and events."""
         if self._fixed_ordered is None:
-            gone = stale(self._fixed.values())
-            shown = (block for path, block in self._fixed.items() if path not in gone)
-            self._stale, self._fixed_ordered = gone, tuple(sorted(shown, key=_place))
+            shown = (block for block in self._fixed.values() if not self._is_stale(block))
+            self._fixed_ordered = tuple(sorted(shown, key=_place))
             self._plan_costs = plan_costs(self._fixed_ordered)
         return self._fixed_ordered
 
@@ -188,16 +187,24 @@ class RunRows:
 
     def _reindex(self, before: Block | None, block: Block | None) -> None:
         """Have the index show a block in place of the one before it."""
+        if before and before.plan and not before.plan.sequence:
+            del self._latest[before.plan.plan_id]
+        if block and block.plan and not block.plan.sequence:
+            self._latest[block.plan.plan_id] = block.plan.version
         if any(one and one.plan and not one.plan.sequence for one in (before, block)):
             # A plan takes its deltas along, and brings them back.
             self._index = None
         if self._index is None:
             return
-        if before and before.path not in self._stale:
+        if before and not self._is_stale(before):
             self._index.remove(before)
-        self.fixed()
-        if block and block.path not in self._stale:
+        if block and not self._is_stale(block):
             self._index.add(block)
+
+    def _is_stale(self, block: Block) -> bool:
+        """Whether it is a delta of a version that is not the latest one of its plan, or of a plan that is gone."""
+        part = block.plan
+        return part is not None and part.sequence > 0 and self._latest.get(part.plan_id) != part.version
 
 
 def _place(block: Block) -> tuple[int, str]:

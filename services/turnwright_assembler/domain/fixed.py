@@ -74,13 +74,6 @@ def _json_line(payload: object) -> str:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).translate(_JSON_ESCAPES)
 
 
-def stale(fixed: Iterable[Block]) -> frozenset[str]:
-    """Paths of the deltas of versions that are not the latest one, or that are gone."""
-    plans = [(block.path, block.plan) for block in fixed if block.plan]
-    latest = {part.plan_id: part.version for _, part in plans if not part.sequence}
-    return frozenset(path for path, part in plans if latest.get(part.plan_id) != part.version)
-
-
 class PlanCost(Struct, frozen=True):
     """The tokens that a plan takes with its deltas."""
 
