@@ -1,1 +1,1 @@
-"""The assembler service: what the model reads."""
+"""The assembler service: builds the packets that models read."""

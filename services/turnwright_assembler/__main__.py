@@ -1,4 +1,4 @@
-"""`python -m turnwright_assembler`: the assembler in a process of its own."""
+"""`python -m turnwright_assembler`: the assembler as a separate process."""
 
 from turnwright_assembler.config import DEFAULT_LISTEN, AssemblerSettings
 from turnwright_assembler.wiring import build

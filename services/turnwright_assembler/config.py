@@ -10,7 +10,7 @@ DEFAULT_LISTEN: Final = "127.0.0.1:7442"
 
 
 class AssemblerSettings(PeerSettings):
-    """What the assembler reads."""
+    """The settings of the assembler."""
 
     token_divisor: int = setting(
         default=2, ge=1, le=16, description="Characters per token in every estimate: tokens = ceil(characters / this)."

@@ -1,4 +1,4 @@
-"""What plugins of the assembler import; docs/plugins.md tells how. The names here stay as they are."""
+"""The API for plugins of the assembler, see docs/plugins.md. The names here are stable."""
 
 from turnwright_assembler.sections.plugged import Item, PacketContext, SystemContext
 from turnwright_assembler.sections.registry import SectionRegistry as Registry

@@ -1,3 +1,3 @@
-"""What all services share: the vocabulary, limits, patterns, the wire conversions and the service kit."""
+"""Shared by all services: the vocabulary, limits, patterns, wire conversions and the service kit."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again: twice as long after each failure in a row."""
+"""Exponential backoff: the pause before a retry doubles with each consecutive failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 _DOUBLINGS_MAX: Final = 30
-"""Beyond this the longest pause holds anyway, and the figure stays one that a float can hold."""
+"""Beyond this the longest pause applies anyway, and the exponent would overflow a float."""
 
 
 class Backoff(Struct, frozen=True):
@@ -19,9 +19,9 @@ class Backoff(Struct, frozen=True):
     longest_s: float
 
     def pause_s(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, at least one."""
+        """Pause in seconds after this many consecutive failures, at least one."""
         return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX))
 
     def pauses(self) -> Iterator[float]:
-        """The seconds to wait after the first failure, the second, and so on; begin anew after a success."""
+        """The pauses in seconds after the first failure, the second, and so on; start over after a success."""
         return map(self.pause_s, count(1))

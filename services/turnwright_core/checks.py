@@ -1,4 +1,4 @@
-"""Limits on the fields of a request: each refusal names the field, the limit and what was given."""
+"""Limits on the fields of a request: each error names the field, the limit and the actual size."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 
 
 def check_chars(field: str, text: str, limit: int) -> None:
-    """Refuse a text of more than `limit` code points."""
+    """Raise LIMIT_EXCEEDED for a text of more than `limit` code points."""
     if len(text) > limit:
         raise over_limit(field, limit, len(text), "characters")
 
 
 def check_bytes(field: str, text: str, limit: int) -> int:
-    """The length of a text in bytes of UTF-8; refused over `limit`."""
+    """Length of a text in bytes of UTF-8. Raises LIMIT_EXCEEDED over `limit`."""
     actual = len(text.encode())
     if actual > limit:
         raise over_limit(field, limit, actual, "bytes")
@@ -20,17 +20,17 @@ def check_bytes(field: str, text: str, limit: int) -> int:
 
 
 def check_count(field: str, actual: int, limit: int) -> None:
-    """Refuse a list of more than `limit` items."""
+    """Raise LIMIT_EXCEEDED for a list of more than `limit` items."""
     if actual > limit:
         raise over_limit(field, limit, actual, "items")
 
 
 def over_limit(field: str, limit: int, actual: int, unit: str) -> TurnwrightError:
-    """What a caller is told of a field that is too long."""
+    """The error for a field that is too long."""
     message = f"{field} has {actual} {unit}; the limit is {limit}."
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
 
 
 def invalid(field: str, message: str) -> TurnwrightError:
-    """What a caller is told of a field that is missing or malformed."""
+    """The error for a field that is missing or malformed."""
     return fault(Reason.INVALID_FIELD, message, field=field)

@@ -1,8 +1,9 @@
-"""What a project says of some of its files.
+"""File constraints: which files of a project are included, and which may be changed.
 
-`add`: taken in whatever else says no, and in view from the first. `readonly`: taken in, never changed. `ignore`: not
-taken in. Of several constraints on one file the one that names its path wins, else the strictest: `ignore`, `readonly`,
-`add`; a file that any of them calls readonly is never changed. Source: rows RU112-RU114, RU168; decision C7.
+`add`: included even if another rule excludes it, and visible from the start. `readonly`: included, never changed.
+`ignore`: excluded. If several constraints match a file, the one with its exact path wins, else the strictest: `ignore`,
+`readonly`, `add`; a file that any of them makes readonly is never changed. Source: rows RU112-RU114, RU168; decision
+C7.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _UPWARDS: Final = re.compile(r"(?:^|[/{,(|])\.\.(?:$|[/},)|])")
 
 
 class FileConstraint(Struct, frozen=True):
-    """What holds for the files that a pattern fits: a glob, a `/regex/` or an exact path below the project's root."""
+    """A rule for the files that match a pattern: a glob, a `/regex/` or an exact path below the project's root."""
 
     pattern: str
     kind: str
@@ -35,20 +36,20 @@ class FileConstraint(Struct, frozen=True):
 
 
 TRYING_S: Final = 10.0
-"""Seconds of the processor that patterns may take in any case, for all paths together."""
+"""CPU seconds that matching may take in any case, for all paths together."""
 
 TRYING_S_A_PATH: Final = 0.005
-"""Further seconds for each path: ten times what a hundred globs take."""
+"""Additional CPU seconds for each path: ten times what a hundred globs take."""
 
 
 class UndecidedError(OSError):
-    """Whether a constraint fits a path takes too long to find out. `strerror` says which one, and what to do."""
+    """Matching a constraint takes too long. `strerror` says which one, and what to do."""
 
 
 class Constraints:
-    """The constraints of a project, asked for one path after the other; what was found out is kept.
+    """The constraints of a project, with a cache of the result for each path.
 
-    The first question about a path costs up to half a second of the processor, so it is none for an event loop.
+    The first look-up of a path may take half a second of CPU, so do not call this in an event loop.
     """
 
     def __init__(self, constraints: Iterable[FileConstraint] = ()) -> None:
@@ -69,24 +70,24 @@ class Constraints:
 
     @property
     def paths_taken_in(self) -> list[str]:
-        """Exact paths of files that are taken in whatever else says no."""
+        """Exact paths of files that are always included."""
         return sorted(path for path, kind in self._rules if kind != IGNORE and shape_of(path) is Shape.LITERAL)
 
     @property
     def patterns_taken_in(self) -> dict[str, Patterns]:
-        """The same of patterns, by the folders below which they can fit something."""
+        """Patterns of files that are always included, by the folder below which they can match."""
         folders: dict[str, list[str]] = {}
         for pattern in (*self._adding.patterns, *self._fixing.patterns):
             folders.setdefault(fixed_folder(pattern), []).append(pattern)
         return {folder: Patterns(patterns) for folder, patterns in sorted(folders.items())}
 
     def is_ignored(self, path: str) -> bool:
-        """Whether a file is not taken in. Raises UndecidedError."""
+        """Whether a file is excluded. Raises UndecidedError."""
         said = self._exact.get(path)
         return self._ignoring.fit(path) if said is None else said == IGNORE
 
     def is_added(self, path: str) -> bool:
-        """Whether the project asks for a file by `add`: a run has it in view from the first (RU168, C7).
+        """Whether the project includes a file with `add`: a run sees it from the start (RU168, C7).
 
         Raises UndecidedError.
         """
@@ -96,17 +97,17 @@ class Constraints:
         return self._adding.fit(path) and not (self.is_ignored(path) or self.is_readonly(path))
 
     def is_readonly(self, path: str) -> bool:
-        """Whether a file is never changed. Raises UndecidedError."""
+        """Whether a file must never be changed. Raises UndecidedError."""
         return self._exact.get(path) == READONLY or self._fixing.fit(path)
 
 
 class Patterns:
-    """Patterns of which it is asked whether any fits a path; exact paths among them are left out."""
+    """A set of patterns to match a path against; exact paths among them are left out."""
 
     def __init__(
         self, patterns: Iterable[str], trying_s: float = TRYING_S, trying_s_a_path: float = TRYING_S_A_PATH
     ) -> None:
-        """Nothing is compiled before the first question."""
+        """Patterns are compiled at the first match."""
         self.patterns = sorted(pattern for pattern in patterns if shape_of(pattern) is not Shape.LITERAL)
         self._known: dict[str, bool] = {}
         self._trying_s, self._trying_s_a_path = trying_s, trying_s_a_path
@@ -117,7 +118,7 @@ class Patterns:
         return [matcher(pattern) for pattern in self.patterns]
 
     def fit(self, path: str) -> bool:
-        """Whether any of them fits. Raises UndecidedError."""
+        """Whether any pattern matches. Raises UndecidedError."""
         if not self.patterns:
             return False
         known = self._known.get(path)
@@ -142,15 +143,15 @@ class Patterns:
 
 
 def leaves_the_project(pattern: str) -> bool:
-    """Whether an exact path or a glob names something that is not below the project's root, as `../x` and `/x` do."""
+    """Whether an exact path or a glob points outside the project, like `../x` and `/x`."""
     if shape_of(pattern) is Shape.REGEX:
-        # It is held against the paths of files that are in the project.
+        # It is compared with the paths of files in the project.
         return False
     return pattern.startswith("/") or bool(_UPWARDS.search(pattern))
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder that everything lies in that a pattern fits; empty for the root."""
+    """The folder that contains everything a pattern can match; empty for the root."""
     if shape_of(pattern) is not Shape.GLOB:
         return ""
     fixed = pattern[: next(place for place, character in enumerate(pattern + "*") if character in "*?[]{}!@+()\\")]

@@ -1,4 +1,4 @@
-"""What was decided on a proposal, as the record of its command keeps it.
+"""Decisions on proposals, as the record of the command stores them.
 
 Source: rows RU249-RU255; decisions C14, C20.
 """
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 
 class Ruling(Enum):
-    """What was decided on a proposal. EXPIRED: nobody decided in time."""
+    """The kind of decision. EXPIRED: nobody decided in time."""
 
     ACCEPTED = "accept"
     REJECTED = "reject"
@@ -20,15 +20,15 @@ class Ruling(Enum):
 
 
 class Decision(Struct, frozen=True):
-    """What somebody decided on a proposal: `comment` is the answer to a question."""
+    """A decision on a proposal; for a question, `comment` is the answer."""
 
     ruling: Ruling
     comment: str = ""
     principal: str = ""
     time_ms: int = 0
     contents: Mapping[str, str] = field(default_factory=dict)
-    """What shall be written instead of what was proposed, by path, until the effect has it."""
+    """Contents to write instead of the proposed ones, by path, until the effect includes them."""
     edited: tuple[str, ...] = ()
-    """The paths whose content somebody gave; the empty one is the only one there was."""
+    """Paths whose content was replaced; an empty path means the only change."""
     client_runs: bool = False
-    """Whether who decided carries the command out."""
+    """Whether the client that decided runs the command itself."""

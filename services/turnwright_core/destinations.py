@@ -1,4 +1,4 @@
-"""Where copied and moved things go: one rule for the tools and for the store's changes by pattern.
+"""Destinations of copies and moves: one rule for the tools and for the store's changes by pattern.
 
 Source: rows RU026, RU027.
 """
@@ -14,10 +14,10 @@ _SPECIAL: Final = re.compile(r"[*?\[{!@+(/]")
 
 
 def destination(pattern: str, source: str, to: str) -> str:
-    """Return where one source of a pattern goes.
+    """The destination of one entry that matches a pattern.
 
     `known://plan_*` to `known://old/`: `known://old/plan_a`. `src/**/*.py` to `lib/`: `src/a/b.py` goes to
-    `lib/a/b.py`. An exact source goes to exactly `to`, or into it where it ends with a slash.
+    `lib/a/b.py`. An exact source goes exactly to `to`, or into it if it ends with a slash.
     """
     if source == pattern.strip() or shape_of(pattern) is Shape.LITERAL:
         return to + source.rstrip("/").rpartition("/")[2] if to.endswith("/") else to
@@ -27,7 +27,7 @@ def destination(pattern: str, source: str, to: str) -> str:
 
 
 def _fixed_folder(pattern: str) -> str:
-    """The part of a pattern up to the last slash before anything special: `src/**/*.py` -> `src/`."""
+    """The part of a pattern up to the last slash before its first wildcard: `src/**/*.py` -> `src/`."""
     pattern = pattern.removeprefix("./")
     special = next((found.start() for found in _SPECIAL.finditer(pattern) if found[0] != "/"), len(pattern))
     return pattern[: pattern.rfind("/", 0, special) + 1]

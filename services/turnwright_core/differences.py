@@ -1,4 +1,4 @@
-"""A sequence told by what differs from another one: runs of items that stand there too, and the items that are new.
+"""Delta encoding of a sequence against a base: runs of items copied from the base, and new items.
 
 Source: architecture 3 (what the model was sent).
 """
@@ -14,25 +14,25 @@ T = TypeVar("T")
 
 
 class Copied(Struct, frozen=True):
-    """Items of the base: the place of the first one, and how many."""
+    """A run of items of the base: index of the first one, and their number."""
 
     first: int
     count: int
 
 
 class Differences(Generic[T]):
-    """Tells sequences by what differs from one base. Sequences are told in their order: the places found go on."""
+    """Encodes sequences against one base, in order: the search goes on where the last run ended."""
 
     def __init__(self, base: Sequence[T]) -> None:
-        """Tell by the difference to this base; an empty one makes every item new."""
+        """Encode against this base; with an empty one every item is new."""
         self._base = tuple(base)
         self._first: dict[T, int] | None = None
-        """The place of each item; made when one is looked for that does not stand where the last run went on."""
+        """Index of each item; built only when an item is not where the last run ended."""
         self._next = 0
         self._skipped = 0
 
     def of(self, sequence: Iterable[T]) -> Iterator[Copied | T]:
-        """The parts of a sequence: runs of the base as long as they go, and new items."""
+        """The encoded sequence: runs of the base as long as possible, and new items."""
         items, at = tuple(sequence), 0
         while at < len(items):
             place = self._place(items[at])
@@ -46,9 +46,9 @@ class Differences(Generic[T]):
             at += count
 
     def _place(self, item: T) -> int | None:
-        """The place of an item, at best right where the last run went on; None for a new one."""
+        """Index of an item in the base, preferably right after the last run; None for a new item."""
         for place in (self._next, self._next + self._skipped):
-            # Something was put in before it, or as much was replaced.
+            # Something was inserted before it, or replaced by as much.
             if place < len(self._base) and self._base[place] == item:
                 return place
         if self._first is None:
@@ -61,7 +61,7 @@ class Differences(Generic[T]):
 
 
 def _alike(items: tuple[T, ...], at: int, base: tuple[T, ...], place: int) -> int:
-    """How many items are the same from these places on: compared by slices, because nearly always a run is long."""
+    """Length of the common run from these indices on; compares slices, because most runs are long."""
     most = min(len(items) - at, len(base) - place)
 
     def goes_on(count: int, more: int) -> bool:
@@ -77,7 +77,7 @@ def _alike(items: tuple[T, ...], at: int, base: tuple[T, ...], place: int) -> in
 
 
 def whole(parts: Iterable[Copied | T], base: Sequence[T]) -> Iterator[T]:
-    """The items of a sequence that was told by what differs. Raises IndexError for places that the base has not."""
+    """Decode a sequence. Raises IndexError for indices outside the base."""
     for part in parts:
         if isinstance(part, Copied):
             if part.first + part.count > len(base):

@@ -1,7 +1,7 @@
-"""Entries: the sole unit of state, and the writes that change them.
+"""Entries, the unit of stored state, and the writes that change them.
 
-The enums carry the numbers of their protobuf twins, so that a conversion is a cast.
-Source: architecture 3; rows RU015-RU021, RU061, decisions C10, C26.
+The enums have the numbers of their protobuf counterparts, so conversion is a cast. Source: architecture 3; rows
+RU015-RU021, RU061, decisions C10, C26.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 
 class Visibility(IntEnum):
-    """What the model sees of an entry. UNSPECIFIED in a write means: keep."""
+    """How much of an entry the model sees. UNSPECIFIED in a write: keep the current one."""
 
     UNSPECIFIED = 0
     VISIBLE = 1
@@ -25,7 +25,7 @@ class Visibility(IntEnum):
 
 
 class State(IntEnum):
-    """Where an entry is in its life. UNSPECIFIED in a write means: keep."""
+    """The life cycle of an entry. UNSPECIFIED in a write: keep the current one."""
 
     UNSPECIFIED = 0
     RECORDED = 1
@@ -37,12 +37,12 @@ class State(IntEnum):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more will happen to the entry by itself."""
+        """Whether the entry has reached a final state."""
         return self in (State.RESOLVED, State.FAILED, State.CANCELLED)
 
 
 class Tier(IntEnum):
-    """Who writes; each tier holds the rights of the lower ones at an rpc, but not in a scheme's list."""
+    """The privilege level of a writer. For rpcs a tier includes the lower ones; in a scheme's list it does not."""
 
     UNSPECIFIED = 0
     MODEL = 1
@@ -51,15 +51,15 @@ class Tier(IntEnum):
     SYSTEM = 4
 
 
-# Every row that is read names one of each, and a lookup by value goes through the metaclass.
+# Each row read looks up one of each, and enum look-up by value is slow (it goes through the metaclass).
 VISIBILITIES: Final = {member.value: member for member in Visibility}
-"""The visibilities by their numbers."""
+"""Visibilities by number."""
 
 STATES: Final = {member.value: member for member in State}
-"""The states by their numbers."""
+"""States by number."""
 
 TIERS: Final = {member.value: member for member in Tier}
-"""The tiers by their numbers."""
+"""Tiers by number."""
 
 STATUS_OF_STATE: Final = {
     State.RECORDED: 100,
@@ -69,11 +69,11 @@ STATUS_OF_STATE: Final = {
     State.CANCELLED: 499,
     State.FAILED: 500,
 }
-"""The HTTP status of a state whose outcome carries no code (C10)."""
+"""HTTP status of a state if the outcome has no code (C10)."""
 
 
 def status_of(state: State, outcome: str = "") -> int:
-    """The HTTP status of an entry, 100 to 599: the code in its outcome (`word:code`), else that of its state.
+    """HTTP status of an entry, 100 to 599: the code in its outcome (`word:code`), else that of its state.
 
     Source: RU062; C10, C26.
     """
@@ -94,7 +94,7 @@ class Cursor(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """An entry as one run sees it. `body` may be cut or absent; `body_size_bytes` is always the full length."""
+    """An entry as one run sees it. `body` may be truncated or absent; `body_size_bytes` is always the full length."""
 
     path: str
     scheme: str
@@ -114,7 +114,7 @@ class Entry(Struct, frozen=True):
     hash: str
     update_ms: int
     record: bytes = b""
-    """What a command has come through, a serialized turnwright.types.v1.CommandRecord; empty for all other entries."""
+    """State of a command, a serialized turnwright.types.v1.CommandRecord; empty for all other entries."""
 
     @property
     def status(self) -> int:
@@ -122,13 +122,13 @@ class Entry(Struct, frozen=True):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes, parsed anew at each access."""
+        """The attributes, parsed at each access."""
         parsed: dict[str, Any] = json.loads(self.attributes_json or "{}")
         return parsed
 
 
 class SetEntry(Struct, frozen=True):
-    """Create or update; None and UNSPECIFIED mean: keep."""
+    """Create or update an entry; None and UNSPECIFIED keep the current value."""
 
     body: str | None = None
     attributes_json: str | None = None
@@ -139,13 +139,13 @@ class SetEntry(Struct, frozen=True):
     merge_attributes_json: str | None = None
     """A JSON merge patch for the attributes; applied after `attributes_json`."""
     record: bytes | None = None
-    """What a command has come through, as in Entry; empty: none. Written by the runtime only."""
+    """State of a command, as in Entry; empty: none. Only the runtime writes it."""
 
 
 class AppendEntry(Struct, frozen=True):
-    """Add to the end of a streaming body.
+    """Append to a streaming body.
 
-    `offset` is the body's length in bytes before the text: what the body already has of it is not added again.
+    `offset` is the body's length in bytes before the text: bytes that the body already has are not appended again.
     """
 
     text: str
@@ -153,18 +153,18 @@ class AppendEntry(Struct, frozen=True):
 
 
 class RemoveEntry(Struct, frozen=True):
-    """Take the entry out of the run's view."""
+    """Remove the entry from the run's view."""
 
 
 class CopyEntry(Struct, frozen=True):
-    """Make another entry with the same content; UNSPECIFIED: the visibility of the source."""
+    """Create another entry with the same content; UNSPECIFIED: the visibility of the source."""
 
     to: str
     visibility: Visibility = Visibility.UNSPECIFIED
 
 
 class MoveEntry(Struct, frozen=True):
-    """Make another entry with the same content, and take this one out of the run's view."""
+    """Create another entry with the same content, and remove this one from the run's view."""
 
     to: str
     visibility: Visibility = Visibility.UNSPECIFIED
@@ -174,7 +174,7 @@ EntryChange = SetEntry | AppendEntry | RemoveEntry | CopyEntry | MoveEntry
 
 
 class EntryWrite(Struct, frozen=True):
-    """One change of one entry, by one writer."""
+    """One change to one entry, by one writer."""
 
     path: str
     change: EntryChange
@@ -185,10 +185,10 @@ class EntryWrite(Struct, frozen=True):
 
 
 def to_attributes_json(attributes: dict[str, Any]) -> str:
-    """The one way in which attributes become text: compact, keys in the given order, no ASCII escapes.
+    """The canonical text of attributes: compact, keys in the given order, no ASCII escapes.
 
-    msgspec takes a tenth of the time of the standard library, which is left what msgspec refuses: halves of
-    characters, integers of more than 64 bits. NaN would become null.
+    msgspec takes a tenth of the time of the standard library, which only handles what msgspec refuses: unpaired
+    surrogates and integers of more than 64 bits. NaN would become null.
     """
     with suppress(TypeError, ValueError, OverflowError):
         text = _ENCODER.encode(attributes).decode()

@@ -72,7 +72,7 @@ class Reason(IntEnum):
 
 
 class TurnwrightError(Exception):
-    """Something the caller is told. The message is for people and holds no secret."""
+    """An error for the caller. The message is for people and contains no secrets."""
 
     def __init__(self, reason: Reason, message: str, **metadata: object) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ class PreconditionError(TurnwrightError):
 
 
 class ConflictError(TurnwrightError):
-    """Read again, then repeat."""
+    """Read again, then retry."""
 
 
 class RangeError(TurnwrightError):
@@ -118,11 +118,11 @@ class ExhaustedError(TurnwrightError):
 
 
 class UnavailableError(TurnwrightError):
-    """Repeat later."""
+    """Retry later."""
 
 
 class DeadlineError(TurnwrightError):
-    """Repeat with more time."""
+    """Retry with more time."""
 
 
 class InternalError(TurnwrightError):
@@ -173,11 +173,12 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.MESSAGE_TOO_LARGE: ExhaustedError,
     Reason.PLAN_ENTRY: InvalidError,
 }
-"""The class, and by it the canonical code, of every reason."""
+"""The class, and thereby the canonical code, of every reason."""
 
 ANSWERED: Final = "turnwright-watching"
-"""What a watch begins with, before there is anything to tell, and a model call before its vendor is asked; the error of
-a call that ended after it says so."""
+"""First message of a watch before there is any event, and of a model call before the vendor is called; also marks
+errors of calls that ended after it.
+"""
 
 
 def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:

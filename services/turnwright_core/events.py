@@ -1,8 +1,8 @@
-"""Events: what happened around a run, told to the model and to watchers as entries of their own scheme.
+"""Events: what happened around a run, told to the model and to watchers as entries of the scheme `event`.
 
-An event has a cause and is written in the transaction of it, so that there is neither one without the other nor two of
-one. What it says for programs is its payload; its body is one plain sentence.
-Source: architecture 9; rows RH01, RH02, RH04; decision C47.
+An event is written in the transaction of its cause, so neither exists without the other, and there are no duplicates.
+Its payload is for programs; its body is one plain sentence. Source: architecture 9; rows RH01, RH02, RH04; decision
+C47.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, EVENT_SOURCE_CHARS_M
 
 
 class Subkind(Enum):
-    """What an event can be (RH02)."""
+    """The kinds of events (RH02)."""
 
     MODE_SWITCH = "mode_switch"
     TOOL_DECISION = "tool_decision"
@@ -41,23 +41,23 @@ _NUMBER_CHARS: Final = 12
 
 
 class RunEvent(Struct, frozen=True):
-    """What the runtime itself tells. `slug` keeps it apart from others of its subkind in its turn."""
+    """An event reported by the runtime. `slug` distinguishes it from others of its subkind in its turn."""
 
     subkind: Subkind
     source: str
-    """Who reports it; what stays of several events in a packet is counted by it (RH03)."""
+    """Who reports it; packets keep the latest events of each source (RH03)."""
     payload: dict[str, Any]
     sentence: str
     slug: str
 
 
 def event_path(turn: int, subkind: Subkind, slug: str) -> str:
-    """Where an event stands; a slug that is too long is cut, with room for a number that keeps it apart."""
+    """Path of an event; a long slug is truncated, with room for a number that keeps it unique."""
     return f"event://turn_{turn}/{subkind.value}/{slug}"[: PATH_CHARS_MAX - _NUMBER_CHARS]
 
 
 def event_write(turn: int, event: RunEvent) -> EntryWrite:
-    """The write of an event; what is too long in it is cut, because its cause must not fail of it."""
+    """The write of an event. Long values are truncated, because its cause must not fail because of it."""
     said = {
         "subkind": event.subkind.value,
         "source": event.source[:EVENT_SOURCE_CHARS_MAX],
@@ -70,23 +70,23 @@ def event_write(turn: int, event: RunEvent) -> EntryWrite:
 
 
 def slug_of(record: str) -> str:
-    """The slug of an event about a record: what stands behind `log://turn_N/` keeps the record apart from others."""
+    """Slug of an event about a record: the part of the record's path after `log://turn_N/`."""
     return record.removeprefix("log://").partition("/")[2] or record
 
 
 def payload_bytes(payload: Any) -> int:
-    """How long a payload is, in bytes of JSON text."""
+    """Length of a payload in bytes of JSON text."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
-    # JSON can name half of a surrogate pair, which UTF-8 cannot say: it counts as its escape.
+    # JSON can contain an unpaired surrogate, which UTF-8 cannot encode: it counts as its escape sequence.
     return len(text.encode(errors="backslashreplace"))
 
 
 CUT: Final = "[cut]"
-"""What the end of a text or a list in a payload says that was too long."""
+"""Marks the end of a truncated text or list in a payload."""
 
 
 def fitted(payload: dict[str, Any], bytes_max: int = EVENT_PAYLOAD_BYTES_MAX) -> dict[str, Any]:
-    """The payload, with its longest texts and lists cut as far as it takes to fit."""
+    """The payload, with its longest texts and lists truncated until it fits."""
     fitting, longest = payload, bytes_max
     while payload_bytes(fitting) > bytes_max and longest > 1:
         longest //= 2

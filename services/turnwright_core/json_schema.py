@@ -1,6 +1,6 @@
-"""JSON Schema for answers: whether a schema is one, and what is wrong with an answer, in a sentence for its model.
+"""JSON Schema for answers: validates a schema, and describes what is wrong with an answer for its model.
 
-Nothing is fetched for `$ref`, and patterns have a time limit: schemas come from clients, answers from models.
+`$ref` never fetches anything, and patterns have a time limit: schemas come from clients, answers from models.
 """
 # ruff: noqa: PLC0415
 
@@ -15,33 +15,33 @@ from typing import Any, Final
 from turnwright_core.json_text import parse_json
 
 SCHEMA_BYTES_MAX: Final = 64 * 1024
-"""Longest schema, in bytes of UTF-8."""
+"""Maximum size of a schema, in bytes of UTF-8."""
 
 PATTERN_TIMEOUT_S: Final = 0.2
-"""Longest that one pattern of a schema may look at one text, in seconds."""
+"""Time limit for matching one pattern against one text, in seconds."""
 
 _FENCED: Final = re.compile(r"```(?:json)?\s*\n(.*)\n```", re.DOTALL | re.IGNORECASE)
 
 PROBLEM_CHARS_MAX: Final = 500
-"""Longest sentence about an answer, in code points."""
+"""Maximum length of the description of a problem, in code points."""
 
 
 def check_schema(text: str) -> None:
-    """Raise ValueError, with a sentence, for a text that is not a JSON Schema of an object."""
+    """Raise ValueError with a sentence for a text that is not a JSON Schema of type object."""
     _compiled(text)
 
 
 def answer_text(text: str) -> str:
-    """An answer without the fence that models like to put around JSON."""
+    """An answer without the code fence that models like to put around JSON."""
     found = _FENCED.fullmatch(text.strip())
     return found[1] if found else text.strip()
 
 
 def answer_problem(schema: str, answer: str) -> str:
-    """What is wrong with an answer; empty where it is JSON that meets the schema. An empty schema takes any object."""
+    """What is wrong with an answer; empty if it is JSON that matches the schema. An empty schema takes any object."""
     try:
         value = parse_json(answer)
-        # Python's parser takes NaN and Infinity, which are not JSON.
+        # Python's parser accepts NaN and Infinity, which are not JSON.
         json.dumps(value, allow_nan=False)
     except ValueError as error:
         return f"The answer must be JSON and nothing else: {error}."
@@ -70,7 +70,7 @@ def _first_error(schema: str, value: Any) -> str:
 
 @lru_cache(maxsize=64)
 def _compiled(text: str) -> Any:
-    """Raises ValueError for what is not a schema."""
+    """The compiled schema. Raises ValueError for an invalid one."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import extend

@@ -1,4 +1,4 @@
-"""Every limit that is part of the contract, in one place, with its unit. Tunable ones are settings instead.
+"""All limits of the contract, with their units. Tunable ones are settings instead.
 
 Source: architecture 3, 10; rows RU049, RU130, RU203, RU223; RP02.
 """
@@ -9,7 +9,7 @@ PATH_CHARS_MAX: Final = 2048
 """Longest path of an entry, in code points (RU049)."""
 
 TARGET_CHARS_MAX: Final = 512
-"""Longest target of a command; a longer one is reasoning that bled into an attribute (RU130)."""
+"""Maximum length of a command's target; a longer one is reasoning that leaked into an attribute (RU130)."""
 
 SUMMARY_CHARS_MAX: Final = 80
 """Longest `summary` attribute of an entry, in code points (RU203)."""
@@ -42,7 +42,7 @@ WRITES_MAX: Final = 10_000
 """Most entry writes in one request."""
 
 PAGE_SIZE_DEFAULT: Final = 100
-"""Items of a page when the request does not say."""
+"""Items of a page if the request does not set it."""
 
 PAGE_SIZE_MAX: Final = 1000
 """Most items of a page."""
@@ -51,16 +51,16 @@ MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Longest gRPC message that a service accepts, in bytes. Everything large is streamed in parts far below."""
 
 STOCK_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Longest message that clients of gRPC take by default, in bytes."""
+"""gRPC's default limit for received messages, in bytes."""
 
 PAGE_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Size at which a page, or a part of a body, ends, in bytes: with all around it, it stays below what clients take."""
+"""Size at which a page, or a part of a body, ends, in bytes; with its envelope it stays below the clients' limit."""
 
 CHUNK_BYTES: Final = 256 * 1024
-"""Size at which a streamed answer is cut into the next message, in bytes (architecture 12.4)."""
+"""Size at which a streamed answer is split into messages, in bytes (architecture 12.4)."""
 
 EVENT_BODY_BYTES_MAX: Final = 16 * 1024
-"""Bodies in events are cut after so many bytes; GetEntry has the rest."""
+"""Bodies in events are truncated after this many bytes; GetEntry returns the rest."""
 
 NOTICE_BYTES_MAX: Final = 4096
 """Longest text of a notice, in bytes of UTF-8."""
@@ -69,7 +69,7 @@ PATCH_BYTES_MAX: Final = 256 * 1024
 """Longest diff in a proposal, in bytes."""
 
 CONTEXT_LENGTH_DEFAULT: Final = 32_768
-"""Context window in tokens that is assumed for a model that has none stated (architecture 15)."""
+"""Assumed context window of a model that does not state one, in tokens (architecture 15)."""
 
 PLAN_BODY_BYTES_MAX: Final = 96 * 1024
 """Longest body of a plan, in bytes of UTF-8 (RP02)."""
@@ -81,13 +81,13 @@ PLAN_DELTAS_MAX: Final = 100
 """Most deltas of one version of a plan (RP08)."""
 
 PLAN_DELTAS_BYTES_MAX: Final = 256 * 1024
-"""Most bytes of UTF-8 that the deltas of one version of a plan have together (RP08)."""
+"""Total size of the deltas of one version of a plan, in bytes of UTF-8 (RP08)."""
 
 PLANS_MAX: Final = 100
 """Most plans of a run."""
 
 PLANS_BYTES_MAX: Final = 1024 * 1024
-"""Most bytes of UTF-8 that the plans of a run have together, with their deltas."""
+"""Total size of the plans of a run with their deltas, in bytes of UTF-8."""
 
 PLAN_ITEMS_MAX: Final = 500
 """Most items of a plan."""
@@ -96,59 +96,61 @@ PLAN_ITEM_CHARS_MAX: Final = 4096
 """Longest content of an item of a plan, in code points."""
 
 PLAN_EVIDENCE_MAX: Final = 16
-"""Most paths that prove the status of one item."""
+"""Maximum number of evidence paths of one item."""
 
 EVENT_PAYLOAD_BYTES_MAX: Final = 64 * 1024
 """Longest payload of an event, in bytes of JSON text (RH01)."""
 
 EVENT_SOURCE_CHARS_MAX: Final = 128
-"""Longest name of who tells of an event, in code points (RH01)."""
+"""Maximum length of the source of an event, in code points (RH01)."""
 
 SCHEMES_MAX: Final = 1000
-"""Most schemes of a store; all of them are listed in one answer."""
+"""Maximum number of schemes of a store; one answer lists all of them."""
 
 FILE_CONSTRAINTS_MAX: Final = 10_000
-"""Most constraints on files in one project."""
+"""Maximum number of file constraints in one project."""
 
 FILE_PATTERNS_MAX: Final = 100
-"""Most of them that are globs or regexes: each one is held against every path, an exact path is looked up."""
+"""Maximum number of globs and regexes among them: each is matched against every path; an exact path is looked up."""
 
 SEARCH_QUERY_CHARS_MAX: Final = 2048
 """Longest query of a search, in code points."""
 
 SEARCH_SCHEMES_MAX: Final = 100
-"""Most schemes that a search can be narrowed to."""
+"""Maximum number of schemes to restrict a search to."""
 
 SEARCH_HITS_DEFAULT: Final = 10
-"""Hits of a search when the request does not say."""
+"""Hits of a search if the request does not set it."""
 
 SEARCH_HITS_MAX: Final = 100
 """Most hits of a search."""
 
 SNIPPET_CHARS_MAX: Final = 400
-"""Longest piece of a text that a search shows, in code points."""
+"""Maximum length of a search snippet, in code points."""
 
 VIEW_CHANGES_MAX: Final = 64
-"""Changes of a view that one request for a packet brings."""
+"""Maximum number of view changes in one request for a packet."""
 
 CALIBRATION_MAX: Final = 100.0
-"""A vendor that counts more tokens than this for one estimated is not counting the same text."""
+"""A vendor that counts more tokens than this for each estimated one is not counting the same text."""
 
 REASON_BYTES_MAX: Final = 64 * 1024
 """Longest reason of a loop's end, in bytes of UTF-8."""
 
 LOOP_SUMMARY_BYTES_MAX: Final = 64 * 1024
-"""Longest summary that a loop ends with, in bytes of UTF-8; the reply itself is kept whole. A message that shows a run
-and a loop, with a prompt each, stays below what clients take by default."""
+"""Maximum length of a loop's summary in bytes of UTF-8; the reply itself is stored whole.
+
+A message with a run and a loop, and a prompt for each, stays below the clients' limit.
+"""
 
 REPLY_RESERVE_TOKENS: Final = 1024
-"""Tokens that a budget sets aside for the reply of a model call, beside those of its packet."""
+"""Tokens that a budget reserves for the reply of a model call, in addition to its packet."""
 
 TEMPERATURE_DEFAULT: Final = 0.1
-"""Sampling temperature of a run that names none (RU303)."""
+"""Sampling temperature of a run that does not set one (RU303)."""
 
 SHOWN_BYTES_MIN: Final = 256
-"""Shortest body, in bytes, of which a piece of a packet says that it shows it; below, its name costs what it saves."""
+"""Shortest body in bytes that a packet piece may refer to; for shorter ones the reference costs what it saves."""
 
 SHOWN_BYTES_MAX: Final = 32 * 1024
 """Longest such body: the store reads it whenever it reads the piece."""

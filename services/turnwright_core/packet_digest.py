@@ -1,4 +1,4 @@
-"""The digest of a packet: one and the same for whoever made it, stored it or sent it.
+"""The digest of a packet: the same for the service that built it, stored it or sent it.
 
 Source: architecture 3 (what the model was sent), 11 (the stored packet is sent again).
 """
@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 _TOGETHER: Final = 16
-"""Pieces that are hashed at a time. The text of a whole packet is so long that the system maps memory for it each time,
-which costs as much as hashing it."""
+"""Pieces to hash at a time.
+
+Joining the whole packet would make the allocator map memory each time, which costs as much as hashing.
+"""
 
 
 def packet_digest(messages: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """SHA-256 over the roles, lengths and texts of messages, in hexadecimal; however the texts are cut into pieces."""
+    """SHA-256 over the roles, lengths and texts of messages, hexadecimal; independent of how the texts are split."""
     digest = hashlib.sha256()
     for role, pieces in messages:
         digest.update(f"{role}:{_length(pieces)}\n".encode())

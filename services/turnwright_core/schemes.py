@@ -1,4 +1,4 @@
-"""The schemes: which category a path belongs to, where it lives and who may write it.
+"""Schemes: the category of a path, its scope, and who may write it.
 
 Source: rows RU068-RU089; decisions C9, C32.
 """
@@ -13,14 +13,14 @@ from msgspec import Struct, field
 from turnwright_core.entries import Tier
 
 CATEGORIES: Final = ("data", "logging", "unknown", "prompt", "plan", "audit", "hidden")
-"""Where entries can stand in a packet."""
+"""The categories of entries, which decide their section of a packet."""
 
 SCOPES: Final = ("run", "project", "global")
-"""Where entries can live."""
+"""The scopes of entries."""
 
 
 class Scheme(Struct, frozen=True):
-    """Rules of one kind of path. `writable_by` is an exact list: no tier is implied by another."""
+    """Rules for one kind of path. `writable_by` is an exact list: no tier implies another."""
 
     name: str
     category: str = "logging"
@@ -52,22 +52,22 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
         for name in ("tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content", "image")
     ),
 )
-"""What every store starts with; a project file has the empty scheme."""
+"""The schemes of every store; project files have the empty scheme."""
 
 BY_NAME: Final = {scheme.name: scheme for scheme in BUILTIN}
 
 
 class Schemes(Struct, frozen=True):
-    """The rules of every scheme: the built-in ones, and what was registered beside them."""
+    """The rules of all schemes, built-in and registered."""
 
     registered: Mapping[str, Scheme] = field(default_factory=dict)
     version: str = ""
-    """Which registry this is: equal versions mean equal schemes; empty: nothing is registered."""
+    """Version of the registry: equal versions mean equal schemes; empty: none are registered."""
 
     def rules(self, name: str) -> Scheme:
-        """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""
+        """The rules of a scheme; an unregistered one is run-scoped logging (RU067, RU085)."""
         return BY_NAME.get(name) or self.registered.get(name) or Scheme(name)
 
 
 BUILT_IN: Final = Schemes()
-"""What is known before a store has told what is registered."""
+"""The schemes known before a store has sent its registry."""

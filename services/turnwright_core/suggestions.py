@@ -1,4 +1,4 @@
-"""What somebody may have meant who mistyped a name."""
+"""Suggestions for mistyped names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """` (did you mean x?)` where a known name is near, else nothing."""
-    # Loaded by the first mistake: it takes longer to load than to ask.
+    """` (did you mean x?)` if a known name is close, else empty."""
+    # Imported at the first mistake: the import takes longer than the suggestion.
     from difflib import get_close_matches  # noqa: PLC0415
 
     close = get_close_matches(name, tuple(known), 1, likeness)
@@ -15,7 +15,7 @@ def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
 
 def unknown_vendor(name: str, known: Iterable[str]) -> str:
-    """The sentence about a vendor that nobody has."""
+    """The error message for an unknown vendor."""
     listed = sorted(known)
     return (
         f"There is no vendor {name}{did_you_mean(name, listed)}; there are {', '.join(listed)}. Any other server "

@@ -1,4 +1,4 @@
-"""Small rules about text that several packages share: slugs, schemes, tokens, slices of lines."""
+"""Small text rules that several packages share: slugs, schemes, token estimates, line slices."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def scheme_of(path: str | None) -> str | None:
 
 
 def tokens_of(chars: int, divisor: int = 2) -> int:
-    """Return the tokens that so many code points are estimated at: the quotient by `divisor` (from 1), rounded up."""
+    """Estimated tokens of this many code points: the quotient by `divisor` (from 1), rounded up."""
     return -(-chars // divisor)
 
 
 def count_tokens(text: str, divisor: int = 2) -> int:
-    """Return the tokens that `text` is estimated at. Source: RU223, RU294."""
+    """Estimated tokens of `text`. Source: RU223, RU294."""
     return tokens_of(len(text), divisor)
 
 
 def cut_bytes(text: str, bytes_max: int) -> str:
-    """Return as much of the beginning of `text` as fits into so many bytes of UTF-8; no character is split."""
+    """The longest prefix of `text` within this many bytes of UTF-8, without splitting a character."""
     if len(text) * 4 <= bytes_max:
         return text
     return text.encode(errors="replace")[:bytes_max].decode(errors="ignore")

@@ -1,1 +1,1 @@
-"""The provider: one model call at a time, streamed as deltas. Vendors, keys, retries; nothing of runs or entries."""
+"""The provider: calls models and streams their replies. Knows vendors, keys and retries; nothing about runs."""

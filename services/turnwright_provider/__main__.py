@@ -1,4 +1,4 @@
-"""`python -m turnwright_provider`: the provider as a process of its own."""
+"""`python -m turnwright_provider`: the provider as a separate process."""
 
 from turnwright_core.kit.main import run_service
 from turnwright_provider.config import DEFAULT_LISTEN, ProviderSettings

@@ -1,4 +1,4 @@
-"""Every knob of the provider. Keys and URLs of vendors live here only."""
+"""Settings of the provider. Only here are keys and URLs of vendors read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _either(name: str) -> tuple[str, str]:
 
 
 def _preset_settings() -> dict[str, Any]:
-    """URL, key and file of the key of each preset."""
+    """URL, key and key file of each preset."""
     found: dict[str, Any] = {}
     for preset in PRESETS:
         url, key = preset.url_variable, preset.key_variable
@@ -61,13 +61,13 @@ def _read_key(path: Path, setting_name: str) -> str:
 
 
 ENDPOINTS_FILE: Final = "endpoints.toml"
-"""The file of endpoints in the home."""
+"""The endpoints file in the home."""
 
 ENDPOINTS_VARIABLE: Final = f"{PREFIX}ENDPOINTS_FILE"
 
 
 class ProviderSettings(Settings, beside=_preset_settings()):
-    """Settings of the provider. URLs and keys of vendors are read under their usual names too."""
+    """Settings of the provider. URLs and keys of vendors are also read under their usual names."""
 
     endpoints_file: str = setting(
         default="",
@@ -134,20 +134,20 @@ class ProviderSettings(Settings, beside=_preset_settings()):
     check_timeout_s: float = 5.0
     """Seconds that a vendor may take to list its models during a check."""
     model_wait_s: float = 3.0
-    """Seconds that somebody waits for what a vendor says of a model who would go on without it."""
+    """Seconds to wait for a vendor's metadata about a model, if it is possible to go on without."""
     model_lifetime_s: float = 600.0
-    """Seconds for which what a vendor said of a model is taken for an answer."""
+    """Seconds for which a vendor's metadata about a model is cached."""
     flush_ms: int = 40
-    """Milliseconds that deltas are collected before they are sent: nobody sees the pause."""
+    """Milliseconds for which deltas are collected before they are sent; too short to notice."""
     flush_bytes: int = 1024
     """Collected deltas are sent at once when they reach this size."""
     event_bytes_max: int = 8 * 1024 * 1024
     """Longest event of a streamed reply, and longest reply that is not streamed, in bytes."""
     response_bytes_max: int = 256 * 1024 * 1024
-    """Longest response of a vendor, unpacked, in bytes."""
+    """Longest response of a vendor after decompression, in bytes."""
 
     def loaded(self) -> None:
-        """Check the prices of the environment, and read the endpoints. Raises SettingsError."""
+        """Validate the prices in the environment, and read the endpoints file. Raises SettingsError."""
         said = {name: value for name, value in os.environ.items() if name.startswith(PRICE_PREFIX)}
         try:
             vars(self).update(_prices=read_prices(said, PRICE_PREFIX), _said=said)
@@ -157,20 +157,20 @@ class ProviderSettings(Settings, beside=_preset_settings()):
 
     @property
     def more(self) -> Mapping[str, str]:
-        """The variables of prices, and the endpoints of the file."""
+        """The price variables, and the endpoints from the file."""
         found: Mapping[str, str] = vars(self)["_said"]
         filed = (one for one in self.endpoints if one.is_filed)
         return {**found, **{f"endpoint.{one.name}": f"{one.wire} {one.base_url}".rstrip() for one in filed}}
 
     @property
     def prices(self) -> Mapping[str, Price]:
-        """What calls cost, by the alias of the model, as the environment said when the settings were read."""
+        """Prices of models by alias, from the environment as of when the settings were read."""
         found: Mapping[str, Price] = vars(self)["_prices"]
         return found
 
     @property
     def endpoints(self) -> tuple[EndpointSpec, ...]:
-        """Every server that models are called at, as variables and the file said when the settings were read."""
+        """All endpoints, from variables and the file as of when the settings were read."""
         found: tuple[EndpointSpec, ...] = vars(self)["_endpoints"]
         return found
 
@@ -198,7 +198,7 @@ class ProviderSettings(Settings, beside=_preset_settings()):
 
 
 def _key_of(name: str, table: EndpointTable, path: Path) -> Said | None:
-    """The key that a table names, if it names one. Raises SettingsError."""
+    """The key that a table names, if any. Raises SettingsError."""
     where = f"endpoint.{name}"
     if table.key:
         return Said(table.key.strip(), f"{where}.key")

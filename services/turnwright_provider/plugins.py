@@ -1,4 +1,4 @@
-"""What plugins of the provider import; docs/plugins.md tells how. The names here stay as they are."""
+"""The API for plugins of the provider, see docs/plugins.md. The names here are stable."""
 
 from turnwright_core.chat.deltas import (
     AppendContent,

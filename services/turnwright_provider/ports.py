@@ -1,4 +1,4 @@
-"""What the provider needs from outside: vendors, and for those on the network a transport.
+"""Ports of the provider: vendors, and a transport for those on the network.
 
 Source: house 2.
 """
@@ -16,9 +16,9 @@ from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 
 class VendorState(Struct, frozen=True):
-    """Whether a vendor can be called. `endpoint` holds no secret; `settings` are those that `problem` is about.
+    """Whether a vendor can be called. `endpoint` has no secrets; `settings` are those that `problem` is about.
 
-    `is_unset` says that nobody has set it up; `key_setting` names where its key is set, for people.
+    `is_unset`: nobody has configured it; `key_setting` tells people where its key is set.
     """
 
     endpoint: str
@@ -27,27 +27,27 @@ class VendorState(Struct, frozen=True):
     is_unset: bool = False
     key_setting: str = ""
     tells_cost: bool = True
-    """Whether it may say what a call cost."""
+    """Whether it may report the cost of a call."""
 
 
 class ModelCheck(Struct, frozen=True):
-    """What a vendor says of one model: what is wrong, empty where nothing is, and what is known of it."""
+    """What a vendor says about one model: what is wrong (empty: nothing), and its metadata."""
 
     problem: str = ""
     info: ModelInfo = UNKNOWN
 
 
 class Vendor(Protocol):
-    """What answers calls of one name's models. A file in `vendors/` each, or a plugin's."""
+    """Answers calls to models of one name. One file in `vendors/` each, or a plugin's."""
 
     def describe(self) -> VendorState:
         """Whether it is configured, and where it is reached. No network."""
 
     def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
-        """One try (1-based) at a call: deltas, then exactly one Finish. Raises VendorError."""
+        """One attempt (1-based) at a call: deltas, then exactly one Finish. Raises VendorError."""
 
     async def check(self, models: Sequence[str]) -> Sequence[ModelCheck]:
-        """What is wrong with each model, and what is known of it. Costs no tokens."""
+        """What is wrong with each model, and its metadata. Costs no tokens."""
 
 
 class HttpRequest(Struct, frozen=True):
@@ -59,12 +59,12 @@ class HttpRequest(Struct, frozen=True):
     body: bytes = b""
 
     def __repr__(self) -> str:
-        """Without headers: they hold secrets."""
+        """Without headers, which contain secrets."""
         return f"HttpRequest({self.method!r}, {self.url!r}, body={self.body!r})"
 
 
 class HttpReply(Protocol):
-    """The answer to a request, its body not read yet."""
+    """The answer to a request, with its body not read yet."""
 
     @property
     def status(self) -> int:
@@ -75,11 +75,11 @@ class HttpReply(Protocol):
         """Headers, names in lower case."""
 
     def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Raises VendorError when it is cut, silent or too long."""
+        """The body as it arrives. Raises VendorError if it breaks off, stalls or is too long."""
 
 
 class Transport(Protocol):
     """Sends HTTP requests."""
 
     def open(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpReply]:
-        """The answer once its headers are there; leaving closes it. Raises VendorError when there is none."""
+        """The answer once its headers have arrived; leaving the block closes it. Raises VendorError."""

@@ -1,6 +1,6 @@
 """Composition root of the provider: the only module that names concrete vendors and edges.
 
-What calls models is loaded with the first call; see LazyServicer.
+What calls models is imported with the first call; see LazyServicer.
 """
 # ruff: noqa: PLC0415
 
@@ -33,13 +33,13 @@ Close = Callable[[], Awaitable[None]]
 
 
 def build(settings: ProviderSettings, secret: str) -> Service:
-    """The service; `secret` is not needed, because the provider calls no other service."""
+    """The service; `secret` is unused, because the provider calls no other service."""
     del secret
     closers: list[Close] = []
     plugged: dict[str, Vendor] = {}
 
     async def start() -> None:
-        # Most have no plugins, and what calls models is not loaded before one is called.
+        # Most deployments have no plugins, and what calls models is not imported before the first call.
         if chosen(VENDORS, settings.vendors):
             from turnwright_provider.vendors.registry import load_vendors
 
@@ -131,7 +131,7 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
 
 
 def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) -> Transport:
-    # httpx and its TLS context cost a quarter of a second that a process without a vendor on the network saves.
+    # httpx and its TLS context take a quarter of a second, which a process without a vendor on the network saves.
     from turnwright_provider.edge.http import HttpLimits, HttpxTransport
 
     limits = HttpLimits(settings.vendor_silence_s, settings.response_bytes_max)
@@ -141,13 +141,13 @@ def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) 
 
 
 def _attribution(settings: ProviderSettings) -> dict[str, str]:
-    """By what OpenRouter knows the application."""
+    """Headers that identify the application to OpenRouter."""
     said = {"http-referer": settings.openrouter_referer, "x-title": settings.openrouter_title}
     return {name: value for name, value in said.items() if value}
 
 
 def _vendors(settings: ProviderSettings, closers: list[Close]) -> dict[str, Vendor]:
-    """First segment of `vendor/model` -> the vendor."""
+    """Vendors by name."""
     found: dict[str, Vendor] = {spec.name: _called(spec, settings, closers) for spec in settings.endpoints}
     found[SCRIPTED] = _scripted(settings)
     return found

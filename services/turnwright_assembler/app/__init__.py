@@ -1,1 +1,1 @@
-"""Use cases: the order of steps of one assembly."""
+"""Use cases of the assembler."""

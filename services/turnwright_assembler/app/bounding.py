@@ -1,9 +1,9 @@
-"""Work in which functions of plugins are called: in a thread, and only for so long.
+"""Time limits for work that calls plugins: it runs in a thread with a deadline.
 
-A function of a plugin may take long, or never come back, and the event loop serves all runs. So where there are
-plugins each step of a packet is done in a thread. One that is not done in time is left alone: its packet fails and
-names whoever was at it, and nothing that it still changes is used again. A thread cannot be stopped; see PluginCalls.
-Source: architecture 12.9; rows RU148.
+A plugin's function may take long, or never return, and the event loop serves all runs. So if there are plugins, each
+step of a packet runs in a thread. A step that is late is abandoned: its packet fails with the name of the plugin in
+charge, and nothing that it still changes is used. A thread cannot be stopped; see PluginCalls. Source: architecture
+12.9; rows RU145.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.plugin_calls import LateError, PluginCalls, PluginError
 
 DEADLINE_S: Final = 10.0
-"""Seconds that a step may take where no setting says otherwise."""
+"""Default time limit of a step, in seconds."""
 
 T = TypeVar("T")
 
@@ -26,15 +26,15 @@ _log = get_logger("plugins")
 
 
 class Bounded:
-    """Does the steps of packets."""
+    """Runs the steps of packets."""
 
     def __init__(self, plugged: Plugged, deadline_s: float = DEADLINE_S) -> None:
-        """`deadline_s` bounds each step, in seconds; without plugins nothing does, and there is no thread."""
+        """`deadline_s` limits each step, in seconds; without plugins there is no limit, and no thread."""
         self._plugged = plugged
         self._calls = PluginCalls(deadline_s) if plugged.plugins else None
 
     async def run(self, work: Callable[..., T], *given: object) -> T:
-        """What the work returns. Raises what it raises, and PLUGIN_FAILED at the deadline."""
+        """Run the work. Raises what it raises, and PLUGIN_FAILED at the deadline."""
         if self._calls is None:
             return work(*given)
         busy: list[PluginFunction] = []

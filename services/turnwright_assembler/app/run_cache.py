@@ -1,6 +1,6 @@
-"""Rendered rows of many runs: one caller at a time for each run, the least recently used forgotten first.
+"""LRU cache of rendered rows by run, with one caller at a time for each run.
 
-Rows that nobody asked for in two minutes are forgotten too: most runs have ended by then, and the others are read anew.
+Rows that nobody requests for two minutes are dropped: most runs have ended by then, and the others are read again.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from turnwright_core.errors import Reason, fault
 RunKey = tuple[str, str]
 
 IDLE_S: Final = 120.0
-"""Seconds after which rows are forgotten that nobody asked for."""
+"""Seconds after which unused rows are dropped."""
 
 CALLS_PER_RUN_MAX: Final = 16
-"""Calls for one run that may queue: a run has one turn at a time, the rest are clients that look at its packets."""
+"""Queue limit of calls for one run: a run has one turn at a time, the others are clients that inspect its packets."""
 
 
 class BorrowedRows(Struct):
-    """The rows of a run while one call has them; None where nothing is kept."""
+    """The rows of a run during one call; None if nothing is cached."""
 
     rows: RunRows | None
 
 
 class _Line(Struct):
-    """Calls for one run, the one that works included."""
+    """The queue of calls for one run, including the current one."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     calls: int = 0
 
 
 class RunCache:
-    """Rows by (project, run), bounded by bytes over all runs."""
+    """Rows by (project, run), limited in bytes over all runs."""
 
     def __init__(self, bytes_max: int, calls_per_run_max: int = CALLS_PER_RUN_MAX, idle_s: float = IDLE_S) -> None:
-        """Keep at most `bytes_max`, for `idle_s` seconds, and let so many calls for one run wait for each other."""
+        """Keep at most `bytes_max`, for `idle_s` seconds, and queue at most this many calls for one run."""
         self._idle_s = idle_s
         self._timer: asyncio.TimerHandle | None = None
         self._bytes_max = bytes_max
         self._calls_per_run_max = calls_per_run_max
         self._kept: OrderedDict[RunKey, tuple[float, RunRows]] = OrderedDict()
-        """Rows, and when they were asked for last, in that order."""
+        """Rows with the time of their last use, in that order."""
         self._lines: dict[RunKey, _Line] = {}
         self.size_bytes = 0
 
@@ -57,9 +57,9 @@ class RunCache:
 
     @asynccontextmanager
     async def hold(self, key: RunKey) -> AsyncIterator[BorrowedRows]:
-        """The rows of a run for one caller alone. They are kept again only when the block ends without an exception.
+        """The rows of a run for exclusive use. They are kept only if the block ends without an exception.
 
-        Raises ExhaustedError when too many calls for the run are waiting.
+        Raises ExhaustedError if too many calls for the run are waiting.
         """
         line = self._lines.setdefault(key, _Line())
         if line.calls >= self._calls_per_run_max:

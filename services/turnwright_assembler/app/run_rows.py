@@ -1,4 +1,4 @@
-"""The rows of one run, rendered: brought up to date by what changed, read by one packet after another."""
+"""The rendered rows of one run: updated with changes, and read by one packet after another."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import BUILT_IN
 
 _ROW_BYTES: Final = 700
-"""What a row takes beside its two texts, in bytes: objects, path, place in the tables and in the packet told last."""
+"""Memory of a row besides its two texts, in bytes: objects, path, table slots, its place in the last packet."""
 
 _SMALL_CHARS: Final = 4096
-"""Code points of pieces that are not looked at: beside its rows a packet has few of them."""
+"""Pieces shorter than this are not compared with rows: a packet has few of them besides its rows."""
 
 
 class OtherRulesError(Exception):
-    """The rows were rendered by other schemes than are registered now: a snapshot has to be read."""
+    """The rows were rendered with other schemes than are registered now: a snapshot must be read."""
 
 
 class RunRows:
-    """Blocks by path and the system message, as of `cursor`; rendered when they arrive and not again."""
+    """Blocks by path and the system message, as of `cursor`; rendered once when they arrive."""
 
     def __init__(self, divisor: int, plugged: Plugged = NOTHING) -> None:
-        """Empty: what a snapshot is read into. `divisor` is that of the token estimate."""
+        """Empty, for reading a snapshot. `divisor` is that of the token estimate."""
         self._plugged = plugged
         self._entries: dict[str, Entry] = {}
-        """Those of the schemes that some plugin is given."""
+        """Entries of the schemes that plugins use."""
         self._kept: dict[str, Any] = {}
         self.cursor: Cursor | None = None
         self.schemes = BUILT_IN
@@ -46,28 +46,28 @@ class RunRows:
         self._divisor = divisor
         self._blocks: dict[str, Block] = {}
         self._fixed: dict[str, Block] = {}
-        """Those of plans and events."""
+        """Plans and events."""
         self._fixed_ordered: tuple[Block, ...] | None = None
         self._latest: dict[str, int] = {}
         """The version of each plan; no packet shows deltas of others."""
         self._plan_costs: tuple[PlanCost, ...] = ()
         self._large: set[int] = set()
-        """Who they are of the rows' texts that are looked for among pieces."""
+        """Long texts of rows, for identifying pieces."""
         self._sorted: list[Block] = []
         """All blocks, in order."""
         self._ordered: tuple[Block, ...] | None = None
         self._index: BlockIndex | None = None
-        """Of those that packets show."""
+        """The blocks that packets show."""
         self._told_digest = ""
         self._told: tuple[str, ...] = ()
         self._told_bytes = 0
-        """What is kept of the packet told last beside texts of the rows."""
+        """Memory of the last packet besides texts of the rows."""
         self._fresh: dict[str, Block] = {}
-        """Rows that came since the packet told last; once it is told, until others come."""
+        """Rows that came since the last packet."""
         self._fresh_told = False
 
     def apply(self, part: ViewPart) -> None:
-        """Take over what entered, changed or left. Parts of one read belong together: keep all or drop the rows.
+        """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows.
 
         Raises OtherRulesError.
         """
@@ -101,7 +101,7 @@ class RunRows:
         return self._index
 
     def fixed(self) -> tuple[Block, ...]:
-        """Those of the blocks that are plans, what was added to them, and events."""
+        """The blocks that are plans, deltas and events."""
         if self._fixed_ordered is None:
             shown = (block for block in self._fixed.values() if not self._is_stale(block))
             self._fixed_ordered = tuple(sorted(shown, key=_place))
@@ -116,19 +116,19 @@ class RunRows:
     def told(
         self, messages: Sequence[tuple[str, Sequence[str]]], digest: str, base_digest: str
     ) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
-        """The messages of a packet by what differs from the packet told last, if that is the one named; else whole."""
+        """The messages of a packet, delta-encoded against the last one if that is the named base; else whole."""
         differences = Differences(self._told if base_digest and base_digest == self._told_digest else ())
         parts = tuple((role, tuple(differences.of(pieces))) for role, pieces in messages)
         self._keep_told(digest, tuple(chain.from_iterable(pieces for _, pieces in messages)))
         return parts
 
     def shows(self) -> dict[str, str]:
-        """The texts that are new in the packet told last and show the body of an entry, each with the path of that."""
+        """The new texts in the last packet that show the body of an entry, each with its path."""
         self._fresh_told = True
         return {text: path for path, block in self._fresh.items() for text in block.showing}
 
     def _keep_told(self, digest: str, told: tuple[str, ...]) -> None:
-        """Nearly all pieces are texts of the rows, of which names are kept; the others, parts of long texts, count."""
+        """Keep the last packet: nearly all pieces are texts of rows and kept as references; the others count."""
         large = (piece for piece in told if len(piece) > _SMALL_CHARS) if max(map(len, told)) > _SMALL_CHARS else ()
         copies = (piece for piece in large if id(piece) not in self._large and piece not in (self.system, self.tools))
         told_bytes = sum(map(getsizeof, copies))
@@ -146,7 +146,7 @@ class RunRows:
         return make_block(entry, self._divisor, self.schemes, self._plugged.views)
 
     def additions(self, gone: Container[str] = (), marker: Entry | None = None) -> Additions:
-        """What plugins bring to a packet of these rows, without those that are `gone` and with the marker for them."""
+        """Plugins' additions to a packet of these rows, without those that are `gone` and with their marker."""
         kept = [entry for path, entry in self._entries.items() if path not in gone]
         if marker and marker.scheme in self._plugged.schemes:
             kept = [*(entry for entry in kept if entry.path != marker.path), marker]
@@ -154,7 +154,7 @@ class RunRows:
         return Additions(self._plugged, tuple(entries), self._kept)
 
     def _keep_entry(self, path: str, entry: Entry | None) -> None:
-        """Keep an entry for plugins that are given its scheme, as far as a model may see it at all."""
+        """Keep an entry for plugins that use its scheme, if a model may see it."""
         if before := self._entries.pop(path, None):
             self.size_bytes -= getsizeof(before.body)
         if entry and entry.scheme in self._plugged.schemes and is_seen(entry, self.schemes.rules(entry.scheme)):
@@ -186,7 +186,7 @@ class RunRows:
             self._reindex(before, block)
 
     def _reindex(self, before: Block | None, block: Block | None) -> None:
-        """Have the index show a block in place of the one before it."""
+        """Replace a block in the index."""
         if before and before.plan and not before.plan.sequence:
             del self._latest[before.plan.plan_id]
         if block and block.plan and not block.plan.sequence:

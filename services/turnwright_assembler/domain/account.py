@@ -19,7 +19,7 @@ from turnwright_assembler.domain.fixed import FIXED_SCHEMES
 
 
 class SchemeLine(Struct, frozen=True):
-    """The visible entries of one scheme, and the tokens that demoting all of them frees."""
+    """The visible entries of one scheme, and the tokens that demoting all of them would free."""
 
     scheme: str
     visible: int
@@ -27,7 +27,7 @@ class SchemeLine(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """The entries of a packet, counted."""
+    """The token account of a packet's entries."""
 
     floor: int
     premium: int
@@ -37,7 +37,7 @@ class Account(Struct, frozen=True):
     summarized: int
     summarized_tokens: int
     fixed: tuple[SchemeLine, ...] = ()
-    """Plans and events, which cannot be demoted, with the tokens that they take."""
+    """Plans and events, which cannot be demoted, with their tokens."""
 
     def overhead(self, usage: int) -> int:
         """Tokens of a packet that belong to no entry."""
@@ -45,13 +45,13 @@ class Account(Struct, frozen=True):
 
 
 class EntryCounts:
-    """What an account is made of, kept up to date as blocks come and go. Mutable."""
+    """The sums behind an account, updated as blocks come and go. Mutable."""
 
     def __init__(self) -> None:
         """No entries."""
         self._floor = 0
         self._visible: dict[str, list[int]] = {}
-        """By scheme: how many entries, and their tokens."""
+        """By scheme: number of entries, and their tokens."""
         self._fixed: dict[str, list[int]] = {"plan": [0, 0], "event": [0, 0]}
         self._summarized = [0, 0]
 
@@ -67,7 +67,7 @@ class EntryCounts:
         self._floor += by * block.s_tokens
         counted, tokens = self._summarized, block.s_tokens
         if block.scheme in FIXED_SCHEMES:
-            # What has one form frees nothing, and counts with all that it takes.
+            # An entry with a single form frees nothing, and counts with all its tokens.
             counted = self._fixed[block.scheme]
         elif block.is_visible:
             counted, tokens = self._visible.setdefault(block.scheme or "file", [0, 0]), block.a_tokens
@@ -75,7 +75,7 @@ class EntryCounts:
         counted[1] += by * tokens
 
     def account(self) -> Account:
-        """The figures of all that are here."""
+        """The account of all current entries."""
         lines = _lines(self._visible)
         lines.sort(key=lambda line: (-line.tokens, line.scheme))
         return Account(

@@ -35,23 +35,23 @@ SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
 """Categories that a section shows; entries of others cost nothing."""
 
 _END: Final = "\n"
-"""A block is a piece of its section, and pays for the newline that ends it."""
+"""A block is a piece of its section, and includes the newline that ends it."""
 
 SHOWN_SHARE_MAX: Final = 4
-"""How many times longer than a text a body may be that it is told to show: the store reads it with the text."""
+"""Maximum ratio of a body's length to that of a text that refers to it: the store reads both."""
 
 Attributes = dict[str, str | int]
 
 
 class Figures(Struct, frozen=True):
-    """Tokens that a packet takes, and those that are left below the ceiling."""
+    """Tokens of a packet, and tokens left below the ceiling."""
 
     usage: int
     free: int
 
 
 class PromptParts(Struct, frozen=True):
-    """What the `<prompt>` of the active prompt is made of; bodies stand between their sentinels."""
+    """The parts of `<prompt>` of the active prompt; bodies are between their sentinels."""
 
     loop: int
     mode: str
@@ -62,7 +62,7 @@ class PromptParts(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """One entry of a packet, each text with the newline that ends it. `whole` is kept only while it is visible."""
+    """One entry of a packet, each text with its final newline. `whole` is kept only while it is visible."""
 
     path: str
     scheme: str
@@ -81,7 +81,7 @@ class Block(Struct, frozen=True):
     plan: PlanPart | None = None
     event: EventPart | None = None
     in_log: bool = False
-    """Whether it stands in the log whichever loop runs; earlier prompts stand there too."""
+    """Whether it is in the log whichever loop runs; earlier prompts are, too."""
 
     @property
     def is_visible(self) -> bool:
@@ -90,12 +90,12 @@ class Block(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The block of an entry that stands once."""
+        """The text of an entry that occurs once."""
         return self.whole or self.condensed
 
     @property
     def showing(self) -> tuple[str, ...]:
-        """Those of its texts of which the body says so much that the store can keep them by it."""
+        """Those of its texts that mostly consist of the body, so that the store can keep a reference."""
         if not SHOWN_BYTES_MIN <= self.body_chars <= SHOWN_BYTES_MAX:
             return ()
         texts = (self.whole, self.condensed)
@@ -108,7 +108,7 @@ def stands_in_packet(entry: Entry, scheme: Scheme) -> bool:
 
 
 def is_seen(entry: Entry, scheme: Scheme) -> bool:
-    """Whether a model may be shown the entry at all, in whatever section."""
+    """Whether a model may see the entry at all."""
     return (
         scheme.model_visible
         and entry.visibility in (Visibility.VISIBLE, Visibility.SUMMARIZED)
@@ -117,7 +117,7 @@ def is_seen(entry: Entry, scheme: Scheme) -> bool:
 
 
 def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: Views = OWN_VIEWS) -> Block | None:
-    """The block of an entry, or None for one that no packet shows. Raises what a plugin's view of it raises."""
+    """The block of an entry, or None if no packet shows it. Raises what a plugin's projection raises."""
     scheme = schemes.rules(entry.scheme)
     if not stands_in_packet(entry, scheme):
         return None
@@ -153,7 +153,7 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
 
 
 def _fixed_block(entry: Entry, category: str, divisor: int) -> Block | None:
-    """The block of a plan, a delta or an event: visible, whatever visibility it was given."""
+    """The block of a plan, a delta or an event: always visible."""
     plan = plan_part(entry) if entry.scheme == "plan" else None
     event = event_of(entry) if entry.scheme == "event" else None
     if plan is None and event is None:
@@ -180,31 +180,31 @@ def _fixed_block(entry: Entry, category: str, divisor: int) -> Block | None:
 
 
 def summarized(block: Block) -> Block:
-    """The block after its demotion; nothing but visibility changes. Source: RU064."""
+    """The block after demotion; only its visibility changes. Source: RU064."""
     prompt = replace(block.prompt, whole="") if block.prompt else None
     return replace(block, visibility=Visibility.SUMMARIZED, whole="", prompt=prompt)
 
 
 def active_prompt(blocks: Iterable[Block], loop: int) -> Block | None:
-    """The prompt of a loop, the latest where there are several; None when it is archived. Source: RU187, RU195."""
+    """The latest prompt of a loop; None if it is archived. Source: RU187, RU195."""
     own = (block for block in blocks if block.prompt and block.prompt.loop == loop)
     return max(own, key=lambda block: block.position, default=None)
 
 
 def _second_block_tokens(tag: str, shown: str, body: str, _short: str, divisor: int) -> int:
-    """Tokens of the tag around the whole body, its own `tokens` figure and newline included."""
+    """Tokens of the tag around the whole body, including its own `tokens` figure and newline."""
     chars = len(wrapped(tag, f'{shown} tokens=""', body)) + len(_END)
     tokens = 0
-    # The figure is part of what it counts. A larger figure never has fewer digits, so this climbs to the least answer.
+    # The figure counts itself. A larger figure never has fewer digits, so this finds the smallest solution.
     while (needed := tokens_of(chars + len(str(tokens)), divisor)) > tokens:
         tokens = needed
     return tokens
 
 
 def _difference_tokens(tag: str, shown: str, body: str, short: str, divisor: int) -> int:
-    """Tokens between the tag around the whole body and around the condensed one; both show the same figure."""
+    """Token difference between the tags around the whole and the condensed body; both have the same figure."""
     chars = len(wrapped(tag, shown, body)) - len(wrapped(tag, shown, short))
-    # What a plugin shows of a summarized entry may be longer than its body: then demoting it frees nothing.
+    # A plugin may show a summarized entry longer than its body: then demotion frees nothing.
     return tokens_of(max(0, chars), divisor)
 
 
@@ -217,7 +217,7 @@ def _tag(entry: Entry, category: str, attributes: dict[str, Any], reserved: froz
 
 
 def _shown(entry: Entry, attributes: dict[str, Any]) -> Attributes:
-    """What the tag shows beside `tokens`, in this order. Source: RU063, RU203."""
+    """The attributes of the tag besides `tokens`, in this order. Source: RU063, RU203."""
     return {
         "path": entry.path,
         "target": str(attributes.get("target") or "")[:TARGET_CHARS_MAX],

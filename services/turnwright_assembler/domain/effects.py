@@ -1,4 +1,4 @@
-"""The writes that a packet asks for: demotions, error entries, and the prompt's figures. The caller commits them.
+"""The writes that a packet requires: demotions, error entries, and the prompt's figures. The caller commits them.
 
 Source: RU064, RU142, RU143, RU215-RU218, RU222; decisions C3, C9, C23, C26.
 """
@@ -17,9 +17,9 @@ from turnwright_core.text import scheme_of
 
 BUDGET_OUTCOME: Final = "budget:413"
 PATHS_LISTED_MAX: Final = 100
-"""An error entry names so many demoted paths, and counts the rest: it must not itself fill the next packet."""
+"""Maximum number of demoted paths in an error entry, which must not fill the next packet; the rest is counted."""
 PLANS_LISTED_MAX: Final = 20
-"""The last error entry names so many plans, the largest ones."""
+"""Maximum number of plans in the last error entry, the largest ones."""
 
 _SLUGS: Final = {
     Rung.PREVIOUS_TURN: "budget_previous_turn",
@@ -47,7 +47,7 @@ def effects_of(
     schemes: Schemes = BUILT_IN,
     plans: Sequence[PlanCost] = (),
 ) -> tuple[EntryWrite, ...]:
-    """Every write of a packet, in order; `taken` are paths that the run already sees, `plans` what it shows of them."""
+    """All writes of a packet, in order; `taken` are paths that the run already sees, `plans` their costs."""
     demoted = climbed.demoted
     writes = [_demotion(path, schemes) for path in demoted if prompt is None or path != prompt.path]
     if prompt and (write := _prompt_write(prompt, prompt.path in demoted, figures)):
@@ -59,7 +59,7 @@ def effects_of(
 def turn_effects(
     step: LadderStep | None, *, turn: int, loop: int, ceiling: int, taken: Container[str], schemes: Schemes = BUILT_IN
 ) -> tuple[EntryWrite, ...]:
-    """Every write of a demotion after a turn's commands, in order; `taken` are paths that the run already sees."""
+    """All writes of a demotion after a turn's commands, in order; `taken` are paths that the run already sees."""
     if step is None:
         return ()
     demotions = (_demotion(path, schemes) for path in step.demoted)
@@ -67,7 +67,7 @@ def turn_effects(
 
 
 def writer_for(scheme: str, schemes: Schemes = BUILT_IN) -> Tier:
-    """The tier that may change an entry of a scheme for us: plugin where the scheme lists it, else its highest."""
+    """The tier with which we may change an entry of a scheme: plugin if the scheme lists it, else its highest."""
     allowed = schemes.rules(scheme).writable_by
     return Tier.PLUGIN if Tier.PLUGIN in allowed else max(allowed)
 
@@ -77,7 +77,7 @@ def _demotion(path: str, schemes: Schemes) -> EntryWrite:
 
 
 def _prompt_write(prompt: Block, is_demoted: bool, figures: Figures) -> EntryWrite | None:
-    """The prompt keeps the figures of the loop's first packet, so that later packets repeat them. Source: C23."""
+    """The prompt stores the figures of the loop's first packet, so that later packets repeat them. Source: C23."""
     assert prompt.prompt is not None
     attributes = None
     if prompt.prompt.figures is None:
@@ -108,7 +108,7 @@ def _error(
 
 
 def free_path(path: str, taken: Container[str]) -> str:
-    """The path, with a number where the run already has one of that name. Source: architecture 3 (slugs)."""
+    """The path, with a number if it is taken. Source: architecture 3 (slugs)."""
     number, candidate = 1, path
     while candidate in taken:
         number += 1
@@ -128,7 +128,7 @@ def _words(step: LadderStep, turn: int, ceiling: int) -> list[str]:
 
 
 def _of_plans(plans: Sequence[PlanCost]) -> list[str]:
-    """What plans take of a packet that does not fit. Source: C46."""
+    """Plans' share of a packet that does not fit. Source: C46."""
     if not plans:
         return []
     listed = [

@@ -34,21 +34,21 @@ RESERVED: Final = frozenset(
         "budget",
     }
 )  # fmt: skip
-"""Tags of the packet itself; an entry that would carry one gets another name."""
+"""Tags of the packet itself; an entry with such a name gets another one."""
 
 
 def well_formed(text: str) -> str:
-    """The text without lone surrogates, which JSON can spell and UTF-8 cannot."""
+    """The text without unpaired surrogates, which JSON can contain and UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def escape(text: str) -> str:
-    """The text as it may stand between the quotes of an attribute: one line, no markup."""
+    """The text escaped for an attribute: one line, no markup."""
     return well_formed(text).translate(_ESCAPES) if _TO_ESCAPE.search(text) else text
 
 
 def tag_name(name: str, reserved: Container[str] = RESERVED) -> str:
-    """A name as it may stand in a tag; anything else in it becomes `_`. `reserved` are the tags of sections."""
+    """A valid tag name; other characters become `_`. `reserved` are the tags of sections."""
     clean = _NO_NAME.sub("_", name)
     if not clean or not (clean[0].isalpha() or clean[0] == "_"):
         clean = f"_{clean}"
@@ -56,7 +56,7 @@ def tag_name(name: str, reserved: Container[str] = RESERVED) -> str:
 
 
 def attributes_text(attributes: Mapping[str, str | int]) -> str:
-    """` key="value"` for each of them in their order; empty values are left out."""
+    """` key="value"` for each of them in order; empty values are left out."""
     return "".join([f' {key}="{escape(str(value))}"' for key, value in attributes.items() if value != ""])
 
 
@@ -66,17 +66,17 @@ def open_tag(name: str, attributes: Mapping[str, str | int]) -> str:
 
 
 def element(name: str, attributes: Mapping[str, str | int], content: str) -> str:
-    """A tag around content on lines of its own; without content it closes itself."""
+    """A tag around content on lines of its own; an empty one is self-closing."""
     return wrapped(name, attributes_text(attributes), content)
 
 
 def wrapped(name: str, attributes: str, content: str) -> str:
-    """The same, with attributes that are text already."""
+    """The same, with attributes that are already text."""
     return f"<{name}{attributes}>\n{content}\n</{name}>" if content else f"<{name}{attributes}/>"
 
 
 def fenced(path: str, body: str) -> str:
-    """The body between its sentinels; nothing for an empty body."""
+    """The body between its sentinels; empty for an empty body."""
     if not body:
         return ""
     mark = _mark(f":::{escape(path)}", body)

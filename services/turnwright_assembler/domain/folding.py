@@ -30,39 +30,39 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibili
 from turnwright_core.events import Subkind, event_path
 
 EVENTS_KEPT: Final = 3
-"""Events of a source that stay, of the subkinds of which only the recent ones do."""
+"""Number of latest events of a source that stay, for subkinds that are folded."""
 
 TICK_TURNS: Final = 3
-"""Turns in whose packets a tick stands."""
+"""Number of turns in whose packets a tick appears."""
 
 SHARE: Final = 4
-"""One part in so many of a packet's ceiling is what events may take together."""
+"""Events together may take one part in this many of a packet's ceiling."""
 
 PATHS_NAMED_MAX: Final = 20
-"""Folded events that a marker names, the latest of them; the others it counts."""
+"""Maximum number of folded events that a marker names, the latest ones; the others are counted."""
 
 PATHS_CHARS_MAX: Final = 2_000
-"""Code points of the paths that a marker names."""
+"""Maximum total length of the paths that a marker names, in code points."""
 
 MARKER: Final = Subkind.SUMMARIZATION_MARKER
 SOURCE: Final = "assembler"
-"""Who reports a fold; markers of others are not touched."""
+"""Source of our markers; markers of others are left alone."""
 
 _RECENT: Final = frozenset({Subkind.PROCESS_COMPLETED.value, Subkind.CRON_FIRE.value})
 
 
 class Folded(Struct, frozen=True):
-    """The blocks of a packet without what is folded, and the writes that make it so."""
+    """The blocks of a packet without the folded ones, and the writes that archive these."""
 
     blocks: tuple[Block, ...]
     writes: tuple[EntryWrite, ...] = ()
     gone: frozenset[str] = frozenset()
     marker: Entry | None = None
-    """As it will be stored; None: nothing is folded now."""
+    """The marker as it will be stored; None: nothing is folded now."""
 
 
 class _Counted(Struct):
-    """What markers stand for. Mutable: it is summed up."""
+    """What markers count so far. Mutable: a sum."""
 
     subkinds: Counter[str] = field(default_factory=Counter)
     paths: list[str] = field(default_factory=list)
@@ -77,9 +77,9 @@ def fold(
     divisor: int,
     taken: Container[str],
 ) -> Folded:
-    """Fold what is too old, or too much, in the packet of a turn.
+    """Fold events that are too old, or too many, in the packet of a turn.
 
-    `fixed` are those of its blocks that are plans and events, in order, `taken` paths that the run already sees.
+    `fixed` are its plans and events, in order, `taken` paths that the run already sees.
     """
     events = [block for block in fixed if block.event]
     if not events:
@@ -145,9 +145,9 @@ def _folding(events: Iterable[Block], turn: int) -> list[Block]:
 
 
 def _over_share(events: Sequence[Block], room: int) -> list[Block]:
-    """The oldest of the events, where all of them take more tokens than there is room for.
+    """The oldest events, if all of them exceed their share.
 
-    Half of the room is left then, so that not every packet folds again: a fold changes bytes that a vendor has cached.
+    Half of the share is left then, so that not every packet folds again: a fold changes bytes that a vendor has cached.
     """
     tokens = sum(block.s_tokens for block in events)
     if tokens <= room:
@@ -162,7 +162,7 @@ def _over_share(events: Sequence[Block], room: int) -> list[Block]:
 
 
 def _counted(markers: Iterable[Block]) -> _Counted:
-    """What these markers say, as far as it is what a marker says."""
+    """The counts in these markers, as far as they are valid."""
     counted = _Counted()
     for block in markers:
         payload = block.event.payload if block.event else None
@@ -178,7 +178,7 @@ def _counted(markers: Iterable[Block]) -> _Counted:
 def _marker(
     counted: _Counted, markers: Sequence[Block], turn: int, loop: int, position: int, taken: Container[str]
 ) -> Entry:
-    """The marker of a turn; where that turn has one already, it is written anew at its place."""
+    """The marker of a turn; an existing one of that turn is overwritten."""
     path = event_path(turn, MARKER, "folded")
     before = next((block for block in markers if block.path == path), None)
     subkinds = dict(sorted(counted.subkinds.items()))
@@ -205,7 +205,7 @@ def _marker(
 
 
 def _named(paths: Sequence[str]) -> list[str]:
-    """The latest paths, as many as a marker names."""
+    """The latest paths, as many as a marker may name."""
     named: list[str] = []
     room = PATHS_CHARS_MAX
     for path in reversed(paths[-PATHS_NAMED_MAX:]):

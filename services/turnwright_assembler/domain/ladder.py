@@ -30,7 +30,7 @@ EXEMPT_CATEGORIES: Final = frozenset({"plan", "hidden"})
 
 
 class Measured(Protocol):
-    """A packet as far as the ladder is concerned."""
+    """The parts of a packet that the ladder uses."""
 
     @property
     def tokens(self) -> int:
@@ -43,7 +43,7 @@ P_co = TypeVar("P_co", bound=Measured, covariant=True)
 
 
 class Rung(IntEnum):
-    """The steps that leave an error entry behind."""
+    """The steps that leave an error entry."""
 
     PREVIOUS_TURN = 2
     PROMPT = 3
@@ -53,42 +53,42 @@ class Rung(IntEnum):
 
 
 class TokenBudget(Struct, frozen=True):
-    """What a packet may cost. `calibration` is reported over estimated tokens of the previous turn; 0 is unknown."""
+    """Token limit of a packet. `calibration` is reported over estimated tokens of the previous turn; 0 is unknown."""
 
     ceiling: int
     calibration: float = 0.0
 
     def expected(self, tokens: int) -> int:
         """The tokens that the vendor is expected to count for an estimate. Source: C16."""
-        # Rounded, not raised: reported / estimate x estimate must give back what was reported.
+        # Rounded to nearest: reported / estimate x estimate must give back what was reported.
         return round(tokens * self.calibration) if self.calibration else tokens
 
     def excess(self, tokens: int) -> int:
-        """Tokens above the ceiling; 0 for a packet that fits, which includes one that is exactly at it."""
+        """Tokens above the ceiling; 0 if the packet fits, including exactly."""
         return max(0, self.expected(tokens) - self.ceiling)
 
 
 class LadderStep(Struct, frozen=True):
-    """One step of the ladder that was taken."""
+    """A step of the ladder that was taken."""
 
     rung: Rung
     demoted: tuple[str, ...]
-    """Paths, in the packet's order; at the last step those of all steps before."""
+    """Paths, in the packet's order; in the last step those of all steps."""
     tokens: int
-    """Expected tokens of the packet that made the step necessary."""
+    """Expected tokens of the packet before the step."""
     excess: int
     """How far above the ceiling that was."""
 
 
 class Climbed(Struct, Generic[P_co], frozen=True):
-    """The packet that is left, and how it came to that."""
+    """The resulting packet, and the steps taken."""
 
     packet: P_co
     steps: tuple[LadderStep, ...]
 
     @property
     def overflow(self) -> bool:
-        """Whether the packet does not fit even so."""
+        """Whether the packet still does not fit."""
         return any(step.rung is Rung.OVERFLOW for step in self.steps)
 
     @property
@@ -128,7 +128,7 @@ def climb(
 def turn_demotion(
     blocks: tuple[Block, ...], turn: int, prompt: str | None, budget: TokenBudget, packet: Measured
 ) -> LadderStep | None:
-    """What falls of a turn after its commands, where `packet`, the next one, does not fit; None: nothing."""
+    """What to demote after a turn's commands, if `packet`, the next one, does not fit; None: nothing."""
     excess = budget.excess(packet.tokens)
     demoted = tuple(block.path for block in blocks if _falls(block, Rung.TURN, turn, prompt)) if excess else ()
     return LadderStep(Rung.TURN, demoted, budget.expected(packet.tokens), excess) if demoted else None

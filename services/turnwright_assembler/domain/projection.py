@@ -1,9 +1,8 @@
-"""The condensed body of an entry that is summarized: informative, and never longer than the body itself.
+"""Projections: the condensed body of a summarized entry, informative and never longer than the body itself.
 
-The visible projection of every entry is its body, unless a plugin has one for its scheme. The summarized one goes by
-what the entry is: the outline of a file, the end of a channel, the first line of a record, the beginning of everything
-else.
-Source: RU063, RU185; packet_structure, token_accounting of the seed.
+The visible projection of every entry is its body, unless a plugin defines one for its scheme. The summarized one
+depends on the kind of entry: the outline of a file, the end of a channel, the first line of a record, the beginning of
+anything else. Source: RU063, RU185; packet_structure, token_accounting of the seed.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from turnwright_core.entries import Entry
 from turnwright_core.schemes import BUILT_IN, Schemes
 
 SUMMARY_CHARS: Final = 500
-"""Code points that a summarized projection shows of a body (token_accounting)."""
+"""Code points of a body in a summarized projection (token_accounting)."""
 
 RECORD_CHARS: Final = 120
-"""Code points of a summarized record of the log: what happened, not what came out."""
+"""Code points of a summarized log record: what happened, without the output."""
 
 OUTLINE_SCAN_CHARS: Final = 64 * 1024
-"""An outline is read from the first so many code points of a file."""
+"""Code points of a file that are read for its outline."""
 
 OUTLINE_LINE_CHARS: Final = 100
 """Code points of one line of an outline."""
@@ -39,18 +38,18 @@ _TEXT_SUFFIXES: Final = (".md", ".markdown", ".txt", ".rst", ".adoc")
 
 
 class Projection(Struct, frozen=True):
-    """What a plugin shows of the entries of its scheme; None: what is shown of any other entry."""
+    """A plugin's projections for its scheme; None: the default."""
 
     visible: Callable[[Entry], str] | None = None
     summarized: Callable[[Entry], str] | None = None
 
 
 class Views(Struct, frozen=True):
-    """How entries are shown: by the projections of plugins, by scheme, and by the runtime's own for all others."""
+    """How entries are shown: plugins' projections by scheme, and the defaults for all others."""
 
     projections: Mapping[str, Projection] = field(default_factory=dict)
     reserved: frozenset[str] = RESERVED
-    """Tags of sections, which no entry can carry."""
+    """Tags of sections, which no entry can have."""
 
     def visible(self, entry: Entry) -> str:
         """The body of an entry while it is visible."""
@@ -66,11 +65,11 @@ class Views(Struct, frozen=True):
 
 
 OWN_VIEWS: Final = Views()
-"""Without plugins."""
+"""The defaults, without plugins."""
 
 
 def summarize(path: str, scheme: str, body: str, schemes: Schemes = BUILT_IN) -> str:
-    """The body of an entry as it is shown while the entry is summarized."""
+    """The default summarized projection of an entry."""
     if scheme == "":
         return _outline(path, body)
     if scheme in _BY_SCHEME:
@@ -79,7 +78,7 @@ def summarize(path: str, scheme: str, body: str, schemes: Schemes = BUILT_IN) ->
 
 
 def _kept(body: str, part: str, cue: str) -> str:
-    """The part with a cue to what is missing, or the body where that would not be shorter."""
+    """A part with a note about what is missing, or the body if that would not be longer."""
     short = f"{part}\n{cue}"
     return short if len(short) < len(body) else body
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from math import floor
 
 
-# Each packet asks, and there are few windows.
+# Cached: each packet asks, and there are few windows.
 @lru_cache(maxsize=256)
 def ceiling_of(context_length: int, ratio: float) -> int:
-    """The tokens that a packet may have in a window of `context_length` tokens."""
-    # The decimal that was written, not its binary neighbour: floor(10 x 0.3) of a float may fall short by one.
+    """Maximum tokens of a packet for a window of `context_length` tokens."""
+    # The decimal as written, not its binary approximation: floor(10 x 0.3) of a float may be too small by one.
     return floor(context_length * Fraction(str(ratio)))

@@ -1,1 +1,1 @@
-"""Outbound: the store."""
+"""Outbound adapter: the store."""

@@ -1,4 +1,4 @@
-"""The sections of the user message, one file each, and the texts that the model reads beside them."""
+"""The sections of the user message, one file each, with the texts for the model next to them."""
 
 from __future__ import annotations
 

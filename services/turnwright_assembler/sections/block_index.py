@@ -1,7 +1,6 @@
-"""The blocks of a run by section, in the order of the packet, with what their account is made of.
+"""Index of a run's blocks by section, in packet order, with the sums for their account.
 
-It is brought up to date by the blocks that come and go, so that a packet costs what has changed since the one before,
-and not what the run has become.
+It is updated as blocks come and go, so that the cost of a packet depends on what changed, not on the size of the run.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.sections.contract import BlockSection
 
 Place = tuple[int, str]
-"""Position and path of a block: by them a packet is ordered."""
+"""Sort key of a block in a packet: position and path."""
 
 
 class _Shown(Struct):
-    """What one section shows. Mutable: two lists that are sorted by place."""
+    """The blocks of one section. Mutable: two parallel lists, sorted by place."""
 
     section: BlockSection
     places: list[Place] = field(default_factory=list)
@@ -40,7 +39,7 @@ class BlockIndex:
     """Blocks by section. Mutable."""
 
     def __init__(self, sections: Iterable[BlockSection], blocks: Iterable[Block] = ()) -> None:
-        """What these sections show of these blocks."""
+        """Index these blocks for these sections."""
         self._shown = {section.tag: _Shown(section) for section in sections}
         self._prompts: dict[str, Block] = {}
         self._active = ""
@@ -73,7 +72,7 @@ class BlockIndex:
                 shown.remove((block.position, block.path))
 
     def activate(self, loop: int) -> Block | None:
-        """The prompt of a loop, which is from now on the active one; None where it has none."""
+        """Make the prompt of a loop the active one; None if it has none."""
         prompt = active_prompt(self._prompts.values(), loop)
         path = prompt.path if prompt else ""
         if path != self._active:
@@ -86,9 +85,9 @@ class BlockIndex:
         return prompt
 
     def texts(self, tag: str) -> Sequence[str]:
-        """What a section shows, in order."""
+        """The texts of a section, in order."""
         return self._shown[tag].texts
 
     def account(self) -> Account:
-        """What they cost by the parts that the model can act on."""
+        """Their token account."""
         return self._counts.account()

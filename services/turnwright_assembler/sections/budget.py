@@ -1,4 +1,4 @@
-"""`<budget>`: what the packet costs, last, where the model is about to act. Source: RU191, RU209, RU210, RU222; C11."""
+"""`<budget>`: the cost of the packet, placed last, where the model acts. Source: RU191, RU209, RU210, RU222; C11."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The contract of a section: one tag of the user message, rendered from the draft of a packet.
+"""The interface of a section: one tag of the user message, rendered from the draft of a packet.
 
-Sections are placed by priority, lowest first, and know nothing of each other. Source: RU183, events_and_filters.
+Sections are ordered by priority, lowest first, and are independent of each other. Source: RU183, events_and_filters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_SETTLED: Final = Figures(0, 0)
 
 
 class PacketDraft(Struct, frozen=True):
-    """What sections are rendered from."""
+    """The input of sections."""
 
     index: BlockIndex
     prompt: Block | None
@@ -33,14 +33,15 @@ class PacketDraft(Struct, frozen=True):
     figures: Figures = NOT_SETTLED
     """Live figures; only live sections may read them."""
     filler: str = ""
-    """Spaces that make a settled figure true to the token; only live sections may read them."""
+    """Spaces that make a settled figure exact; only live sections may read them."""
     loop: int = 0
     is_native: bool = False
-    """Whether the model calls tools natively, and not by tags."""
+    """Whether the model calls tools natively instead of with tags."""
     entries: tuple[Entry, ...] = ()
-    """Entries of the schemes that plugins ask for, as the packet shows them, in the order of blocks."""
+    """Entries of the schemes that plugins use, as the packet shows them, in the order of blocks."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """What plugins rendered of the run last, by tag; belongs to the run's rows, and is filled as packets are made."""
+    """Cache of what plugins last rendered for the run, by tag; part of the run's rows, filled while packets are built.
+    """
 
 
 class Section(Protocol):
@@ -48,12 +49,12 @@ class Section(Protocol):
 
     @property
     def tag(self) -> str:
-        """Its tag; no entry can carry it."""
+        """Its tag; no entry can have it."""
         ...
 
     @property
     def priority(self) -> int:
-        """Its place: lower stands earlier."""
+        """Its place: lower comes earlier."""
         ...
 
     @property
@@ -62,18 +63,17 @@ class Section(Protocol):
         ...
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """Its text in pieces, each with the newline that ends it; none where it has nothing to say.
+        """Its text in pieces, each with its final newline; empty if there is nothing to show.
 
-        A packet is told by what differs from the one before: what stays the same from turn to turn should be
-        pieces of its own.
+        Packets are delta-encoded: what stays the same from turn to turn should be in pieces of its own.
         """
         ...
 
 
 class BlockSection(Struct, frozen=True):
-    """A section that shows one text of each of some blocks, in the order in which the run first saw them.
+    """A section with one text for each of some blocks, in the order in which the run first saw them.
 
-    The active prompt is in none of these: it has a section of its own.
+    The active prompt is in none of these: it has its own section.
     """
 
     tag: str
@@ -81,11 +81,11 @@ class BlockSection(Struct, frozen=True):
     is_live: bool = False
 
     def shows(self, block: Block) -> str:
-        """What it shows of a block; empty: nothing."""
+        """The text for a block; empty: none."""
         raise NotImplementedError
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """One piece for each block; nothing without any."""
+        """One piece for each block; empty if there are none."""
         return block_section(self.tag, draft.index.texts(self.tag))
 
 
@@ -93,12 +93,12 @@ SECTIONS_PACKAGE: Final = "turnwright_assembler.sections"
 
 
 def text_of(name: str) -> str:
-    """A text that the model reads, from the file beside the sections."""
+    """A text for the model, from the file next to the sections."""
     return files(SECTIONS_PACKAGE).joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def block_section(name: str, texts: Iterable[str]) -> Sequence[str]:
-    """`<name>`, the blocks, `</name>`; nothing without blocks."""
+    """`<name>`, the blocks, `</name>`; empty if there are none."""
     pieces = [f"<{name}>\n", *texts]
     if len(pieces) == 1:
         return ()

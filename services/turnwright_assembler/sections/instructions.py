@@ -21,5 +21,5 @@ class InstructionsSection(Struct, frozen=True):
     is_live: bool = False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """The text, whatever else the packet is."""
+        """The text, always the same."""
         return (_NATIVE if draft.is_native else _TEXT,)

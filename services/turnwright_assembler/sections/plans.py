@@ -1,4 +1,4 @@
-"""`<plans>`: what the run intends. Source: RP05, RP06; decision C46."""
+"""`<plans>`: what the run intends to do. Source: RP05, RP06; decision C46."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from turnwright_assembler.sections.contract import BlockSection
 
 
 class PlansSection(BlockSection, frozen=True):
-    """The latest version of every plan; its deltas stand in the log, so that these bytes stay."""
+    """The latest version of every plan; its deltas are in the log, so that these bytes do not change."""
 
     tag: str = "plans"
     priority: int = 90

@@ -34,9 +34,9 @@ _log = get_logger("plugins")
 
 
 class Item(Struct, frozen=True):
-    """One thing that a section shows: a tag with attributes, around a body between sentinels.
+    """One item of a section: a tag with attributes, around a body between sentinels.
 
-    `path` is shown and names the sentinels; names and values become what may stand in a tag.
+    `path` is shown and names the sentinels; names and values are escaped.
     """
 
     path: str
@@ -46,35 +46,35 @@ class Item(Struct, frozen=True):
 
 
 class PacketContext(Struct, frozen=True):
-    """What a section or a filter of the user message is given. It has no figures: these are settled last."""
+    """The input of a section or a filter of the user message. It has no figures: these are settled last."""
 
     loop: int
     loop_start_turn: int
-    """The loop's first turn, from the path of its prompt; 0 where that is archived."""
+    """The loop's first turn, from the path of its prompt; 0 if that is archived."""
     mode: str
-    """`ask` or `act`; empty where the prompt is archived."""
+    """`ask` or `act`; empty if the prompt is archived."""
     entries: tuple[Entry, ...]
-    """Those of the schemes that it asked for, visible and summarized ones, in the order in which the run saw them."""
+    """Visible and summarized entries of the schemes that it uses, in the order in which the run saw them."""
 
 
 class SystemContext(Struct, frozen=True):
-    """What a filter of the system message is given."""
+    """The input of a filter of the system message."""
 
     tools: tuple[str, ...]
-    """Names of the tools on offer, in their order."""
+    """Names of the offered tools, in order."""
     persona: str | None
-    """The run's own persona; None: the default one."""
+    """The run's own persona; None: the default."""
 
 
 class PluginFunction(Struct, frozen=True):
-    """A function of a plugin, and what it is there for: `<weather>`, `assembly.user`."""
+    """A plugin's function and its purpose: `<weather>`, `assembly.user`."""
 
     plugin: str
     name: str
     function: Callable[..., Any]
 
     def guarded(self, work: Callable[..., Any], *given: object) -> Any:
-        """What the work returns, in which the function is called. Raises PLUGIN_FAILED; why stays in the log."""
+        """Run work that calls the function. Raises PLUGIN_FAILED; the cause is only logged."""
         _here.busy.append(self)
         try:
             return call_plainly(work, *given)
@@ -86,7 +86,7 @@ class PluginFunction(Struct, frozen=True):
         raise self.failure(f"failed in {self.name}", error_id)
 
     def failure(self, what: str, error_id: str) -> TurnwrightError:
-        """That the plugin did this; `error_id` is that of the line in the log."""
+        """The error for a failure of the plugin; `error_id` identifies the log line."""
         message = (
             f"The plugin {self.plugin} {what} (error {error_id}): no packet is made without it. "
             "Repair it, or leave it out with TURNWRIGHT_SECTIONS."
@@ -95,7 +95,7 @@ class PluginFunction(Struct, frozen=True):
 
 
 class _Here(threading.local):
-    """The parts of plugins that are called in this thread, the innermost last."""
+    """The plugin parts being called in this thread, the innermost last."""
 
     def __init__(self) -> None:
         self.busy: list[PluginFunction] = []
@@ -105,7 +105,7 @@ _here = _Here()
 
 
 def watched(busy: list[PluginFunction], work: Callable[..., Any], *given: object) -> Any:
-    """What the work returns; the list says meanwhile, to whoever has it, which part of a plugin is at it."""
+    """Run work; meanwhile the list tells other threads which plugin part is being called."""
     _here.busy = busy
     return work(*given)
 

@@ -1,4 +1,4 @@
-"""The eight increments of a model's reply. Meanings and limits stand in types/v1/delta.proto. Source: RD01-RD06."""
+"""The eight kinds of deltas of a model's reply. Meanings and limits are in types/v1/delta.proto. Source: RD01-RD06."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from turnwright_core.runs import Usage
 
 
 class AppendContent(Struct, frozen=True):
-    """Text to add to the content."""
+    """Text to append to the content."""
 
     text: str
 
 
 class AppendReasoning(Struct, frozen=True):
-    """Text to add to the reasoning."""
+    """Text to append to the reasoning."""
 
     text: str
 
 
 class SetToolCalls(Struct, frozen=True):
-    """The calls so far; replaces the list."""
+    """All tool calls so far; replaces the list."""
 
     calls: tuple[ToolCall, ...]
 
 
 class SetThinkingBlocks(Struct, frozen=True):
-    """Blocks that are new or have changed; see merge_thinking."""
+    """Blocks that are new or changed; see merge_thinking."""
 
     blocks: tuple[ThinkingBlock, ...]
 
 
 class AddCitation(Struct, frozen=True):
-    """A source to add; a JSON object as the vendor wrote it."""
+    """A source to append; a JSON object as the vendor wrote it."""
 
     json: str
 
 
 class AddServerBlock(Struct, frozen=True):
-    """What a tool of the vendor wrote, to add."""
+    """A block to append, written by a tool of the vendor."""
 
     block: ServerBlock
 
 
 class SetUsage(Struct, frozen=True):
-    """The consumption so far."""
+    """Usage so far."""
 
     usage: Usage
 
 
 class MergeExtra(Struct, frozen=True):
-    """A JSON object whose keys take the place of those of the same name."""
+    """A JSON object whose keys replace existing ones of the same name."""
 
     json: str
 

@@ -1,4 +1,4 @@
-"""Messages of a conversation, whoever the vendor is. Meanings and limits stand in types/v1/message.proto."""
+"""Messages of a conversation, independent of the vendor. Meanings and limits are in types/v1/message.proto."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Role(Enum):
 
 
 class Text(Struct, frozen=True, tag=True):
-    """A text. `cache`: the vendor is asked to cache what stands up to its end."""
+    """A text. `cache`: a prompt cache breakpoint at its end."""
 
     text: str
     cache: bool = False
@@ -39,10 +39,10 @@ Part = Text | Image
 
 
 class ToolCall(Struct, frozen=True):
-    """One native call: the tool's name, and the arguments as the model wrote them, JSON text at best.
+    """One native tool call: the tool's name, and the arguments as the model wrote them, JSON text at best.
 
-    `id` is the vendor's and may be empty, `call_id` ours; `index` the 0-based place among the calls, `block` among all
-    blocks of the message.
+    `id` is the vendor's and may be empty, `call_id` ours; `index` is the 0-based position among the calls, `block`
+    among all blocks of the message.
     """
 
     name: str
@@ -55,7 +55,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class ThinkingBlock(Struct, frozen=True):
-    """A block of reasoning as its vendor wants it back. `signature` and `data` are opaque."""
+    """A block of reasoning, which its vendor wants back unchanged. `signature` and `data` are opaque."""
 
     type: str
     index: int | None = None
@@ -66,14 +66,14 @@ class ThinkingBlock(Struct, frozen=True):
 
 
 class ServerBlock(Struct, frozen=True):
-    """What a tool of the vendor wrote: `json` is an object as it came, `index` its place among all blocks."""
+    """Output of a vendor's own tool: `json` is an object as received, `index` its position among all blocks."""
 
     index: int
     json: str
 
 
 class Message(Struct, frozen=True):
-    """One message. What only a model's reply can have, or only a tool's answer, is empty in the others."""
+    """One message. Fields that only a model's reply or only a tool's answer has are empty in the others."""
 
     role: Role
     parts: tuple[Part, ...] = ()
@@ -90,12 +90,12 @@ class Message(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The texts of its parts, joined."""
+        """The texts of its parts, concatenated."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Text):
             return self.parts[0].text
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 def text_message(role: Role, text: str) -> Message:
-    """A message that says no more than this."""
+    """A message that is only text."""
     return Message(role, (Text(text),))

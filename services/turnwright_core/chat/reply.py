@@ -1,4 +1,4 @@
-"""A model's reply as it grows: the one fold of increments. Any split of the same stream gives the same reply (RD07)."""
+"""A model's reply while it streams: the only fold of deltas. Any split of a stream gives the same reply (RD07)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 
 CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasoning_content", "tool_calls", "usage"})
-"""Keys of `extra` that are ignored: they have names of their own (RD06)."""
+"""Keys of `extra` that are ignored, because fields of the message have these names (RD06)."""
 
 
 _NULLS: Final = ("", "null")
-"""What adds nothing (RD04)."""
+"""Values that add nothing (RD04)."""
 
 
 class PartialReply(Struct):
-    """A reply as far as it has come. Texts are kept in pieces: joining them each time would be quadratic."""
+    """A reply so far. Texts are kept in pieces: joining them each time would be quadratic."""
 
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class PartialReply(Struct):
         return "".join(self.reasoning)
 
     def add(self, delta: Delta) -> None:
-        """Grow by one increment."""
+        """Apply one delta."""
         match delta:
             case AppendContent(text):
                 self.content.append(text)
@@ -91,7 +91,7 @@ class PartialReply(Struct):
 
 
 def partial_reply(content: list[str], reasoning: list[str], rest: Message, usage: Usage) -> PartialReply:
-    """A reply as somebody else had it: its texts in pieces, and a message with all that is no text."""
+    """A partial reply from another process: its texts in pieces, and a message with everything else."""
     return PartialReply(
         content,
         reasoning,
@@ -113,7 +113,7 @@ def _extra(text: str) -> dict[str, Any]:
 
 
 def _larger(one: Usage, other: Usage) -> Usage:
-    """Each field the larger of two; a cost that only one of them knows is that one's."""
+    """The maximum of each field; for a cost that only one of them knows, that one."""
     if one == Usage():
         return other
     pairs = zip(astuple(one), astuple(other), strict=True)

@@ -1,4 +1,4 @@
-"""Blocks of reasoning that come in pieces, several open at once: what belongs to which. Source: RD03."""
+"""Merging reasoning blocks that arrive in pieces, several open at once. Source: RD03."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import ThinkingBlock
 
 SIGNED: Final = "thinking"
-"""The type of the blocks whose text is signed."""
+"""Type of the blocks whose text is signed."""
 
 
 def with_text(blocks: tuple[ThinkingBlock, ...], reasoning: str) -> tuple[ThinkingBlock, ...]:
-    """The blocks as they can go back: the one that was signed and told apart from its text has that text.
+    """The blocks in a form that can be sent back: a signed block gets its text, if that was streamed separately.
 
-    Where several are signed nobody knows whose it is.
+    If several are signed, nobody knows whose text it is.
     """
     signed = [block for block in blocks if block.type == SIGNED]
     if len(signed) != 1 or signed[0].text:
@@ -25,9 +25,9 @@ def with_text(blocks: tuple[ThinkingBlock, ...], reasoning: str) -> tuple[Thinki
 
 
 def merge_thinking(held: list[ThinkingBlock], blocks: Iterable[ThinkingBlock]) -> None:
-    """Let each block take the place of its counterpart in `held`, or add it.
+    """Let each block replace its counterpart in `held`, or append it.
 
-    What a block leaves empty stays as it was. A signature is opaque: a new one replaces the old.
+    Fields that a block leaves empty stay as they were. A signature is opaque: a new one replaces the old.
     """
     for block in blocks:
         place = next((n for n, other in enumerate(held) if _is_same(other, block)), None)

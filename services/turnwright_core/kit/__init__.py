@@ -1,7 +1,7 @@
-"""The service kit: what a process of ours needs besides its own job (server, peers, errors, auth, logs, settings)."""
+"""The service kit: infrastructure that every service shares (server, peers, errors, auth, logs, settings)."""
 
 import os
 
-# A process with gRPC in it starts commands: what gRPC does in a fork may crash the child before it becomes the
-# command (signals 6 and 11). The child only calls exec, so nothing needs that. gRPC reads this while it is imported.
+# A process with gRPC starts child processes: gRPC's fork handlers may crash the child before it calls exec (signals 6
+# and 11). The child only calls exec, so nothing needs them. gRPC reads this variable at import.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

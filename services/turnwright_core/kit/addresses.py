@@ -1,4 +1,4 @@
-"""Where others reach a service that listens on every interface, or on a port that the system chose."""
+"""The address at which others reach a service that listens on a wildcard, or on a port chosen by the system."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 
 _WILDCARDS: Final = ("0.0.0.0", "[::]", "::", "*", "")  # noqa: S104 - compared with
 _ELSEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-"""Addresses that no host has: the way to them is the way out. Nothing is sent there."""
+"""Addresses that no host has, used to find the outgoing interface. Nothing is sent there."""
 
 
 def reachable_address(listening: str) -> str:
-    """The address that other hosts call; what is no wildcard is passed on as it is."""
+    """The address for other hosts; anything but a wildcard is returned unchanged."""
     host, _, port = listening.rpartition(":")
     return f"{_own_host()}:{port}" if host in _WILDCARDS else listening
 
 
 def _own_host() -> str:
-    """The address of the interface that leads out, else the one that the host's name stands for."""
+    """The address of the outgoing interface, else the one that the host's name resolves to."""
     for family, target in _ELSEWHERE:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way:
             way.connect((target, 9))

@@ -1,9 +1,8 @@
-"""Who calls. Every call carries a bearer token; the token fixes the highest tier, and a call may only lower it.
+"""Authentication: every call carries a bearer token that fixes the highest tier; a call may only lower it.
 
 The secret of a deployment (`$TURNWRIGHT_HOME/token`, or TURNWRIGHT_TOKEN) is itself a token of the tier `system`.
-From it tokens of lower tiers are derived, `tw1.{tier}.{principal}.{mac}`: every service that knows the secret
-can check them without asking anybody, and a tier or a name that was altered does not match its mac.
-Source: architecture 10, 15.
+Tokens of lower tiers are derived from it, `tw1.{tier}.{principal}.{mac}`: every service that knows the secret can
+verify them locally, and an altered tier or name does not match its MAC. Source: architecture 10, 15.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ TIER: Final = "turnwright-tier"
 OPERATOR: Final = "operator"
 
 _OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
-"""Probes of an orchestrator cannot send metadata; health says nothing but serving or not."""
+"""Methods without authentication: an orchestrator's probes cannot send metadata, and health only says serving or not.
+"""
 
 _SEND_ONE: Final = "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN)."
 _UNKNOWN: Final = (
@@ -38,14 +38,14 @@ _TOKEN: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def check_token(token: str) -> str:
-    """A token that a header can hold. Raises ValueError with a sentence for others."""
+    """A token that is valid in a header. Raises ValueError with a sentence for others."""
     if not _TOKEN.fullmatch(token):
         raise ValueError("must be plain ASCII text, because it travels in a header")
     return token
 
 
 class Caller(Struct, frozen=True):
-    """Who makes the current call: name, effective tier, and the highest tier its token allows."""
+    """Who makes the current call: principal, effective tier, and the highest tier its token allows."""
 
     principal: str
     tier: Tier
@@ -53,7 +53,7 @@ class Caller(Struct, frozen=True):
 
     @property
     def holds_secret(self) -> bool:
-        """Whether the token is the deployment's secret or as good, even where the call asks for a lower tier."""
+        """Whether the token is the deployment's secret or equivalent, even if the call asks for a lower tier."""
         return self.ceiling is Tier.SYSTEM
 
 
@@ -61,12 +61,12 @@ _caller: ContextVar[Caller] = ContextVar("turnwright_caller")
 
 
 def current_caller() -> Caller:
-    """The caller of the rpc that is being handled. Raises LookupError outside of one."""
+    """The caller of the rpc being handled. Raises LookupError outside an rpc."""
     return _caller.get()
 
 
 def derive_token(secret: str, tier: Tier, principal: str) -> str:
-    """A token of a lower tier for a named principal. Raises ValueError for a name that cannot stand in a token."""
+    """A token of a lower tier for a principal. Raises ValueError for a name that cannot be part of a token."""
     if not _PRINCIPAL.fullmatch(principal):
         raise ValueError("a principal has 1 to 64 characters out of letters, digits, '_', '-' and '@'")
     if principal == OPERATOR:
@@ -79,7 +79,7 @@ def derive_token(secret: str, tier: Tier, principal: str) -> str:
 
 
 def authenticate(token: str, secret: str) -> Caller | None:
-    """Who a token stands for, at its highest tier; None for a token that this secret did not make."""
+    """The caller that a token identifies, at its highest tier; None for a token not derived from this secret."""
     if not _TOKEN.fullmatch(token):
         return None
     if hmac.compare_digest(token.encode(), secret.encode()):
@@ -94,7 +94,7 @@ def authenticate(token: str, secret: str) -> Caller | None:
 
 
 def call_metadata(token: str, tier: Tier | None = None) -> tuple[tuple[str, str], ...]:
-    """The metadata of an outgoing call; a tier lowers the token's. Raises UNAUTHENTICATED for what is no token."""
+    """The metadata for an outgoing call; a tier lowers the token's. Raises UNAUTHENTICATED for an invalid token."""
     try:
         check_token(token)
     except ValueError as error:
@@ -108,17 +108,17 @@ def is_open(method: str) -> bool:
 
 
 class Authenticator:
-    """Says who calls, and refuses calls without a valid token and those that ask for a tier above it."""
+    """Authenticates callers, and refuses calls without a valid token or with a tier above what it allows."""
 
     def __init__(self, secret: str, floor: Tier) -> None:
-        """Check tokens against this secret; calls below the floor have no business with the service."""
+        """Verify tokens with this secret; callers below the floor are refused."""
         self._secret = secret
         self._floor = floor
 
     def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
-        """Set the caller of the rpc that is being handled; its principal, empty where anybody may call.
+        """Authenticate the rpc being handled and set its caller; returns the principal, empty for open methods.
 
-        Raises what the caller is told.
+        Raises an error for the caller.
         """
         if is_open(method):
             return ""
@@ -127,7 +127,7 @@ class Authenticator:
         return caller.principal
 
     def check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
-        """Who calls. Raises what the caller is told."""
+        """The caller. Raises an error for the caller."""
         sent = tuple(metadata)
         scheme, _, token = _only(sent, AUTHORIZATION, Reason.UNAUTHENTICATED).partition(" ")
         if scheme.lower() != "bearer" or not token:
@@ -148,9 +148,9 @@ class Authenticator:
 
 
 def _only(metadata: Iterable[tuple[str, str | bytes]], wanted: str, reason: Reason) -> str:
-    """The value of a header, empty where it is missing.
+    """The value of a header, empty if it is missing.
 
-    Of two nobody knows which one a proxy on the way has checked, so neither counts. Raises the reason.
+    If there are two, nobody knows which one a proxy on the way has checked, so neither counts. Raises the reason.
     """
     found = [value for key, value in metadata if key == wanted]
     if len(found) > 1:
@@ -159,9 +159,9 @@ def _only(metadata: Iterable[tuple[str, str | bytes]], wanted: str, reason: Reas
 
 
 def check_deployment(what: str, setting: str = "") -> None:
-    """Refuse what changes the deployment to callers with a derived token. Raises TIER_FORBIDDEN.
+    """Refuse changes to the deployment with a derived token. Raises TIER_FORBIDDEN.
 
-    `setting` is the one that opens it. Source: architecture 10.
+    `setting` is the setting that would allow it. Source: architecture 10.
     """
     caller = current_caller()
     if not caller.holds_secret:

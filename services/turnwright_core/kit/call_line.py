@@ -1,8 +1,8 @@
-"""The canonical line of an rpc: one line when it has ended, with what somebody who looks for it would search by.
+"""The canonical log line of an rpc: one line when it has ended, with the fields that one would search by.
 
-`rpc_ended` has method, code, seconds, principal, request id, and the run that the request names; of an error its
-reason. What a message holds beside these is not logged. Calls that failed or were slow are logged at `info`, all
-others at `debug`: a turn makes dozens of them. What a handler logs meanwhile says the same ids.
+`rpc_ended` has method, code, seconds, principal, request id, the run that the request names, and the reason of an
+error. Nothing else of a message is logged. Calls that failed or were slow are logged at `info`, all others at `debug`:
+a turn makes dozens of them. Other lines logged during the call carry the same ids.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from turnwright_core.kit.logs import DEBUG, INFO, get_logger, is_logged
 from turnwright_core.kit.scope import CallScope
 
 SLOW_S: Final = 1.0
-"""Seconds from which on a call counts as slow. Streams never do: they last as long as somebody reads them."""
+"""Seconds from which a call counts as slow. Streams never do: they last as long as somebody reads them."""
 
 ID_CHARS_MAX: Final = 200
-"""Longest id that is logged: a request has not been checked when its call begins."""
+"""Maximum length of a logged id: it is logged before the request has been validated."""
 
 _log = get_logger("rpc")
 
 
 class CallLine:
-    """How one call goes. Until something else is said, its caller has left it."""
+    """The state of one call. Until it is set otherwise, the client has cancelled it."""
 
     __slots__ = ("_began_s", "_code", "_method", "_reason", "_scope")
 
@@ -40,7 +40,7 @@ class CallLine:
         self._reason = ""
 
     def admitted(self, principal: str, request: Any) -> None:
-        """It is known who calls, and for what."""
+        """The caller and the subject of the call are known."""
         bound, task = self._scope.bound, getattr(request, "task", request)
         if principal:
             bound["principal"] = principal
@@ -49,16 +49,16 @@ class CallLine:
                 bound[name] = found
 
     def answered(self) -> None:
-        """It has ended well."""
+        """The call succeeded."""
         self._code = "OK"
 
     def failed(self, error: TurnwrightError) -> TurnwrightError:
-        """It ends with this error; the same."""
+        """The call failed with this error, which is returned."""
         self._code, self._reason = code_of(error).name, error.reason.name
         return error
 
     def ended(self, context: grpc.aio.ServicerContext[Any, Any], *, is_stream: bool) -> None:
-        """Write the line, if it is to be written."""
+        """Write the line, if its level is logged."""
         seconds = time.monotonic() - self._began_s
         if self._code == "CANCELLED" and context.time_remaining() == 0:
             self._code = "DEADLINE_EXCEEDED"

@@ -1,7 +1,7 @@
-"""Bodies of HTTP answers, unpacked piece by piece: what a small one unpacks to costs its reader no more than a piece.
+"""Bounded decompression of HTTP bodies, piece by piece: a decompression bomb costs no more than one piece.
 
-Only what was asked for is unpacked, and only once: two encodings, one in the other, make gigabytes of a few kilobytes
-before anybody has counted them.
+Only a requested encoding is decompressed, and only once: two nested encodings turn kilobytes into gigabytes before
+anybody has counted them.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 PIECE_BYTES: Final = 4 * 1024
-"""Longest piece that is given, and after so many bytes the event loop has its turn: what a reader makes of that many
-takes milliseconds, whatever it is, and all of them may be there at once."""
+"""Maximum size of a piece; after as many bytes the event loop gets a turn, because processing them takes milliseconds
+and they may all be available at once.
+"""
 
 PIECE_COST_BYTES: Final = 256
-"""A piece counts as so many bytes more, so that many short ones are no longer than a few long ones."""
+"""Overhead added to each piece, so that many short pieces count no less than a few long ones."""
 
 GZIP: Final = frozenset({"gzip", "x-gzip"})
 
 
 class EncodingError(ValueError):
-    """An answer is packed in a way that was not asked for; the text says in which."""
+    """An answer has an encoding that was not requested; the text names it."""
 
 
 async def unpacked(
     pieces: AsyncIterator[bytes], encoding: str, accepted: frozenset[str]
 ) -> AsyncGenerator[bytes, None]:
-    """A body in pieces of a bounded size. `encoding` is its header; `accepted` are gzip, deflate or both.
+    """A decompressed body in pieces of bounded size. `encoding` is its header; `accepted` are gzip, deflate or both.
 
-    Raises EncodingError for any other encoding and for several, zlib.error, and EOFError for a body that was cut.
+    Raises EncodingError for any other encoding and for several, zlib.error, and EOFError for a truncated body.
     """
     used = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if len(used) > 1 or not accepted.issuperset(used):
         raise EncodingError(f"the answer is encoded as {encoding[:40]!r}, which was not asked for")
-    # 32 more than the window: zlib looks which of its two headers is there.
+    # 32 plus the window size: zlib detects which of its two headers is there.
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if used else _Plain()
     has_any = False
     spent_bytes = 0
@@ -59,12 +60,12 @@ async def unpacked(
 
 
 class _Plain:
-    """What is not packed, by zlib's interface."""
+    """The identity encoding, with zlib's interface."""
 
     eof = False
     unconsumed_tail = b""
 
     def decompress(self, data: bytes, bytes_max: int) -> bytes:
-        """The beginning of these; the rest is the tail."""
+        """The first bytes; the rest is `unconsumed_tail`."""
         self.unconsumed_tail = data[bytes_max:]
         return data[:bytes_max]

@@ -1,4 +1,4 @@
-"""Errors on the wire: one function translates for every service, one translates back.
+"""Errors on the wire: one function translates them for every service, another one translates them back.
 
 Source: architecture 10, 14; research/tooling 7 (uncaught exception text reaches clients unless mapped).
 """
@@ -37,15 +37,15 @@ from turnwright_core.kit.logs import get_logger
 DOMAIN: Final = "turnwright"
 
 STATUS_BYTES_MAX: Final = 7680
-"""Most that an error takes on the wire, in bytes: of more than 8 KiB of trailers most clients read nothing at all."""
+"""Maximum size of an error on the wire, in bytes: most clients drop trailers of more than 8 KiB."""
 
 MESSAGE_BYTES_MIN: Final = 400
-"""What is told of a sentence at least where an error would be too long, in bytes."""
+"""Minimum length of a truncated message, in bytes."""
 
 _CUT: Final = "..."
 
 NOT_OURS: Final = "remote"
-"""The `error_id` of an error that names none of our reasons: no log of ours has it."""
+"""The `error_id` of an error with an unknown reason: no log of ours has it."""
 
 CODE_OF_CLASS: Final[dict[type[TurnwrightError], grpc.StatusCode]] = {
     InvalidError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -61,7 +61,7 @@ CODE_OF_CLASS: Final[dict[type[TurnwrightError], grpc.StatusCode]] = {
     DeadlineError: grpc.StatusCode.DEADLINE_EXCEEDED,
     InternalError: grpc.StatusCode.INTERNAL,
 }
-"""The canonical code of every class of errors."""
+"""The canonical code of every error class."""
 
 _REFUSALS: Final = frozenset(
     {
@@ -76,15 +76,15 @@ _REFUSALS: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-"""Codes by which a proxy, or the gRPC library of the other side, refuses the call itself, whenever it comes."""
+"""Codes with which a proxy, or the other side's gRPC library, refuses a call itself."""
 
 _log = get_logger("rpc")
 
 
 def to_status(error: TurnwrightError) -> status_pb2.Status:
-    """The rich status of an error: canonical code, sentence, one ErrorInfo.
+    """The rich status of an error: canonical code, message, one ErrorInfo.
 
-    One that names something very long, such as a path, is cut until it arrives: first its sentence, then its values.
+    Long values, such as a path, are truncated until it fits: first the message, then the metadata.
     """
     message, metadata = error.message, dict(error.metadata)
     while _wire_bytes(status := _status(error, message, metadata)) > STATUS_BYTES_MAX:
@@ -110,7 +110,7 @@ def _status(error: TurnwrightError, message: str, metadata: Mapping[str, str]) -
 
 
 def _wire_bytes(status: status_pb2.Status) -> int:
-    """What a status takes in trailers: its sentence in percent-encoding, and all of it once more in base64."""
+    """Size of a status in trailers: its message percent-encoded, and the whole status once more in base64."""
     sentence: bytes = status.message.encode()
     quoted = sum(not 0x20 <= byte <= 0x7E or byte == 0x25 for byte in sentence)
     return len(sentence) + 2 * quoted + (int(status.ByteSize()) + 2) // 3 * 4
@@ -122,15 +122,15 @@ def _cut(text: str, bytes_max: int) -> str:
 
 
 def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> TurnwrightError:
-    """The error that another service meant; SERVICE_UNAVAILABLE where the connection, or a proxy on it, ended the call.
+    """The error that another service sent; SERVICE_UNAVAILABLE if the connection or a proxy ended the call.
 
-    Our handlers send an ErrorInfo with every error. One without it comes from the transport: a reset is INTERNAL,
-    CANCELLED or UNKNOWN, depending on who reset what, and says nothing of the call.
+    Our handlers send an ErrorInfo with every error. An error without one comes from the transport: a reset is INTERNAL,
+    CANCELLED or UNKNOWN, depending on who reset what, and says nothing about the call.
     """
     try:
         status = rpc_status.from_call(cast("grpc.Call", error))
     except ValueError:
-        # What is in between has ended the call with another code than the service did.
+        # A proxy has ended the call with another code than the service did.
         status = None
     answered = {ANSWERED: ""} if ANSWERED in (error.initial_metadata() or ()) else {}
     for detail in status.details if status else ():
@@ -145,18 +145,18 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
 
 
 def unanswered(service: str, address: str, told: str, **values: str) -> TurnwrightError:
-    """That the connection to a service, or a proxy on it, ended a call."""
+    """The error for a call that the connection or a proxy ended."""
     message = f"The {service} service at {address} does not answer: {told}"
     return fault(Reason.SERVICE_UNAVAILABLE, message, service=service, address=address, **values)
 
 
 def is_of_transport(error: TurnwrightError) -> bool:
-    """Whether what stands between two services has ended a call with a refusal that is none of ours."""
+    """Whether the transport ended the call, with an error that is not ours."""
     return error.reason is Reason.INTERNAL and error.metadata.get("error_id") == NOT_OURS
 
 
 def translate(error: Exception, method: str) -> TurnwrightError:
-    """What a caller is told of any exception; the text of an unexpected one stays in the log, under an id."""
+    """The error for the caller for any exception; details of an unexpected one go to the log only, under an id."""
     if isinstance(error, TurnwrightError):
         return error
     error_id = secrets.token_hex(8)

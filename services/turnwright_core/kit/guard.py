@@ -1,10 +1,10 @@
-"""Stands around every handler of every service: who calls is checked before, and whatever it raises is translated.
+"""The interceptor around every handler: it authenticates the caller, and translates whatever the handler raises.
 
-The handlers are wrapped once, when they are registered: an interceptor would build a wrapper for each call, which
-costs a fifth of a small one.
+Handlers are wrapped once, when they are registered: a gRPC interceptor would build a wrapper for each call, which costs
+a fifth of a small one.
 
-Who is not known is refused before the message is read: a handler is looked up by the metadata alone, and one that takes
-a stream reads nothing that it does not ask for. So what strangers send stays in the window of their connection.
+Unknown callers are refused before their message is read: a handler is looked up by the metadata alone, and a stream
+handler reads only what it asks for. So what strangers send stays in the flow-control window of their connection.
 Source: architecture 10, 14.
 """
 
@@ -35,26 +35,26 @@ else:
 
 
 PROBES_MAX: Final = 2
-"""Messages of strangers that are read at a time, by a service."""
+"""Messages of unauthenticated callers that a service reads at a time."""
 
 PROBE_S: Final = 5.0
-"""Seconds that a stranger has to send its message, the wait for a place included."""
+"""Seconds that an unauthenticated caller has to send its message, including the wait for its turn."""
 
 PROBE_BYTES_MAX: Final = 1024
-"""Longest message of a stranger, in bytes."""
+"""Maximum length of a message without authentication, in bytes."""
 
 
 class CallsUnderWay:
-    """The calls that a server answers now."""
+    """The calls in progress on a server."""
 
     def __init__(self) -> None:
         self.streams = 0
-        """How many of them are answered by a stream."""
+        """How many of them return streams."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended: set[asyncio.Task[Any]] = set()
 
     def add(self) -> asyncio.Task[Any]:
-        """Know the call of the current task; the task."""
+        """Register the call of the current task; returns the task."""
         task = asyncio.current_task()
         assert task, "handlers run in tasks"
         self._tasks.add(task)
@@ -65,13 +65,13 @@ class CallsUnderWay:
         self._ended.discard(task)
 
     def end(self) -> None:
-        """End all calls: each hears that the service is shutting down."""
+        """End all calls; each gets the error that the service is shutting down."""
         self._ended |= self._tasks
         for task in self._tasks:
             task.cancel()
 
     def reason(self, task: asyncio.Task[Any]) -> TurnwrightError | None:
-        """What the caller hears of a call that was ended here; None where the caller itself has left it."""
+        """The error of a call that was ended here; None if the client has cancelled it."""
         if task not in self._ended:
             return None
         task.uncancel()
@@ -79,10 +79,10 @@ class CallsUnderWay:
 
 
 class GuardedServer:
-    """What servicers are registered with: passes their handlers on to the server, each behind the gate."""
+    """Registers servicers: passes their handlers on to the server, each behind the guard."""
 
     def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Authenticator, calls: CallsUnderWay) -> None:
-        """Guard handlers of this server; callers of this process reach them by `local`. `calls` are kept."""
+        """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`."""
         self._server = server
         self._local = local
         self._gate = gate
@@ -94,7 +94,7 @@ class GuardedServer:
         self._local.add(*guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
-        """Nothing: the server of grpc.aio looks at generic handlers only."""
+        """Nothing: grpc.aio's server uses generic handlers only."""
 
 
 class _Guarded(grpc.GenericRpcHandler):
@@ -108,7 +108,7 @@ class _Guarded(grpc.GenericRpcHandler):
         self._probes = asyncio.Semaphore(PROBES_MAX)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
-        """The guarded handler of a method; None for one that is not ours."""
+        """The guarded handler of a method; None for a method of another service."""
         method = handler_call_details.method
         found = self._wrapped.get(method)
         if found is None:
@@ -117,11 +117,11 @@ class _Guarded(grpc.GenericRpcHandler):
                 return None
             found = self._wrapped[method] = _guarded(inner, self._gate, self._calls, method)
         metadata = handler_call_details.invocation_metadata
-        # Within one process there is nothing to read, and the metadata come with the call.
+        # Within one process there is nothing to read, and the metadata comes with the call.
         return found if metadata is None else self._met(found, method, metadata)
 
     def _met(self, found: Handler, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Handler:
-        """The handler for who calls with these metadata."""
+        """The handler for a caller with this metadata."""
         try:
             self._gate.check(metadata)
         except TurnwrightError as error:
@@ -170,9 +170,9 @@ def _checked(request: Any) -> Any:
 
 
 class _Serializer:
-    """Makes bytes of a stream's messages: once of one that goes to many callers, one after the other.
+    """Serializes a stream's messages; a message sent to many callers in a row is serialized once.
 
-    No handler changes a message that it has sent.
+    This is safe because no handler changes a message that it has sent.
     """
 
     def __init__(self, serialize: Callable[[Any], bytes]) -> None:
@@ -188,7 +188,7 @@ class _Serializer:
 
 
 def _refusal(error: TurnwrightError, method: str) -> Handler:
-    """Ends a call, whatever it brings, unread."""
+    """A handler that ends the call without reading anything."""
 
     async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
         line = CallLine(method, enter_scope((), None))
@@ -200,12 +200,12 @@ def _refusal(error: TurnwrightError, method: str) -> Handler:
 
 
 def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
-    """Answers a stranger where anybody may ask: a short message, sent at once, from few at a time."""
+    """A handler for unauthenticated callers of open methods: one short message, sent at once, few at a time."""
 
     async def read(context: Context) -> Any:
         try:
             async with asyncio.timeout(PROBE_S), places:
-                # Not by the iterator, which would keep the message until it is collected as garbage.
+                # Not with the iterator, which would keep the message until it is garbage collected.
                 sent: Any = await context.read()
                 data: bytes = sent if isinstance(sent, bytes) else b""
                 del sent

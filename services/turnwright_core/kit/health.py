@@ -1,7 +1,7 @@
-"""`grpc.health.v1` of one server: what `Check` and `List` say at once, `Watch` says whenever it changes.
+"""`grpc.health.v1` of one server: `Check` and `List` return the current status, `Watch` streams its changes.
 
-The library's own `Watch` writes to the context of its call instead of giving messages, which the guard of our handlers
-does not know, and keeps the stream open until the server has waited for it in vain.
+The library's own `Watch` writes to the context of its call instead of yielding messages, which our guard does not
+support, and keeps the stream open until the server has waited for it in vain.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ CheckResponse: Final = health_pb2.HealthCheckResponse
 
 
 LIVENESS: Final = "liveness"
-"""The name under which a server says that its process works, whatever it depends on."""
+"""The service name for liveness: whether the process works, regardless of its dependencies."""
 
 CHECK_S_MAX: Final = 2.0
-"""Seconds that another service has to say whether it is ready."""
+"""Timeout for the readiness check of another service, in seconds."""
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
-    """Whether a server is ready for calls (the empty name, and its service's), and whether it lives (`liveness`).
+    """Readiness of a server (the empty name, and its service's) and its liveness (`liveness`).
 
-    A process that lost its database is to get no calls, and it is not to be killed for that either.
+    A process that lost its database should get no calls, but should not be killed for that either.
     """
 
     def __init__(self, service: str) -> None:
@@ -44,7 +44,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self._changed = asyncio.Event()
 
     def set(self, *, ready: bool) -> None:
-        """Say from now on that the service is ready, or that it is not."""
+        """Set whether the service is ready."""
         status = CheckResponse.SERVING if ready else CheckResponse.NOT_SERVING
         self._statuses.update((name, status) for name in self._statuses if name != LIVENESS)
         self._tell()
@@ -54,7 +54,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self._tell()
 
     def end(self) -> None:
-        """End every watch, once it has told the latest."""
+        """End every watch, after it has sent the latest status."""
         self._has_ended = True
         self._tell()
 
@@ -65,7 +65,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
     async def Check(  # noqa: N802 - the protocol's name
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> health_pb2.HealthCheckResponse:
-        """The status now; NOT_FOUND for another service's name, as the protocol has it."""
+        """The current status; NOT_FOUND for another service's name, as the protocol requires."""
         if request.service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service} here.")
         return CheckResponse(status=self._statuses[request.service])
@@ -79,7 +79,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
     async def Watch(  # noqa: N802 - the protocol's name
         self, request: health_pb2.HealthCheckRequest, _context: Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """The status now and each time it changes; SERVICE_UNKNOWN for another service's name."""
+        """The current status and each change; SERVICE_UNKNOWN for another service's name."""
         told = None
         while True:
             changed = self._changed
@@ -93,7 +93,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
 
 
 async def check_ready(peer: Peer) -> None:
-    """Ask another service whether it is ready. Raises SERVICE_UNAVAILABLE where it is not, or does not say."""
+    """Check the readiness of another service. Raises SERVICE_UNAVAILABLE if it is not ready or does not answer."""
     stub = health_pb2_grpc.HealthStub(peer.channel)
     answer = await peer.call(stub.Check, health_pb2.HealthCheckRequest(), CHECK_S_MAX)
     if answer.status != CheckResponse.SERVING:

@@ -1,4 +1,4 @@
-"""The home directory: database, token, sockets, log. Everything in it is the user's own (0700, 0600).
+"""The home directory: database, token, sockets, log. Everything in it is private to the user (0700, 0600).
 
 Source: architecture 15.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 SOCKET_PATH_BYTES_MAX: Final = 100
-"""Linux cuts socket addresses at 108 bytes; a home deeper than this listens on loopback instead."""
+"""Linux limits socket paths to 108 bytes; with a longer home path, services listen on loopback instead."""
 
 
 def default_home() -> Path:
@@ -21,7 +21,7 @@ def default_home() -> Path:
 
 
 def ensure_home(home: Path) -> Path:
-    """The directory, made private where it did not exist. Raises OSError when it cannot be made."""
+    """The directory, created as private if it did not exist. Raises OSError if it cannot be created."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -33,7 +33,7 @@ def ensure_home(home: Path) -> Path:
 
 
 def read_or_make_token(home: Path) -> str:
-    """The deployment's secret: made by the first process (0600), read by all others."""
+    """The deployment's secret: created by the first process (0600), read by all others."""
     file = ensure_home(home) / "token"
     try:
         return _read(file)
@@ -45,7 +45,7 @@ def read_or_make_token(home: Path) -> str:
     with os.fdopen(descriptor, "w") as handle:
         handle.write(fresh + "\n")
     try:
-        # A link fails where the file exists: of two first processes one wins, and both read the same token.
+        # Linking fails if the file exists: of two first processes one wins, and both read the same token.
         os.link(scratch, file)
     except FileExistsError:
         pass
@@ -62,7 +62,7 @@ def _read(file: Path) -> str:
 
 
 def socket_address(home: Path, name: str) -> str:
-    """Where a service of a home's stack listens: a unix socket, or a free loopback port where its path is too long."""
+    """The address of a service in a home's stack: a unix socket, or a free loopback port if its path is too long."""
     path = home / "run" / f"{name}.sock"
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
         return "127.0.0.1:0"

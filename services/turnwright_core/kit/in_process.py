@@ -1,8 +1,8 @@
 """In-process transport: calls between services of one process, with gRPC's stubs, metadata, deadlines and errors.
 
-A call over a socket to oneself costs a millisecond of CPU and says nothing that the process does not know. What a
-handler is given here is what gRPC would give it: its own task, the caller's metadata, cancellation when the caller
-leaves or its time is up. Messages are handed over as they are; neither side changes one that it has sent or received.
+A call over a socket to oneself costs a millisecond of CPU and transfers nothing that the process does not have. A
+handler gets what gRPC would give it: its own task, the caller's metadata, and cancellation when the caller cancels or
+its deadline passes. Messages are handed over without a copy; neither side changes one that it has sent or received.
 Source: architecture 13; ADR 9.
 """
 
@@ -19,10 +19,10 @@ from msgspec import Struct
 from turnwright_core.kit.in_process_context import LocalContext, Metadata, error_of
 
 Neighbours = Mapping[str, "LocalServer"]
-"""Servers of this process, by the address at which others reach them."""
+"""Servers in this process, by the address at which others reach them."""
 
 MESSAGES_AHEAD: Final = 16
-"""Messages of a stream that its reader has not taken yet; a handler that is further ahead waits."""
+"""Flow control: unread messages of a stream; a handler that is further ahead waits."""
 
 
 class _Details(grpc.HandlerCallDetails):
@@ -35,7 +35,7 @@ class _Details(grpc.HandlerCallDetails):
 
 
 class LocalServer:
-    """The handlers of one server, for callers of its own process."""
+    """The handlers of one server, for callers in the same process."""
 
     def __init__(self) -> None:
         """Empty: handlers are added as they are registered with the server."""
@@ -44,7 +44,7 @@ class LocalServer:
         self._is_open = False
 
     def add(self, *handlers: grpc.GenericRpcHandler) -> None:
-        """Answer for these handlers too."""
+        """Add handlers."""
         self._handlers += handlers
 
     def open(self) -> None:
@@ -52,7 +52,7 @@ class LocalServer:
         self._is_open = True
 
     async def stop(self, drain_s: float) -> None:
-        """Accept no call any more; those under way have so many seconds, then they are cancelled."""
+        """Accept no more calls; those in progress get this many seconds, then they are cancelled."""
         self._is_open = False
         if self._calls:
             _, late = await asyncio.wait(self._calls, timeout=drain_s)
@@ -61,7 +61,7 @@ class LocalServer:
             await asyncio.gather(*late, return_exceptions=True)
 
     def find(self, method: str) -> Any:
-        """The handler of a method. Raises AioRpcError when there is none, or none that accepts calls now."""
+        """The handler of a method. Raises AioRpcError if there is none, or if calls are not accepted now."""
         if not self._is_open:
             raise error_of(grpc.StatusCode.UNAVAILABLE, "it has stopped")
         for handlers in self._handlers:
@@ -71,7 +71,7 @@ class LocalServer:
         raise error_of(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
     def begin(self, call: Coroutine[Any, Any, Any], context: LocalContext) -> asyncio.Task[Any]:
-        """Run a call in a task of its own: who calls is known by the task's context."""
+        """Run a call in a task of its own, whose context holds the caller."""
         task = asyncio.create_task(call)
         self._calls.add(task)
         task.add_done_callback(self._ended)
@@ -81,19 +81,19 @@ class LocalServer:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            # Looked at here, so that nobody reports the error of a call whose caller has left.
+            # Retrieved here, so that asyncio does not report the exception of a call whose caller has gone.
             task.exception()
 
 
 class LocalChannel:
-    """What stubs are made with, in place of a channel to an address."""
+    """A channel for stubs that calls a server in this process."""
 
     def __init__(self, server: LocalServer) -> None:
         """Call this server."""
         self._server = server
 
     def unary_unary(self, method: str, *_codecs: Any, **_more: Any) -> Callable[..., Awaitable[Any]]:
-        """As a channel's."""
+        """As in grpc.aio.Channel."""
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
             handler, context = self._server.find(method), LocalContext(metadata, timeout)
@@ -103,7 +103,7 @@ class LocalChannel:
         return call
 
     def unary_stream(self, method: str, *_codecs: Any, **_more: Any) -> Callable[..., LocalStream]:
-        """As a channel's."""
+        """As in grpc.aio.Channel."""
 
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
             return LocalStream(self._server, method, request, timeout, metadata)
@@ -124,12 +124,12 @@ async def _answered(handler: Callable[..., Awaitable[Any]], request: Any, contex
 
 
 async def _within(timeout_s: float | None, task: asyncio.Task[Any]) -> Any:
-    """What a call answers in time. Raises AioRpcError; a caller that leaves or is out of time takes the call along."""
+    """The answer of a call within the deadline. Raises AioRpcError; cancelling the caller cancels the call."""
     try:
         await asyncio.wait((task,), timeout=timeout_s)
         is_late = not task.done()
     finally:
-        # Nobody waits for the end of it: how a handler cleans up, or fails to, is not its caller's cancellation.
+        # Nobody waits for its end: a handler's clean-up, or its failure, is not its caller's cancellation.
         task.cancel()
     if is_late:
         raise _late()
@@ -139,7 +139,7 @@ async def _within(timeout_s: float | None, task: asyncio.Task[Any]) -> Any:
 
 
 class LocalStream:
-    """One call that is answered by a stream; iterate it, and cancel it at the end."""
+    """One call that returns a stream; iterate it, and cancel it at the end."""
 
     def __init__(
         self, server: LocalServer, method: str, request: Any, timeout_s: float | None, metadata: Metadata
@@ -165,7 +165,7 @@ class LocalStream:
         self._task.cancel()
 
     def _end(self, error: grpc.aio.AioRpcError | None) -> None:
-        """Tell the reader, behind all messages; what ended the call first is what it hears."""
+        """Signal the end to the reader, after all messages; the first cause of the end counts."""
         if not self._has_ended:
             self._has_ended = True
             self._messages.put_nowait(_End(error))
@@ -183,7 +183,7 @@ class LocalStream:
         self._task.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """The messages; raises AioRpcError where the call failed, after what came before."""
+        """The messages; raises AioRpcError if the call failed, after the messages before it."""
         while not isinstance(message := await self._messages.get(), _End):
             self._room.release()
             yield message
@@ -192,13 +192,13 @@ class LocalStream:
 
 
 class _End(Struct, frozen=True):
-    """The end of a stream, and why where it failed."""
+    """The end of a stream, with the error if it failed."""
 
     error: grpc.aio.AioRpcError | None
 
 
 def _failure_of(task: asyncio.Task[Any]) -> grpc.aio.AioRpcError | None:
-    """How a call failed; None for one that did not. Handlers are guarded: they raise nothing else."""
+    """The error of a call; None if it succeeded. Handlers are guarded: they raise nothing else."""
     if task.cancelled():
         return error_of(grpc.StatusCode.CANCELLED, "the service stopped")
     error = task.exception()

@@ -1,8 +1,7 @@
 """The servicer context of an in-process call: what gRPC would give its handler.
 
 It has all of `grpc.aio.ServicerContext` that a handler behind our guard can use. `read` and `write` are for handlers
-that are no generators; there are none behind it, over a socket neither.
-Source: architecture 13; ADR 9.
+that are not generators; there are none behind the guard. Source: architecture 13; ADR 9.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class LocalContext:
     """One call, as its handler sees it."""
 
     def __init__(self, metadata: Metadata, timeout_s: float | None) -> None:
-        """`timeout_s` are the seconds that the caller waits from now; None: for as long as it takes."""
+        """`timeout_s` is the caller's deadline in seconds from now; None: no deadline."""
         self._metadata = metadata
         self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._code: grpc.StatusCode | None = None
@@ -39,15 +38,15 @@ class LocalContext:
         return self._metadata
 
     def time_remaining(self) -> float | None:
-        """Seconds until the caller's deadline, never less than 0; None where it has none."""
+        """Seconds until the caller's deadline, never less than 0; None if it has none."""
         return None if self._ends_s is None else max(0.0, self._ends_s - time.monotonic())
 
     def peer(self) -> str:
-        """Where the caller is: in this process."""
+        """The caller's address: this process."""
         return "inproc"
 
     def peer_identities(self) -> None:
-        """No certificates inside of a process: who calls is in the metadata."""
+        """None: there are no certificates within a process; the caller is in the metadata."""
 
     def peer_identity_key(self) -> None:
         """As peer_identities."""
@@ -78,7 +77,7 @@ class LocalContext:
         return self._trailing
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
-        """End the call with an error. Raises AbortError, which the handler lets pass."""
+        """End the call with an error. Raises AbortError, which the handler must not catch."""
         if self._is_aborted:
             raise grpc.aio.UsageError("Abort already called!")
         self._is_aborted = True
@@ -88,14 +87,14 @@ class LocalContext:
         raise grpc.aio.AbortError("Locally aborted.")
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        """End the call with an error, as `grpc_status` words it."""
+        """End the call with an error made by `grpc_status`."""
         await self.abort(status.code, status.details, status.trailing_metadata or ())
 
     async def send_initial_metadata(self, initial_metadata: Metadata) -> None:
-        """Nothing: no caller of ours reads them."""
+        """Nothing: none of our callers read it."""
 
     def set_compression(self, compression: grpc.Compression) -> None:
-        """Nothing: messages are handed over as they are."""
+        """Nothing: messages are handed over without a copy."""
 
     def disable_next_message_compression(self) -> None:
         """As set_compression."""
@@ -106,7 +105,7 @@ class LocalContext:
         return self._is_told
 
     def cancelled(self) -> bool:
-        """Whether the call ended because its caller left or its time was up."""
+        """Whether the call ended because its caller cancelled it or its deadline passed."""
         return self._has_ended and not self._is_told
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
@@ -114,7 +113,7 @@ class LocalContext:
 
     @contextlib.contextmanager
     def outcome(self) -> Iterator[None]:
-        """Around a handler. Raises AioRpcError where it aborted the call, or set a code that is an error."""
+        """Wraps a handler. Raises AioRpcError if it aborted the call or set an error code."""
         with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError):
             yield
         self._is_told = True
@@ -124,7 +123,7 @@ class LocalContext:
     def end(self, *_: Any) -> None:
         self._has_ended = True
         for callback in self._callbacks:
-            # Each by itself: a fault of one is the event loop's to tell, and none of the others'.
+            # Each callback on its own: an error in one is reported by the event loop, and does not affect the others.
             asyncio.get_running_loop().call_soon(callback, self)
 
 

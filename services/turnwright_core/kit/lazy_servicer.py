@@ -11,7 +11,7 @@ from typing import Any
 
 
 class LazyServicer:
-    """Has every method of the servicer that `make` returns; calls it once, in the event loop of the first call."""
+    """Has every method of the servicer that `make` returns; calls `make` once, in the event loop of the first call."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -19,7 +19,7 @@ class LazyServicer:
 
     def __getattr__(self, method: str) -> Any:
         def call(request: Any, context: Any) -> Any:
-            """What the servicer returns: an answer to await, or a stream."""
+            """What the servicer's method returns: an awaitable, or a stream."""
             if self._servicer is None:
                 self._servicer = self._make()
             return getattr(self._servicer, method)(request, context)

@@ -1,7 +1,7 @@
-"""Structured logs: key-values for people on a terminal, JSON everywhere else. Secrets are redacted by key.
+"""Structured logs: key-values on a terminal, JSON everywhere else. Secrets are redacted by key.
 
-structlog is loaded with the first line: most commands say nothing, and its import is a fifth of their time.
-Source: house 3; architecture 10, 13.
+structlog is imported with the first line: most commands log nothing, and its import is a fifth of their time. Source:
+house 3; architecture 10, 13.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ DEBUG: Final = logging.DEBUG
 INFO: Final = logging.INFO
 
 LOG_FILE_BYTES_MAX: Final = 10 * 1024 * 1024
-"""A log file that has grown beyond this is set aside once, when the next process opens it."""
+"""Size beyond which a log file is rotated once, when the next process opens it."""
 
 _SECRET_KEYS: Final = frozenset({"token", "authorization", "api_key", "secret", "password"})
 
 
 class Log:
-    """What one part of a service says: an event and its values, one line each. Never raises."""
+    """The logger of one part of a service: an event and its fields, one line each. Never raises."""
 
     __slots__ = ("_name",)
 
@@ -48,18 +48,18 @@ class Log:
         self.say(logging.ERROR, event, values)
 
     def say(self, level: int, event: str, values: Mapping[str, object]) -> None:
-        """One line at a level of Python's logging, unless it is below what is logged."""
+        """Log one line at a level of Python's logging, unless that level is not logged."""
         if not is_logged(level):
             return
-        # Not structlog's own context: to bind there would load the library with the first call.
+        # Not structlog's own context: binding there would import the library with the first call.
         values = {**current_scope().bound, **values}
-        # A log that cannot be written to must not end what it tells of.
+        # A log that cannot be written must not fail what it reports.
         with contextlib.suppress(OSError, ValueError):
             _target.structlog().get_logger().bind(logger=self._name).log(level, event, **values)
 
 
 def is_logged(level: int) -> bool:
-    """Whether lines of this level are written: what is not is not made up either."""
+    """Whether a level is logged, so that callers can skip building the line."""
     return level >= _target.level
 
 
@@ -68,29 +68,29 @@ def get_logger(name: str) -> Log:
 
 
 class FromLibraries(logging.Handler):
-    """Brings what libraries say through Python's own logging into ours, as lines of the same form and level.
+    """A handler that forwards records of Python's own logging to our log, in the same form and with the same level.
 
-    Without it their warnings would go bare to standard error, whatever the level.
+    Without it the warnings of libraries would go to standard error in another form, whatever the level.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it again. What a library says is no event with fields: it is one text, and the name of who said it."""
+        """Forward a record. It is not an event with fields but one text with the name of its logger."""
         exc = {"exc_info": record.exc_info[1]} if record.exc_info else {}
         said = {"library": record.name, "text": record.getMessage(), **exc}
         Log("library").say(record.levelno, "library_logged", said)
 
 
 def configure_logs(level: str, file: Path | None = None) -> None:
-    """Log from now on at `level` (debug, info, warning, error) to standard error, or to a file as JSON lines.
+    """From now on log at `level` (debug, info, warning, error) to standard error, or to a file as JSON lines.
 
-    Warnings and errors of libraries come along. A file that an earlier call opened is closed.
+    Warnings and errors of libraries are included. A file opened by an earlier call is closed.
     """
     _target.set(logging.getLevelNamesMapping()[level.upper()], _open(file) if file else None)
     logging.getLogger().addHandler(_LIBRARIES)
 
 
 class _Target:
-    """Where lines go, and from which level on; structlog is told with the first one."""
+    """Where lines go and the lowest level; structlog is configured with the first line."""
 
     def __init__(self) -> None:
         self.level = logging.WARNING
@@ -116,7 +116,7 @@ class _Target:
                     *self._renderers(),
                 ],
                 wrapper_class=structlog.make_filtering_bound_logger(self.level),
-                # Standard error is looked up at each line: who runs us may have put another in its place.
+                # Standard error is looked up at each line, because it may have been replaced.
                 logger_factory=lambda *_: structlog.WriteLogger(self._file or sys.stderr),
                 cache_logger_on_first_use=False,
             )
@@ -128,7 +128,7 @@ class _Target:
 
         if self._file or not sys.stderr.isatty():
             return [processors.format_exc_info, processors.JSONRenderer()]
-        # The default formatter prints local variables, and those may hold secrets.
+        # The default formatter prints local variables, which may contain secrets.
         return [_printable, dev.ConsoleRenderer(exception_formatter=dev.plain_traceback)]
 
 
@@ -139,7 +139,7 @@ def _redact(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> Mutabl
 
 
 def _printable(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Text as it is, unless it holds what a terminal would obey."""
+    """Text without control characters that a terminal would obey."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[key] = repr(value)[1:-1]

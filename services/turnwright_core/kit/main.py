@@ -1,4 +1,4 @@
-"""The main of a service's own process: settings, logs, server, signals."""
+"""The main function of a service's own process: settings, logs, server, signals."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ S = TypeVar("S", bound=Settings)
 
 
 def _read_arguments(module: str) -> None:
-    """Answers --help and ends the process with 2 for any other argument: a service is set up by variables alone.
+    """Handles --help, and ends the process with 2 for any other argument: a service is configured by variables alone.
 
-    Starting all the same would give a server to somebody who asked for something else.
+    Starting anyway would give a server to somebody who asked for something else.
     """
     if len(sys.argv) == 1:
         return

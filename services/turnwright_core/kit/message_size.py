@@ -1,6 +1,6 @@
-"""How long a message may be that a caller takes: what gRPC takes everywhere, unless the caller says more.
+"""Message size limits of callers: gRPC's default, unless the caller allows more.
 
-A client that gets a longer one is told by its own library that it failed, and nothing of why or what to do.
+A client that receives a longer message only gets an error of its own library, which does not say what to do.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import MESSAGE_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
 
 RECEIVES: Final = "turnwright-receive-bytes"
-"""Metadata of a call: the longest message that the caller takes, in bytes."""
+"""Metadata of a call: the longest message that the caller accepts, in bytes."""
 
 RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
-"""What our own services send."""
+"""The value that our own services send."""
 
 
 def check_size(message: Any, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-    """Raise MESSAGE_TOO_LARGE for an answer that is longer than its caller takes."""
+    """Raise MESSAGE_TOO_LARGE for an answer that is longer than its caller accepts."""
     said = next((value for key, value in metadata if key == RECEIVES), "")
     if said == RECEIVES_ALL[1]:
         return

@@ -1,4 +1,4 @@
-"""A connection to another service: deadlines on every call, our errors instead of gRPC's.
+"""A client connection to another service: deadlines on every call, our errors instead of gRPC's.
 
 Source: architecture 12; research/perf 1.1 (reconnect backoff).
 """
@@ -26,23 +26,23 @@ from turnwright_core.limits import MESSAGE_BYTES_MAX
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # The defaults wait a second before they try again; a restarted neighbour is back long before.
+    # By default gRPC waits a second before it reconnects; a restarted neighbour is back long before.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # In spite of its name: how long one attempt may take, at least. A busy neighbour accepts late.
+    # Despite its name: the minimum duration of a connection attempt. A busy neighbour accepts late.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.use_local_subchannel_pool", 1),
-    # Our services are not behind the proxy that a shell names for the web.
+    # Our services are not behind the proxy that the environment names for the web.
     ("grpc.enable_http_proxy", 0),
 )
 
 RECONNECT_WAIT_S: Final = 2.0
-"""Seconds that a call waits for a connection that was lost to come back, before it is tried whatever its state."""
+"""Seconds that a call waits for a lost connection to come back, before it is tried anyway."""
 
 RECONNECT_POLL_S: Final = 0.02
-"""Seconds between two looks whether it is back."""
+"""Seconds between checks whether it is back."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -51,7 +51,7 @@ Response = TypeVar("Response")
 
 
 class Peer:
-    """One other service. `timeout_s` is the deadline of unary calls, in seconds, unless a call says otherwise."""
+    """A client of another service. `timeout_s` is the deadline of unary calls in seconds, unless a call sets one."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Peer:
         tier: Tier | None = None,
         neighbours: Neighbours | None = None,
     ) -> None:
-        """Prepare the channel; nothing is sent before the first call. A neighbour there needs no connection."""
+        """Prepare the channel; nothing is sent before the first call. A neighbour in-process needs no connection."""
         self.name = name
         self.address = address
         self.channel = _channel(address, neighbours or {})
@@ -77,9 +77,9 @@ class Peer:
         timeout_s: float | None = None,
         caller: Caller | None = None,
     ) -> Response:
-        """One answer, within the deadline, and that of the call which is handled. Raises TurnwrightError.
+        """One answer, within the deadline and that of the call being handled. Raises TurnwrightError.
 
-        `caller`: the call is made in its name.
+        `caller`: make the call on behalf of this caller.
         """
         await self._reconnected()
         scope = current_scope()
@@ -108,7 +108,7 @@ class Peer:
     async def pages(
         self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request
     ) -> AsyncGenerator[Response]:
-        """The pages of a list, from that which the request asks for to the last one. Raises TurnwrightError."""
+        """The pages of a list, from the requested one to the last. Raises TurnwrightError."""
         asked: Any = request
         while True:
             page: Any = await self.call(method, request)
@@ -118,7 +118,7 @@ class Peer:
             asked.page_token = page.next_page_token
 
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
-        """Metadata that stand for somebody else, at the tier of its call; our token is the deployment's secret."""
+        """Metadata to act on behalf of another caller, at its tier; our own token is the deployment's secret."""
         if caller.principal == OPERATOR and caller.holds_secret:
             return (*call_metadata(self._token, caller.tier), RECEIVES_ALL)
         return (*call_metadata(derive_token(self._token, caller.tier, caller.principal)), RECEIVES_ALL)
@@ -130,9 +130,9 @@ class Peer:
         request: Request,
         timeout_s: float | None,
     ) -> AsyncIterator[AsyncGenerator[Response, None]]:
-        """The answers as they come; without a deadline the caller bounds the wait. Raises TurnwrightError.
+        """A stream of answers; without a deadline the caller limits the wait. Raises TurnwrightError.
 
-        The call ends with the block. Only there can it be read: nobody leaves one open for the garbage collector.
+        A context manager: the call ends with the block, so that no stream is left to the garbage collector.
         """
         await self._reconnected()
         call: Any = method(request, timeout=timeout_s, metadata=self._metadata + current_scope().trace)
@@ -143,7 +143,7 @@ class Peer:
             call.cancel()
 
     def cut_short(self, without: str) -> TurnwrightError:
-        """That an answer of several messages ended well, but before the one that is its last: a proxy has ended it."""
+        """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
         return unanswered(self.name, self.address, f"the answer ended without {without}")
 
     async def _messages(self, call: Any) -> AsyncGenerator[Any, None]:
@@ -154,7 +154,7 @@ class Peer:
             raise from_rpc(error, self.name, self.address) from None
 
     async def _reconnected(self) -> None:
-        """Give a neighbour that has just been started again the moment it needs: nothing of the call was sent yet."""
+        """Wait briefly for a restarted service to come back; nothing of the call has been sent yet."""
         failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
         if self.channel.get_state(try_to_connect=True) is not failing:
             return
@@ -171,6 +171,6 @@ class Peer:
 
 def _channel(address: str, neighbours: Neighbours) -> grpc.aio.Channel:
     if address in neighbours:
-        # It has what stubs and peers use of a channel.
+        # It has everything that stubs and peers use of a channel.
         return cast("grpc.aio.Channel", LocalChannel(neighbours[address]))
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

@@ -1,6 +1,6 @@
-"""Calling a function of a plugin: async or not, within a deadline. Whatever it raises comes back as PluginError.
+"""Calls of plugin functions: async or not, with a deadline. Whatever they raise comes back as PluginError.
 
-A plain function may block, so it runs in a thread; each plugin has places of its own for them.
+A plain function may block, so it runs in a thread; each plugin has its own limit of threads.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Final
 from turnwright_core.kit.threads import Threads
 
 THREADS_MAX: Final = 32
-"""Plain functions of one plugin that run at the same time."""
+"""Plain functions of one plugin that may run at the same time."""
 
 CANCEL_S: Final = 1.0
-"""Seconds that a function has to end once it is cancelled; then nobody waits for it any longer."""
+"""Seconds that a cancelled function has to end; then it is abandoned."""
 
 
 class LateError(TimeoutError):
-    """A function of a plugin was not done within the deadline of its call."""
+    """A plugin function missed its deadline."""
 
 
 class PluginError(Exception):
-    """A function of a plugin failed: the exception, in words for whoever looks after the plugin."""
+    """A plugin function failed: the exception, in words for the maintainer of the plugin."""
 
     def __init__(self, fault: BaseException) -> None:
         super().__init__(f"{type(fault).__name__}: {fault}")
@@ -32,7 +32,7 @@ class PluginError(Exception):
 
 
 def call_plainly(function: Callable[..., Any], *arguments: object) -> Any:
-    """What a function returns that is called where we are. Raises PluginError."""
+    """Call a function synchronously. Raises PluginError."""
     try:
         return function(*arguments)
     except (Exception, SystemExit) as error:
@@ -48,14 +48,14 @@ class PluginCalls:
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def apart(self) -> PluginCalls:
-        """The same bounds for another plugin, with places of its own."""
+        """The same limits for another plugin, with threads of its own."""
         return PluginCalls(self.deadline_s)
 
     async def call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """What the function returns. Raises PluginError, also at the deadline.
+        """Call a function. Raises PluginError, also at the deadline.
 
-        A task of its own: a function that cancels itself does not cancel its caller, and one that takes no notice
-        of being cancelled is left behind.
+        It runs in a task of its own: a function that cancels itself does not cancel its caller, and one that ignores
+        cancellation is abandoned.
         """
         called = asyncio.create_task(self._caught(function, *arguments), name="plugin")
         self._under_way.add(called)
@@ -77,7 +77,7 @@ class PluginCalls:
         return result
 
     async def _caught(self, function: Callable[..., Any], *arguments: object) -> tuple[Any, BaseException | None]:
-        """The result, or what was raised: out of a task some errors would end the process."""
+        """The result or the exception as a value: raised out of a task, some exceptions would end the process."""
         try:
             return await self._called(function, *arguments), None
         except asyncio.CancelledError:

@@ -1,8 +1,7 @@
-"""Finding and loading plugins, the same for every kind: entry points that name `register(registry)`, or a class.
+"""The plugin loader for every kind of plugin: entry points that name `register(registry)`, or a class.
 
-A kind of plugins is a group of entry points and a setting that says which of them are loaded. A service gives each
-plugin its registry, on behalf of that plugin, and does not start where one cannot be loaded.
-Source: rows RU145, RU148, RU308; architecture 6.
+A kind of plugin is an entry point group, and a setting that selects which are loaded. A service gives each plugin a
+registry of its own, and does not start if one cannot be loaded. Source: rows RU145, RU148, RU308; architecture 6.
 """
 
 from __future__ import annotations
@@ -23,37 +22,37 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 NONE: Final = "none"
-"""The word that enables no plugin at all."""
+"""The value that disables all plugins."""
 
 RUNTIME: Final = "turnwright"
-"""The name under which the runtime's own parts stand beside those of plugins."""
+"""The name of the runtime's own parts among those of plugins."""
 
 ASSEMBLY: Final = "assembly."
-"""How the names of the assembler's filters begin; all others are the executor's."""
+"""Name prefix of the assembler's filters; all others are the executor's."""
 
 UNVERSIONED: Final = "unversioned"
-"""The version of a plugin that comes from no distribution and whose module has no `__version__`."""
+"""Version of a plugin without a distribution whose module has no `__version__`."""
 
 
 class PluginKind(Struct, frozen=True):
-    """One kind of plugins: its group of entry points, and the variable that says which are loaded."""
+    """One kind of plugin: its entry point group, and the variable that selects which are loaded."""
 
     group: str
     setting: str
 
 
 HOOKS: Final = PluginKind("turnwright.hooks", "TURNWRIGHT_HOOKS")
-"""What is told of turns and decides in them, in the executor."""
+"""Observers and filters, in the executor."""
 TOOLS: Final = PluginKind("turnwright.tools", "TURNWRIGHT_TOOLS")
 """Tools, in the executor."""
 SECTIONS: Final = PluginKind("turnwright.sections", "TURNWRIGHT_SECTIONS")
 """Sections, projections and filters of packets, in the assembler."""
 VENDORS: Final = PluginKind("turnwright.vendors", "TURNWRIGHT_VENDORS")
-"""Vendors of models, in the provider."""
+"""Model vendors, in the provider."""
 
 
 class Plugin(Struct, frozen=True):
-    """A plugin that is to be loaded. `target` is `module:function`; it may be called by several names."""
+    """A plugin to load. `target` is `module:function`; it may have several names."""
 
     name: str
     target: str
@@ -65,14 +64,14 @@ S = TypeVar("S")
 
 
 class PluginRegistry(Generic[S]):
-    """What a plugin is given as the argument of its `register(registry)`.
+    """The argument of a plugin's `register(registry)`.
 
-    A class may be several kinds of plugin at once: every service makes it, and its registry takes what concerns that
-    service; the rest is passed over.
+    A class may be several kinds of plugin at once: every service constructs it, its registry keeps what concerns that
+    service and ignores the rest.
     """
 
     nothing: Callable[[], S]
-    """What has been registered with a service before anybody did."""
+    """The empty registrations of a service."""
 
     def __init__(self, plugin: str = RUNTIME, _shared: S | None = None) -> None:
         """Register on behalf of this plugin."""
@@ -84,32 +83,32 @@ class PluginRegistry(Generic[S]):
         return type(self)(plugin, self._shared)
 
     def on(self, *_: Any, **__: Any) -> None:
-        """Have a function told of an event."""
+        """Register an observer of an event."""
 
     def filter(self, *_: Any, **__: Any) -> None:
-        """Put a function into a chain."""
+        """Add a function to a chain of filters."""
 
     def tool(self, *_: Any, **__: Any) -> None:
-        """Offer a tool."""
+        """Register a tool."""
 
     def section(self, *_: Any, **__: Any) -> None:
-        """Show a section."""
+        """Register a section of packets."""
 
     def projection(self, *_: Any, **__: Any) -> None:
-        """Say what is shown of the entries of a scheme."""
+        """Register how entries of a scheme are shown."""
 
     def vendor(self, *_: Any, **__: Any) -> None:
-        """Answer the calls of a vendor's models."""
+        """Register a model vendor."""
 
 
 R = TypeVar("R", bound=PluginRegistry[Any])
 
 
 def chosen(kind: PluginKind, enabled: str) -> list[Plugin]:
-    """The plugins that a setting enables, in the order of names where it names none.
+    """The plugins that a setting enables, sorted by name if it names none.
 
-    `enabled` are names of entry points, or `module:function`, with commas between; empty: all that are installed;
-    `none`: no plugin. Raises SettingsError for a name that nobody has, or that two have.
+    `enabled` has names of entry points, or `module:function`, separated by commas; empty: all that are installed;
+    `none`: none. Raises SettingsError for an unknown or ambiguous name.
     """
     names = list(dict.fromkeys(filter(None, (name.strip() for name in enabled.split(",")))))
     if names == [NONE]:
@@ -128,9 +127,9 @@ def chosen(kind: PluginKind, enabled: str) -> list[Plugin]:
 
 
 def register(plugin: Plugin, registry: PluginRegistry[Any], setting: str, more: str = "") -> None:
-    """Load one plugin and let it register. Raises SettingsError that begins with the setting which named it.
+    """Load one plugin and let it register. Raises SettingsError that begins with the setting that named it.
 
-    `more` names the variable that leaves plugins out, where that is another one.
+    `more` names the variable that can exclude plugins, if it is another one.
     """
     try:
         call_plainly(_plainly(call_plainly(plugin.load)), registry.of(plugin.name))
@@ -142,16 +141,16 @@ def register(plugin: Plugin, registry: PluginRegistry[Any], setting: str, more: 
 
 
 def _plainly(function: Any) -> Any:
-    """The function of a plugin, which is called and not waited for. Raises PluginError for an async one."""
+    """Call a plugin's function synchronously. Raises PluginError for an async one."""
     if iscoroutinefunction(function):
         raise PluginError(TypeError("it registers with an async function; a plain one is needed"))
     return function
 
 
 def load_all(registry: R, enabled: Iterable[tuple[PluginKind, str]]) -> tuple[R, tuple[Plugin, ...]]:
-    """Have every enabled plugin register, and tell which they were. Raises SettingsError.
+    """Let every enabled plugin register; returns them. Raises SettingsError.
 
-    What several kinds name as one plugin of the same target is made once: one class may be several.
+    A target that several kinds name is constructed once: one class may be several kinds of plugin.
     """
     loaded: dict[tuple[str, str], Plugin] = {}
     for kind, names in enabled:
@@ -163,7 +162,7 @@ def load_all(registry: R, enabled: Iterable[tuple[PluginKind, str]]) -> tuple[R,
 
 
 def imported(target: str) -> Any:
-    """What `module:function` names. Raises ImportError, AttributeError or ValueError."""
+    """The object that `module:function` names. Raises ImportError, AttributeError or ValueError."""
     module, separator, attribute = target.partition(":")
     if not (module and separator and attribute):
         raise ValueError(f"{target!r} is not of the form module:function")
@@ -179,7 +178,7 @@ def _plugin(point: EntryPoint) -> Plugin:
 
 
 def _version_of_module(target: str) -> str:
-    """What the module calls its version; it is asked once it is loaded, so that loading it is told as a fault."""
+    """The module's `__version__`; read after loading, so that a failure to load is reported as such."""
     try:
         module = call_plainly(importlib.import_module, target.partition(":")[0])
     except PluginError:
@@ -189,18 +188,18 @@ def _version_of_module(target: str) -> str:
 
 @lru_cache(maxsize=1)
 def _all_installed(_path: tuple[str, ...]) -> Any:
-    """Every entry point there is. To look takes milliseconds, and one process may ask for several kinds.
+    """All installed entry points. Scanning takes milliseconds, and one process may need several kinds.
 
-    Python 3.11 gives them in another class than later ones; both know `select`.
+    Python 3.11 returns another class than later versions; both have `select`.
     """
-    # Loaded by those that look: it takes longer than the look itself.
+    # Imported on demand: the import takes longer than the scan.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     return entry_points()
 
 
 def _installed(kind: PluginKind) -> dict[str, EntryPoint]:
-    """Entry points by name, in the order of names, so that equal priorities stand in one order everywhere."""
+    """Entry points sorted by name, so that plugins with equal priorities have the same order everywhere."""
     found: dict[str, EntryPoint] = {}
     points = _all_installed(tuple(sys.path)).select(group=kind.group)
     for point in sorted(points, key=lambda each: (each.name, each.value)):

@@ -1,4 +1,4 @@
-"""Whether a service can do its work: looked at again and again, and told by its health."""
+"""Readiness polling: checks repeatedly whether a service can do its work, and sets its health."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 
 EVERY_S: Final = 2.0
-"""Seconds between two looks whether a service is ready."""
+"""Seconds between readiness checks."""
 
 FAILED_LOOKS: Final = 2
-"""Looks in a row that find a problem before a service that was ready is not: one late answer is what a busy moment
-looks like, and a whole deployment that leaves because it is busy serves nobody."""
+"""Consecutive failed checks after which a ready service is reported as not ready.
+
+One late answer only means a busy moment, and a deployment that leaves because it is busy serves nobody.
+"""
 
 LOOK_S_MAX: Final = 5.0
-"""Seconds that one look may take; a service that hangs is not ready."""
+"""Timeout of one check in seconds; a service that hangs is not ready."""
 
 FIRST_LOOK_S: Final = 1.0
-"""Seconds that the start waits for the first look, so that a service that is ready says so from its first call on."""
+"""Seconds that the start waits for the first check, so that a ready service reports it from its first call on."""
 
 _log = get_logger("readiness")
 
 
 class Readiness:
-    """The looks at one service."""
+    """The readiness checks of one service."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Readiness:
         every_s: float = EVERY_S,
         look_s_max: float = LOOK_S_MAX,
     ) -> None:
-        """`ready` raises where the service cannot do its work; None where it always can. Seconds."""
+        """`ready` raises if the service cannot do its work; None if it always can. Times are in seconds."""
         self._name = name
         self._ready = ready
         self._health = health
@@ -50,7 +52,7 @@ class Readiness:
         self._has_looked = asyncio.Event()
 
     async def begin(self) -> None:
-        """Look for the first time, then go on with it."""
+        """Check for the first time, then keep checking."""
         if self._ready is None:
             self._health.set(ready=True)
             return
@@ -60,7 +62,7 @@ class Readiness:
                 await self._has_looked.wait()
 
     async def end(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -83,7 +85,7 @@ class Readiness:
             await asyncio.sleep(beat_in_s(asyncio.get_running_loop().time(), self._every_s))
 
     async def _problem(self, ready: Callable[[], Awaitable[None]]) -> str:
-        """Why the service is not ready; empty where it is."""
+        """Why the service is not ready; empty if it is."""
         try:
             async with asyncio.timeout(self._look_s_max):
                 await ready()

@@ -1,4 +1,4 @@
-"""A gRPC server of ours: guarded handlers, health, reflection, drain. All four services run on it, alone or together.
+"""The gRPC server of every service: guarded handlers, health, reflection, graceful shutdown.
 
 Source: architecture 13; research/tooling 7.
 """
@@ -31,7 +31,7 @@ from turnwright_core.limits import MESSAGE_BYTES_MAX
 SERVER_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # Clients ping every 30 s; the default of five minutes would end their connections with "too many pings".
+    # Clients ping every 30 s; the default minimum of five minutes would end their connections with "too many pings".
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # Two processes on one port would share its calls by chance.
@@ -39,32 +39,32 @@ SERVER_OPTIONS: Final = (
 )
 
 STOP_S_MORE: Final = 5.0
-"""Seconds beyond `drain_s` that a step of stopping may take."""
+"""Seconds beyond `drain_s` that one step of the shutdown may take."""
 
 END_S: Final = 1.0
-"""Seconds that calls which are late have to hear that they are ended, beyond `drain_s`."""
+"""Seconds beyond `drain_s` that late calls have to receive the error that ends them."""
 
 GOAWAY_GRACE_S: Final = 0.25
-"""Seconds between telling clients to connect elsewhere and ending their streams.
+"""Seconds between sending GOAWAY, which tells clients to connect elsewhere, and ending their streams.
 
-A connection on which the last stream ends while its client is writing is closed under that, and the client then hears
-of a broken pipe instead of why its stream ended. Clients answer the request to leave at once, and those of gRPC measure
-the connection a tenth of a second after a message.
+If the last stream of a connection ends while its client is writing, the connection is closed under it, and the client
+sees a broken pipe instead of the reason. Clients react to GOAWAY at once, and gRPC's own measure the connection a tenth
+of a second after a message.
 """
 
 _log = get_logger("server")
 
 
 async def _nothing() -> None:
-    """Do nothing: the default of a service's hooks."""
+    """The default hook of a service."""
 
 
 def _take_no_notice(_address: str) -> None:
-    """Do nothing with an address."""
+    """The default hook for the address."""
 
 
 class Service(Struct, frozen=True):
-    """What a service gives to its server. Hooks run in the order start, listening, drain, close."""
+    """What a service passes to its server. Hooks run in the order start, listening, drain, close."""
 
     name: str
     """`store`, `assembler`, `provider` or `executor`."""
@@ -73,22 +73,19 @@ class Service(Struct, frozen=True):
     register: Callable[[grpc.aio.Server], None]
     """Adds the servicer."""
     floor: Tier = Tier.CLIENT
-    """The lowest tier that has any business here."""
+    """The lowest tier that may call the service."""
     start: Callable[[], Awaitable[None]] = _nothing
     """Runs before the first call is accepted."""
     drain: Callable[[], Awaitable[None]] = _nothing
-    """Runs when no new call is accepted: brings calls under way to their end."""
+    """Runs when no new calls are accepted: finishes the calls in progress."""
     close: Callable[[], Awaitable[None]] = _nothing
     """Runs after the last call."""
     listening: Callable[[str], None] = _take_no_notice
-    """Told the address with its port, after the start, right before the first call is accepted."""
+    """Receives the actual address, after the start, right before the first call is accepted."""
     ready: Callable[[], Awaitable[None]] | None = None
-    """Looks whether the service can do its work now: raises TurnwrightError where what it needs is away.
-
-    None: it needs nothing but itself.
-    """
+    """Readiness check: raises TurnwrightError if a dependency is unavailable. None: there are no dependencies."""
     settings: Settings | None = None
-    """What it was made with, for those who ask how it is set up."""
+    """The settings of the service, for its settings report."""
 
 
 class RunningServer:
@@ -103,7 +100,7 @@ class RunningServer:
         observers: Sequence[grpc.aio.ServerInterceptor] = (),
         stop_s_more: float = STOP_S_MORE,
     ) -> None:
-        """Prepare. `drain_s` are the seconds that calls have when it stops; observers see those of a network."""
+        """Prepare. `drain_s` is the time that calls have at shutdown; observers see network calls only."""
         self.service = service
         self.address = address
         self._wanted = address
@@ -116,10 +113,10 @@ class RunningServer:
         self._calls = CallsUnderWay()
         self._readiness = Readiness(service.name, service.ready, self._health)
         self.local = LocalServer()
-        """The same handlers for callers of this process."""
+        """The same handlers for callers in this process."""
 
     async def start(self) -> None:
-        """Start the service, then listen. Raises OSError when the address cannot be bound."""
+        """Start the service, then listen. Raises OSError if the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
         guarded: Any = GuardedServer(server, self.local, Authenticator(self._secret, self.service.floor), self._calls)
@@ -130,7 +127,7 @@ class RunningServer:
             shown = ShownSettings(self.service.settings)
             settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
-        # What `enable_server_reflection` does, which takes no server but grpc's own.
+        # The same as `enable_server_reflection`, which accepts only grpc's own server.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
         try:
             port = server.add_insecure_port(self._wanted)
@@ -150,17 +147,17 @@ class RunningServer:
         _log.info("service_started", service=self.service.name, address=self.address)
 
     async def leave(self) -> None:
-        """Say that the service stops soon; calls are served as before."""
+        """Report NOT_SERVING; calls are still served."""
         await self._readiness.end()
         self._health.leave()
 
     async def stop(self) -> None:
-        """Drain and close: health first, then no new calls, then the calls under way, then the service."""
+        """Shut down: health first, then no new calls, then the calls in progress, then the service."""
         if self._server is None:
             return
         server, self._server = self._server, None
         await self.leave()
-        # What is late is ended by us, who can say why; gRPC's own end is CANCELLED.
+        # We end late calls ourselves, with a reason; gRPC would end them with CANCELLED.
         overdue = asyncio.get_running_loop().call_later(self._drain_s, self._calls.end)
         grace_s = self._drain_s + END_S
         stopping = asyncio.gather(server.stop(grace_s), self.local.stop(grace_s))
@@ -168,7 +165,7 @@ class RunningServer:
             await asyncio.sleep(min(GOAWAY_GRACE_S, self._drain_s))
         self._health.end()
         async with contextlib.AsyncExitStack() as steps:
-            # The last one first: a step that fails keeps none of those after it from being taken.
+            # In reverse order: a step that fails does not prevent the others.
             steps.push_async_callback(self._in_time, "close", self.service.close)
             steps.push_async_callback(self._in_time, "stop", lambda: stopping)
             steps.push_async_callback(self._in_time, "drain", self.service.drain)
@@ -176,7 +173,7 @@ class RunningServer:
         _log.info("service_stopped", service=self.service.name)
 
     async def _in_time(self, step: str, work: Callable[[], Awaitable[Any]]) -> None:
-        """A step of stopping; one that hangs is left behind, because whoever stops a service waits for its end."""
+        """Run a step of the shutdown with a time limit; a step that hangs is abandoned."""
         try:
             async with asyncio.timeout(self._step_s_max):
                 await work()
@@ -186,7 +183,7 @@ class RunningServer:
 
 
 def stop_signal() -> asyncio.Future[int]:
-    """Which of SIGTERM and SIGINT has come; a second signal ends the process at once."""
+    """Wait for SIGTERM or SIGINT; a second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     came: asyncio.Future[int] = loop.create_future()
 
@@ -204,7 +201,8 @@ def stop_signal() -> asyncio.Future[int]:
 async def serve_until_stopped(*servers: RunningServer, lame_duck_s: float = 0.0) -> None:
     """Start the servers in order, wait for a signal, stop them in reverse order.
 
-    After SIGTERM they go on serving for `lame_duck_s` and say that they stop, so that no new calls come when they do.
+    After SIGTERM they keep serving for `lame_duck_s` while they report NOT_SERVING, so that no new calls come when they
+    stop.
     """
     came = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
@@ -216,7 +214,7 @@ async def serve_until_stopped(*servers: RunningServer, lame_duck_s: float = 0.0)
 
 
 async def leave(servers: Iterable[RunningServer], lame_duck_s: float) -> None:
-    """Have servers say that they stop, and wait so long that load balancers have heard of it."""
+    """Have servers report NOT_SERVING, and wait until load balancers have noticed."""
     for server in servers:
         await server.leave()
     await asyncio.sleep(lame_duck_s)

@@ -1,9 +1,8 @@
-"""Settings come from TURNWRIGHT_* variables, are checked at the start, and are frozen from then on.
+"""Settings: TURNWRIGHT_* variables, validated at the start and then frozen.
 
-Each service has one class of them in its `config.py`; docs/settings.md is made from these classes. What nobody would
-tune is a plain value there: no variable speaks for it, and only code that makes the settings may give another. msgspec
-converts and validates the values: it loads in a tenth of the time that others of its kind take, and each process reads
-settings.
+Each service has one class of them in its `config.py`; docs/settings.md is generated from these classes. Values that
+nobody tunes are plain values there: no variable sets them, only code can override them. msgspec converts and validates
+the values, because it imports in a tenth of the time of similar libraries, and each process reads settings.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _NO_SETTINGS: Final[Mapping[str, Any]] = {}
 
 
 class Setting(Struct, frozen=True):
-    """What is known of one setting. Limits are those of a number: `ge` at least, `gt` more than, `le` at most."""
+    """The declaration of one setting. Limits are for numbers: `ge` at least, `gt` greater than, `le` at most."""
 
     default: Any
     description: str
@@ -50,20 +49,20 @@ class Setting(Struct, frozen=True):
     gt: float | None = None
     le: float | None = None
     variables: tuple[str, ...] = ()
-    """The variables it is read from, the first that is set wins."""
+    """The variables that it is read from; the first one that is set wins."""
     repr: bool = True
     """Whether its value may be shown."""
     check: Callable[[Any], Any] | None = None
-    """Gives the value in the form that is kept. Raises ValueError with a sentence."""
+    """Validates and normalizes a value. Raises ValueError with a sentence."""
     kind: Any = str
     """Its type."""
 
     def get_default(self) -> Any:
-        """Its value where nothing is said."""
+        """The default value."""
         return self.default_factory() if self.default_factory else self.default
 
     def read(self, value: object) -> Any:
-        """A variable's text, or a value, as this setting's. Raises ValueError with a sentence."""
+        """Convert a variable's text, or a value. Raises ValueError with a sentence."""
         limits = {name: limit for name in ("ge", "gt", "le") if (limit := getattr(self, name)) is not None}
         wanted = Annotated[self.kind, msgspec.Meta(**limits)] if limits else self.kind
         try:
@@ -75,7 +74,7 @@ class Setting(Struct, frozen=True):
         return self.check(found) if self.check else found
 
     def meaning(self) -> str:
-        """What its value may be, in words."""
+        """Description of its valid values."""
         if get_origin(self.kind) is Literal:
             *words, last = get_args(self.kind)
             return f"{', '.join(words)} or {last}"
@@ -85,11 +84,11 @@ class Setting(Struct, frozen=True):
 
 
 _KINDS: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
-"""The types of settings beside choices, in words."""
+"""Descriptions of the types of settings other than choices."""
 
 
 def _path(kind: type, value: object) -> Path:
-    """What msgspec asks for where it does not know a type itself. Raises NotImplementedError for any but paths."""
+    """Decoder hook of msgspec for unknown types. Raises NotImplementedError for all but paths."""
     if kind is not Path or not isinstance(value, str | Path):
         raise NotImplementedError(kind)
     return Path(value)
@@ -107,17 +106,17 @@ def setting(
     repr: bool = True,  # noqa: A002 - as in dataclasses
     check: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Declares a setting in the body of a class of settings; see `Setting`."""
+    """Declare a setting in a settings class; see `Setting`."""
     return Setting(default, description, default_factory, ge, gt, le, variables, repr, check)
 
 
 def _checked_token(text: str) -> str:
-    """A token, or nothing. Raises ValueError with a sentence."""
+    """A token, or empty. Raises ValueError with a sentence."""
     return check_token(text) if text else text
 
 
 class Settings:
-    """What every service reads. Keywords win over variables; wrong values raise SettingsError."""
+    """The settings that every service reads. Keywords override variables; wrong values raise SettingsError."""
 
     fields: ClassVar[Mapping[str, Setting]] = {}
     """Every setting of the class, by name."""
@@ -154,7 +153,7 @@ class Settings:
     )
 
     def __init_subclass__(cls, beside: Mapping[str, Setting] = _NO_SETTINGS) -> None:
-        """`beside` are settings whose names stand in a table; each is text."""
+        """`beside` are settings whose names come from a table; each is text."""
         tabled = {name: _whole(name, str, field) for name, field in beside.items()}
         cls.fields = {**cls.fields, **tabled, **_declared(cls)}
         cls.fixed = cls.fixed | {name for name in cls.__annotations__ if name not in cls.fields}
@@ -176,21 +175,21 @@ class Settings:
         self.loaded()
 
     def loaded(self) -> None:
-        """Called once when all settings are read: for what a class reads beside them. Raises SettingsError."""
+        """Called once when all settings are read, for values that a class reads besides. Raises SettingsError."""
 
     @property
     def more(self) -> Mapping[str, str]:
-        """What a class has read beside its settings, by variable."""
+        """Values that a class has read besides its settings, by variable."""
         return {}
 
     def copied(self, **changes: Any) -> Self:
-        """The same settings but for these, which are not checked."""
+        """A copy with these values changed, without validation."""
         other = object.__new__(type(self))
         vars(other).update(vars(self), **changes)
         return other
 
     def secret(self) -> str:
-        """The deployment's secret; makes the token file where there is none."""
+        """The deployment's secret; creates the token file if there is none."""
         return self.token or read_or_make_token(self.home)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -206,7 +205,7 @@ def _whole(name: str, kind: Any, field: Setting) -> Setting:
 
 
 def _said(field: Setting, given: object) -> tuple[str, object]:
-    """Which variable speaks for a setting, and what is said: by a keyword, else by the variable, else nothing."""
+    """The variable and the value given for a setting: from a keyword, else from a variable, else none."""
     if given is not _UNSET:
         return field.variables[0], given
     variable = next((name for name in field.variables if name in os.environ), field.variables[0])
@@ -220,12 +219,12 @@ def _declared(kind: type[Settings]) -> dict[str, Setting]:
     return {name: _whole(name, kinds[name], value) for name, value in found.items()}
 
 
-# A class learns of its settings when it becomes a base of others; the first one is nobody's subclass.
+# A class collects its settings when it is subclassed; the first one is nobody's subclass.
 Settings.fields = _declared(Settings)
 
 
 class PeerSettings(Settings):
-    """What a service reads that calls others."""
+    """Additional settings of a service that calls others."""
 
     store: str = setting(default="127.0.0.1:7441", description="Address of the store.")
     rpc_timeout_s: float = setting(
@@ -240,15 +239,15 @@ S = TypeVar("S", bound=Settings)
 
 
 def load(kind: type[S], **overrides: object) -> S:
-    """Settings from the environment; overrides that are not None win. Raises SettingsError naming the setting."""
+    """Settings from the environment; overrides that are not None win. Raises SettingsError that names the setting."""
     return kind(**{key: value for key, value in overrides.items() if value is not None})
 
 
 class SettingsError(Exception):
-    """One or more settings are wrong; the text has a line each, beginning with the variable's name."""
+    """One or more settings are invalid; the text has a line for each, beginning with the variable's name."""
 
 
 def exit_with(error: Exception) -> NoReturn:
-    """End a service's process over its settings, as a usage error."""
+    """End the process with a usage error about its settings."""
     sys.stderr.write(f"{error}\n")
     raise SystemExit(2)

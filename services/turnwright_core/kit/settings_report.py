@@ -1,4 +1,4 @@
-"""Settings as they may be told: without secrets, and with a digest by which two values can be compared unseen."""
+"""A report of settings without secrets, with a digest by which two values can be compared unseen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DIGEST_CHARS: Final = 32
 
 
 def shown_value(name: str, value: object, *, is_repr: bool) -> str:
-    """A value as it may be shown: secrets are only said to be set, and a URL loses its user, password and query."""
+    """A value for display: a secret is only reported as set, and a URL loses its user, password and query."""
     if not is_repr or _SECRET_NAMES.search(name):
         return "(set)" if value else "(not set)"
     return _URL.sub(_without_secrets, str(value))
@@ -32,7 +32,7 @@ def _without_secrets(url: re.Match[str]) -> str:
 
 
 def settings_in_force(settings: Settings) -> Iterator[setting_pb2.Setting]:
-    """Every setting that is not at its default, by its variable."""
+    """Every setting that differs from its default, sorted by variable."""
     secret = settings.secret()
     for name, field in settings.fields.items():
         value = getattr(settings, name)
@@ -49,7 +49,7 @@ def _told(variable: str, value: str, shown: str, secret: str) -> setting_pb2.Set
 
 
 class ShownSettings(settings_service_pb2_grpc.SettingsServiceServicer):
-    """Tells the settings of one service to the deployment's own."""
+    """Reports the settings of one service to callers with the deployment's secret."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
-"""Threads for what may block: at most so many at the same time, apart from all others, and no exit waits for them.
+"""A bounded pool of daemon threads for blocking calls; process exit does not wait for them.
 
-A thread cannot be stopped from outside. One that does not come back is left alone: it is a daemon, and holds one of a
-bounded number of places until it does. (A ThreadPoolExecutor joins its threads when the process ends.)
+A thread cannot be stopped from outside. One that hangs is abandoned: it is a daemon, and occupies one of a bounded
+number of slots. (A ThreadPoolExecutor joins its threads at exit.)
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ T = TypeVar("T")
 _Job = Callable[[], None]
 
 IDLE_S: Final = 5.0
-"""A thread that had nothing to do for so long ends."""
+"""Seconds after which an idle thread ends."""
 
 
 class Threads:
-    """Places for threads of one kind. For one event loop."""
+    """Slots for threads of one kind. For one event loop."""
 
     def __init__(self, name: str, most: int, idle_s: float = IDLE_S) -> None:
-        """At most so many run at the same time; further calls wait for a place."""
+        """At most this many run at the same time; further calls wait for a slot."""
         self._name, self._idle_s = name, idle_s
         self._places = asyncio.Semaphore(most)
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._idle = threading.Semaphore(0)
 
     async def run(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """What a function returns that is called in a thread; raises what it raises.
+        """Call a function in a thread; returns or raises what it does.
 
-        A caller that is cancelled does not wait; the place is taken until the function has returned.
+        A cancelled caller does not wait; the slot stays occupied until the function has returned.
         """
         await self._places.acquire()
         loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class Threads:
         return await answer
 
     def _work(self) -> None:
-        """Do jobs until none has come for a while. An idle thread stands in the semaphore until a job is put for it."""
+        """Run jobs until there has been none for a while. An idle thread waits on the semaphore for the next job."""
         while True:
             try:
                 self._jobs.get(timeout=self._idle_s)()
@@ -72,7 +72,7 @@ class Threads:
 
 
 def _carried(error: BaseException) -> BaseException:
-    """The error as a future can hold it: StopIteration would end the coroutine that waits, SystemExit the process."""
+    """The error as a future can hold it: StopIteration would end the awaiting coroutine, SystemExit the process."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Whom TLS connections to servers of others trust."""
+"""Trusted certificate authorities for TLS connections to external servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ssl
 
 
 def tls_context() -> ssl.SSLContext:
-    """The system's authorities (SSL_CERT_FILE counts); certifi's where the system has none."""
+    """The system's authorities (SSL_CERT_FILE is honoured); certifi's if the system has none."""
     context = ssl.create_default_context()
     if not context.cert_store_stats()["x509_ca"]:
         import certifi  # noqa: PLC0415 - most systems have authorities of their own

@@ -1,4 +1,4 @@
-"""How long one run of a pattern may take, and how much it may write."""
+"""Time and size limits for one run of a pattern."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 from turnwright_core.patterns.errors import PatternError
 
 PATTERN_TIMEOUT_S = 0.5
-"""Seconds of the processor: a machine that is busy with others is no fault of the pattern."""
+"""CPU seconds: a machine that is busy with other work must not fail a pattern."""
 
 REPLACED_CHARS_MAX = 20_000_000
 
@@ -17,20 +17,20 @@ Result = TypeVar("Result")
 
 
 def overrun(pattern: str) -> PatternError:
-    """Return the error of a pattern that took too long."""
+    """The error for a pattern that took too long."""
     detail = f"The pattern took longer than {PATTERN_TIMEOUT_S} s; use a simpler one, or a smaller text"
     return PatternError("timeout", pattern, detail)
 
 
 def check_length(pattern: str, chars: int) -> None:
-    """Raise PatternError when a replacement would make a text of so many characters."""
+    """Raise PatternError if a replacement would make a text of this many characters."""
     if chars > REPLACED_CHARS_MAX:
         detail = f"The replacement would make a text of more than {REPLACED_CHARS_MAX} characters; replace less at once"
         raise PatternError("too_large", pattern, detail)
 
 
 class Deadline:
-    """How much time of its thread the run of `pattern` may take; begins when it is made, in that thread."""
+    """CPU time limit for one run of `pattern`; starts when it is constructed, in the thread that runs it."""
 
     __slots__ = ("_end_s", "_pattern")
 
@@ -39,12 +39,12 @@ class Deadline:
         self._end_s = thread_time() + PATTERN_TIMEOUT_S
 
     def check(self) -> None:
-        """Raise PatternError when the time is over."""
+        """Raise PatternError if the time is used up."""
         if thread_time() > self._end_s:
             raise overrun(self._pattern)
 
     def bound(self, run: Callable[[float], Result]) -> Result:
-        """Return what `run` does with the seconds that are left; raise PatternError when it takes longer."""
+        """Call `run` with the remaining seconds; raise PatternError if it takes longer."""
         self.check()
         try:
             return run(max(self._end_s - thread_time(), 0.001))

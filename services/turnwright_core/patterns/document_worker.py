@@ -1,8 +1,8 @@
-"""The process that runs xpaths and jsonpaths: a line of JSON for each question, and one for its answer.
+"""The worker process for XPath and JSONPath: one line of JSON for each question, and one for its answer.
 
-A question is `[shape, pattern]`, which only asks whether the pattern can be used, or has a text behind these to select
-in, and a replacement behind that. The answer is a list of one, the text selected (null: none) or replaced; null where
-the text is no document; or an object with the reason and detail of a PatternError.
+A question is `[shape, pattern]` to validate the pattern, `[shape, pattern, text]` to select, or `[shape, pattern, text,
+replacement]` to replace. The answer is a list with one item, the text selected (null: none) or replaced; null if the
+text is not a document; or an object with the reason and detail of a PatternError.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MEMORY_BYTES_MAX = 1024 * 1024 * 1024
 
 
 def main() -> None:
-    """Answer until there are no more questions. Whatever takes too long ends the process (SIGPROF)."""
+    """Answer questions until the input ends. A CPU limit ends the process (SIGPROF)."""
     for kind, limit in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CORE, 0)):
-        # Some systems have a kind and cannot set it.
+        # Some systems define this limit but cannot set it.
         with suppress(OSError, ValueError):
             resource.setrlimit(kind, (limit, limit))
     for line in sys.stdin:

@@ -1,8 +1,8 @@
-"""Xpaths and jsonpaths, run by a process of their own that the kernel ends when it takes too long.
+"""XPath and JSONPath, run in a worker process with CPU and memory limits.
 
 Expression and document may both be hostile: forty characters can visit a million nodes a million times, and neither
-library can be stopped from within. So they run in a worker process (`document_worker`) with limits on its processor
-time and its memory. Its end is the end of one question; the next one starts another worker.
+library can be interrupted. If the kernel kills the worker (`document_worker`), that fails one question; the next one
+starts another worker.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _OPENERS: Final = {Shape.XPATH: ("<",), Shape.JSONPATH: ("{", "[")}
 
 
 def select(shape: Shape, pattern: str, text: str) -> Selection:
-    """Return what `pattern` selects in `text`. Raises PatternError."""
+    """What `pattern` selects in `text`. Raises PatternError."""
     found = _asked(shape, pattern, text)
     return NO_DOCUMENT if found is None else Selection(found[0])
 
 
 def replace(shape: Shape, pattern: str, replacement: str, text: str) -> str | None:
-    """Return `text` with what `pattern` selects replaced; None where it is no document. Raises PatternError."""
+    """`text` with what `pattern` selects replaced; None if it is not a document. Raises PatternError."""
     found = _asked(shape, pattern, text, replacement)
     return None if found is None else found[0]
 
@@ -53,12 +53,12 @@ def _asked(shape: Shape, pattern: str, text: str, *replacement: str) -> Any:
 
 @lru_cache(maxsize=_CHECKED_MAX)
 def _check(shape: Shape, pattern: str) -> None:
-    """Raise PatternError where the pattern is no expression, whatever the text is."""
+    """Raise PatternError if the pattern is not a valid expression, whatever the text is."""
     _worker.answer(shape, pattern)
 
 
 class _Worker:
-    """The process, started when it is first asked. It answers one question at a time."""
+    """The worker process, started on demand. It answers one question at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,10 +97,10 @@ def _started() -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # Of the environment, which may hold secrets, only where modules are found.
+        # The environment may contain secrets; only the module search path is passed on.
         env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         text=True,
-        # Ctrl-C in a terminal is for those who ask.
+        # Ctrl-C in a terminal is for the parent process.
         process_group=0,
     )
 

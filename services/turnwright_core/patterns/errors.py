@@ -19,8 +19,8 @@ PatternReason = Literal[
 class PatternError(ValueError):
     """A pattern that cannot be used.
 
-    `reason` says what happened in one word, `pattern` is the offender, and `str(error)` is a sentence
-    that a model or a user can act on. Raised instead of any error of the engines.
+    `reason` is one word, `pattern` the pattern, and `str(error)` a sentence that a model or a user can act on. Raised
+    instead of any error of the engines.
 
     Source: RU276.
     """

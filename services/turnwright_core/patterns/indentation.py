@@ -1,15 +1,15 @@
-"""Giving a replacement the indentation of the file.
+"""Re-indents a replacement to match the file.
 
-A model that searched for `if (x) {` at the margin, while the file has it four spaces in, writes its
-replacement at the margin too. The lines of search and file that matched say how one indentation maps
-to the other; what is deeper keeps its extra depth.
+A model that searched for `if (x) {` at the margin, while the file has it indented by four spaces, writes its
+replacement at the margin too. The matched lines of search and file tell how one indentation maps to the other; deeper
+lines keep their extra depth.
 """
 
 from __future__ import annotations
 
 
 def reindented(search: str, matched: str, new: str) -> str:
-    """Return `new` with its indentation moved as `search` stands to `matched`. Never raises."""
+    """`new` with its indentation shifted as from `search` to `matched`. Never raises."""
     moves = _moves(search, matched)
     if all(old == kept for old, kept in moves.items()):
         return new
@@ -23,7 +23,7 @@ def reindented(search: str, matched: str, new: str) -> str:
 
 
 def _moves(search: str, matched: str) -> dict[str, str]:
-    """Map the indentations of the searched lines to those of the lines in the file."""
+    """Maps the indentations of the searched lines to those of the lines in the file."""
     searched = [line for line in search.split("\n") if line.strip()]
     existing = [line for line in matched.split("\n") if line.strip()]
     moves: dict[str, str] = {}
@@ -38,7 +38,7 @@ def _moved(indent: str, moves: dict[str, str]) -> str:
     known = max((old for old in moves if indent.startswith(old)), key=len, default=None)
     if known is not None:
         return moves[known] + indent[len(known) :]
-    # Shallower than anything searched: take off as much as the shallowest searched line moved.
+    # Shallower than any searched line: remove as much as for the shallowest searched line.
     shallowest = min(moves, key=len)
     removed = len(shallowest) - len(indent)
     kept = moves[shallowest]

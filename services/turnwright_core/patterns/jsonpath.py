@@ -1,10 +1,10 @@
-"""JSONPath (RFC 9535) over texts that are JSON.
+"""JSONPath (RFC 9535) on JSON texts.
 
-python-jsonpath was chosen over jsonpath-ng: it follows the RFC and is tested against its compliance
-suite, answers lazily, and needs no parser generator; jsonpath-ng has a dialect of its own.
+python-jsonpath was chosen over jsonpath-ng: it follows the RFC and is tested against its compliance suite, evaluates
+lazily, and needs no parser generator; jsonpath-ng has its own dialect.
 
-Nothing in the library bounds the time of a query, and `$..[?count($..[?count($..*) > 0]) > 0]` is
-cubic: only `document_worker` runs it.
+The library cannot limit the time of a query, and `$..[?count($..[?count($..*) > 0]) > 0]` is cubic: only
+`document_worker` runs it.
 
 Source: RU273, RU274.
 """
@@ -29,7 +29,7 @@ _ENVIRONMENT = JSONPathEnvironment(strict=True)
 
 
 def select(pattern: str, text: str) -> Selection:
-    """Return what `pattern` selects in `text`; what is no string is given as JSON. Raises PatternError."""
+    """What `pattern` selects in `text`; values other than strings as JSON. Raises PatternError."""
     expression = check(pattern)
     document = _parsed(text)
     if document is None:
@@ -40,10 +40,10 @@ def select(pattern: str, text: str) -> Selection:
 
 
 def replace(pattern: str, replacement: str, text: str) -> str | None:
-    """Return `text` with the values that `pattern` selects replaced; None when it is no JSON. Raises PatternError.
+    """`text` with the values that `pattern` selects replaced; None if it is not JSON. Raises PatternError.
 
-    A string stays a string, whatever `replacement` looks like; any other value becomes `replacement` when
-    that is JSON, else a string. No byte beside them changes.
+    A string stays a string, whatever `replacement` looks like; any other value becomes `replacement` if that is JSON,
+    else a string. No other byte changes.
     """
     expression = check(pattern)
     document = _parsed(text)
@@ -65,7 +65,7 @@ def replace(pattern: str, replacement: str, text: str) -> str | None:
 
 @lru_cache(maxsize=_EXPRESSIONS_KEPT)
 def check(pattern: str) -> JSONPath | CompoundJSONPath:
-    """Return `pattern` compiled. Raises PatternError when it is no JSONPath."""
+    """The compiled `pattern`. Raises PatternError if it is not JSONPath."""
     try:
         return _ENVIRONMENT.compile(pattern)
     except (JSONPathError, RecursionError, ValueError) as error:
@@ -106,7 +106,7 @@ JsonSpan = tuple[int, int]
 
 
 class _Container:
-    """An array or object that is being read: where it began, and the key or index of its next value."""
+    """An array or object that is being read: its start, and the key or index of its next value."""
 
     __slots__ = ("key", "location", "start")
 
@@ -117,9 +117,9 @@ class _Container:
 
 
 def json_spans(text: str) -> dict[Location, JsonSpan]:
-    """Return the span of each value of `text`, which must be valid JSON, by keys and indexes from the root.
+    """The span of each value of `text`, which must be valid JSON, by keys and indexes from the root.
 
-    Of a key that is written twice the last value counts, as it does when the text is read.
+    If a key occurs twice, the last value counts, as in a JSON parser.
     """
     spans: dict[Location, JsonSpan] = {}
     opened: list[_Container] = []

@@ -1,9 +1,9 @@
-"""Which lines differ between two texts, in bounded time.
+"""Line diff in bounded time (patience diff).
 
-The library's SequenceMatcher is cubic on lines that repeat: two texts of 20 KB keep it busy for forty
-seconds. Here lines that occur once in both texts are the anchors (the patience method), and the matcher
-sees what lies between two of them, as long as all that it may cost stays below a bound. Beyond it the
-stretch between two anchors is one replacement: never wrong, only longer than needed.
+The standard library's SequenceMatcher is cubic for repeated lines: two texts of 20 KB take it forty seconds. Here lines
+that occur once in both texts are anchors, and the matcher only sees what lies between two of them, as long as its worst
+case stays within a limit. Beyond the limit the stretch between two anchors is one replacement: never wrong, only longer
+than necessary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEPTH_MAX = 10
 
 
 class LineChange(Struct, frozen=True):
-    """Lines `old_from` up to `old_to` (from 0, exclusive) became lines `new_from` up to `new_to`."""
+    """Lines `old_from` to `old_to` (0-based, exclusive) became lines `new_from` to `new_to`."""
 
     old_from: int
     old_to: int
@@ -28,7 +28,7 @@ class LineChange(Struct, frozen=True):
 
 
 def changes(old: list[str], new: list[str]) -> list[LineChange]:
-    """Return what differs, in order; neighbouring lines are one change. Never raises; about linear."""
+    """The differences, in order; adjacent lines are one change. Never raises; about linear."""
     numbers: dict[str, int] = {}
     comparison = _Comparison(
         [numbers.setdefault(line, len(numbers)) for line in old],
@@ -46,7 +46,7 @@ class _Comparison:
         self.steps = 0
 
     def compare(self, part: LineChange, depth: int) -> None:
-        """Add the changes within `part`, which must not begin before what was found."""
+        """Add the changes within `part`, which must not begin before those found so far."""
         part = self._without_equal_ends(part)
         if part.old_from == part.old_to or part.new_from == part.new_to:
             self._add(part)
@@ -82,7 +82,7 @@ class _Comparison:
         return LineChange(old_from, old_to, new_from, new_to)
 
     def _anchors(self, part: LineChange) -> list[tuple[int, int]]:
-        """The longest ascending series of lines that occur once on each side."""
+        """The longest increasing sequence of lines that occur once on each side."""
         old_counts = Counter(self.old[part.old_from : part.old_to])
         new_counts = Counter(self.new[part.new_from : part.new_to])
         places = {self.new[at]: at for at in range(part.new_from, part.new_to) if new_counts[self.new[at]] == 1}
@@ -94,7 +94,7 @@ class _Comparison:
         return _ascending(pairs)
 
     def _matches(self, part: LineChange) -> list[tuple[int, int]]:
-        """The lines that the library finds equal; none where looking for them may take too long."""
+        """The lines that the library finds equal; none if that could take too long."""
         old, new = self.old[part.old_from : part.old_to], self.new[part.new_from : part.new_to]
         self.steps += len(old) * len(new) * min(len(old), len(new))
         if self.steps > STEPS_MAX:
@@ -104,7 +104,7 @@ class _Comparison:
 
 
 def _ascending(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of `pairs` (ascending in their first) that ascends in the second too."""
+    """The longest subsequence of `pairs` (sorted by their first) that increases in the second, too."""
     tops: list[int] = []  # the second of the lowest pair that ends a series of each length
     ends: list[int] = []  # which pair that is
     before: list[int] = []  # for each pair the one before it in its series

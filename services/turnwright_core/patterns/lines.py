@@ -1,4 +1,4 @@
-"""A text as lines: where each begins, which region a pair of offsets spans, and how lines end."""
+"""A text as lines: line offsets, regions, and line endings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class TextRegion(Struct, frozen=True):
-    """A region of the text: offsets, and the lines it spans (from 1, inclusive)."""
+    """A region of the text: offsets, and its lines (1-based, inclusive)."""
 
     start: int
     end: int
@@ -19,9 +19,13 @@ class TextRegion(Struct, frozen=True):
 
 
 class Lines:
-    r"""A text cut into lines once, with the offset at which each begins.
+    r"""A text split into lines once, with the offset of each.
 
-    `bare` are the lines without their ends. Only `\n` and `\r\n` end a line: a form feed or U+2028 is part of one.
+    `bare` are the lines without their endings. Only `\
+
+    ` and `\\r\
+
+    ` end a line: a form feed or U+2028 is part of one.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The region of a text that most resembles a searched one: what a conflict shows to the model."""
+"""The region of a text that is most similar to a searched one, shown to the model in a conflict."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _RATIO_MIN = 0.6
 
 
 class Region(Struct, frozen=True):
-    """Lines of the text from `first_line` (counted from 1), at most 12."""
+    """Lines of the text from `first_line` (1-based), at most 12."""
 
     first_line: int
     lines: tuple[str, ...]
 
 
 def nearest_region(text: str, search: str) -> Region | None:
-    """Return the most similar region, or None when nothing resembles it.
+    """The most similar region, or None if nothing is similar.
 
-    First the window that shares most lines with `search`; if none shares any, the line most like
-    the first searched line, among the first 2,000 lines. Never raises.
+    First the window that shares most lines with `search`; if none shares any, the line most similar to the first
+    searched line, among the first 2,000 lines. Never raises.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
     wanted = [line.strip() for line in search.split("\n") if line.strip()]
@@ -40,7 +40,7 @@ def nearest_region(text: str, search: str) -> Region | None:
 
 
 def _sharing_most(lines: list[str], wanted: list[str]) -> int | None:
-    # Short lines (`}`) are everywhere and say nothing.
+    # Short lines (`}`) are everywhere and are no evidence.
     telling = {line for line in wanted if len(line) > 2}
     hits = [line.strip() in telling for line in lines]
     width = len(wanted)
@@ -52,7 +52,7 @@ def _sharing_most(lines: list[str], wanted: list[str]) -> int | None:
 
     for index in range(1, max(1, len(lines) - width + 1)):
         score += (hits[index + width - 1] if index + width - 1 < len(hits) else 0) - hits[index - 1]
-        # Of equal windows the one that begins like the search is where it was meant.
+        # Of equal windows, prefer the one that begins like the search.
         if score > best or (score == best and begins(index) and not begins(best_at)):
             best, best_at = score, index
     return best_at if best else None
@@ -66,7 +66,7 @@ def _most_alike(lines: list[str], wanted: str) -> int | None:
         matcher.set_seq1(lines[index].strip()[:_LINE_CHARS_MAX].casefold())
         return matcher
 
-    # The true ratio is cubic in the worst case: it is taken of the lines that the bound puts first.
+    # The exact ratio is cubic in the worst case: it is computed only for the lines with the best upper bounds.
     bounds = [(prepared(index).quick_ratio(), -index) for index in range(min(len(lines), _LINES_COMPARED_MAX))]
     hopeful = [-place for bound, place in sorted(bounds, reverse=True)[:_LINES_MEASURED_MAX] if bound > _RATIO_MIN]
     measured = [(prepared(index).ratio(), -index) for index in hopeful]

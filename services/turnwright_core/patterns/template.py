@@ -1,7 +1,7 @@
-"""The replacement of a regex, which may refer to what was found.
+"""Replacement templates of a regex, with references to groups.
 
-`$1` to `$99` and `$<name>` are groups, `$&` is the whole match, `$$` a dollar; anything else, and a
-reference to a group that is not there, means itself.
+`$1` to `$99` and `$<name>` are groups, `$&` is the whole match, `$$` a dollar; anything else, including a reference to
+a missing group, is literal.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _REFERENCE = regex.compile(r"(\$(?:\d{1,2}|<\w+>|&|\$))")
 
 
 class Template:
-    """A replacement cut into plain pieces and references, for the matches of one call."""
+    """A replacement split into literals and references, for the matches of one call."""
 
     def __init__(self, pattern: str, replacement: str, chars: int, *, literal: bool = False) -> None:
-        """Prepare `replacement` for a text of `chars` characters; a `literal` one refers to nothing."""
+        """Prepare `replacement` for a text of `chars` characters; a `literal` one has no references."""
         self.pattern = pattern
-        # Plain pieces and references by turns.
+        # Literals and references alternate.
         self.pieces: list[str] = [replacement] if literal else _REFERENCE.split(replacement)
         self.written = chars
 
     def fill(self, found: regex.Match[str]) -> str:
-        """Return the replacement of one match. Raises PatternError when the text grows too long."""
+        """The replacement for one match. Raises PatternError if the text grows too long."""
         texts = {reference: _referred(reference, found) for reference in dict.fromkeys(self.pieces[1::2])}
         pieces = [texts[piece] if place % 2 else piece for place, piece in enumerate(self.pieces)]
         self.written += sum(map(len, pieces))

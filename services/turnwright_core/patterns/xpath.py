@@ -1,10 +1,10 @@
-"""XPath 1.0 over texts that are XML, by lxml.
+"""XPath 1.0 on XML texts, with lxml.
 
-Expression and document may both be hostile. The document is parsed without entities, DTDs or network;
-only `document_worker` runs an expression.
+Expression and document may both be hostile. The document is parsed without entities, DTDs or network; only
+`document_worker` runs an expression.
 
-A name without a prefix also means the document's default namespace, because that is what a model
-means by `//dependency` or `//svg`; prefixes are those of the root element.
+A name without a prefix also matches the document's default namespace, because that is what a model means by
+`//dependency` or `//svg`; prefixes are those of the root element.
 
 Source: RU273, RU274.
 """
@@ -28,12 +28,12 @@ _EXPRESSIONS_KEPT = 64
 # A name before a single colon; in a string it does no harm.
 _PREFIX = re.compile(r"([^\W\d][\w.-]*):(?!:)")
 _UNDECLARED = "urn:turnwright:undeclared:"
-# Rules inside of the document change what its text means.
+# An internal DTD subset could change what the text means.
 _DOCTYPE_RULES = re.compile(r"<!DOCTYPE[^>]*\[")
 
 
 def select(pattern: str, text: str) -> Selection:
-    """Return what `pattern` selects in `text`, in document order. Raises PatternError.
+    """What `pattern` selects in `text`, in document order. Raises PatternError.
 
     The text of an element is all the text within it; that of an attribute is its value.
     """
@@ -47,10 +47,10 @@ def select(pattern: str, text: str) -> Selection:
 
 
 def replace(pattern: str, replacement: str, text: str) -> str | None:
-    """Return `text` with what `pattern` selects replaced; None when `text` is no XML. Raises PatternError.
+    """`text` with what `pattern` selects replaced; None if `text` is not XML. Raises PatternError.
 
-    Elements that hold nothing but text, text nodes and attributes without a prefix are replaced, and no
-    byte beside them; anything else is refused.
+    Only elements that contain nothing but text, text nodes, and attributes without a prefix can be replaced; no other
+    byte changes.
     """
     check(pattern)
     root = _parsed(text)
@@ -77,7 +77,7 @@ def replace(pattern: str, replacement: str, text: str) -> str | None:
 
 @lru_cache(maxsize=_EXPRESSIONS_KEPT)
 def check(pattern: str) -> None:
-    """Raise PatternError when `pattern` is no XPath 1.0 expression."""
+    """Raise PatternError if `pattern` is not an XPath 1.0 expression."""
     try:
         etree.XPath(pattern)
     except etree.XPathError as error:
@@ -112,7 +112,7 @@ def _without_default_namespaces(root: etree._Element, text: str) -> None:
 
 def _evaluated(pattern: str, root: etree._Element) -> list[Any]:
     declared = {prefix: uri for prefix, uri in root.nsmap.items() if prefix}
-    # A prefix that this document does not declare selects nothing in it.
+    # A prefix that this document does not declare selects nothing.
     namespaces = {prefix: _UNDECLARED + prefix for prefix in _PREFIX.findall(pattern)} | declared
     try:
         found = etree.XPath(pattern, namespaces=namespaces, regexp=False)(root.getroottree())
@@ -130,7 +130,7 @@ def _text_of(found: Any) -> str:
 
 
 def _place_of(found: Any, spans: XmlSpans, order: dict[etree._Element, int]) -> tuple[int, int] | None:
-    """Where the text of `found` stands; None when it is more than plain text."""
+    """Position of the text of `found`; None if it is more than plain text."""
     owner = found if etree.iselement(found) else found.getparent()
     if owner not in order:
         return None
@@ -159,7 +159,7 @@ XmlSpan = tuple[int, int]
 class XmlSpans(Struct, frozen=True):
     """Spans by the element's number in document order (from 0); a content is None unless it is plain text.
 
-    The span of an attribute is that of its value, with the quotes, by its name as it is written.
+    The span of an attribute is that of its quoted value, keyed by the name as written.
     """
 
     contents: list[XmlSpan | None]

@@ -1,8 +1,8 @@
-"""Which plans a run has, from the entries that its plans are, whatever the order in which these change.
+"""The plans of a run, folded from changes of its `plan://` entries in any order.
 
-`plan://{id}` is a plan, `plan://{id}/v{n}/{k}` a delta of it, `plan://{id}/v{n}` a version that is kept. A plan
-that is set again keeps its position in the timeline; one that was removed before gets another. So the positions are the
-order in which the run first saw the plans that it has (AP25).
+`plan://{id}` is a plan, `plan://{id}/v{n}/{k}` a delta of it, `plan://{id}/v{n}` an earlier version. A plan that is set
+again keeps its position in the timeline; one that was removed before gets a new one. So the positions are the order in
+which the existing plans first appeared (AP25).
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from turnwright_core.plans.plan import part_of
 
 
 class PlanMove(Struct, frozen=True):
-    """A plan is another one than before, or is gone."""
+    """A plan has changed or was removed."""
 
     plan_id: str
     is_removed: bool = False
 
 
 class PlanHeads(Struct):
-    """The plans of a run, as far as the changes of entries told them."""
+    """The plans of a run, according to the changes of entries so far."""
 
     positions: dict[str, int] = field(default_factory=dict)
-    """Of each plan, by its identity."""
+    """Position of each plan, by id."""
 
     def load(self, entries: Iterable[tuple[str, int]]) -> None:
-        """Begin with all entries, each a path and a position."""
+        """Start with all entries, given as paths and positions."""
         self.positions = {}
         for path, position in entries:
             self.changed(path, position, is_new=True)
 
     def changed(self, path: str, position: int, *, is_new: bool) -> tuple[PlanMove, ...]:
-        """Which plans an entry moves that appeared or changed."""
+        """The plans affected by an entry that is new or has changed."""
         part = part_of(path)
         moved = PlanMove(part.plan_id)
         if part.version:
@@ -46,7 +46,7 @@ class PlanHeads(Struct):
         return (moved,) if before == position else (PlanMove(part.plan_id, is_removed=True), moved)
 
     def left(self, path: str) -> tuple[PlanMove, ...]:
-        """Which plans an entry moves that left the view."""
+        """The plans affected by an entry that left the view."""
         part = part_of(path)
         if part.version:
             return (PlanMove(part.plan_id),) if part.sequence and part.plan_id in self.positions else ()
@@ -56,5 +56,5 @@ class PlanHeads(Struct):
         return (PlanMove(part.plan_id, is_removed=True),)
 
     def in_order(self) -> list[str]:
-        """The identities of the plans, first seen first."""
+        """The ids of the plans, in the order in which they first appeared."""
         return sorted(self.positions, key=self.positions.__getitem__)

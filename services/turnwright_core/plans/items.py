@@ -1,4 +1,4 @@
-"""The items of a plan: what they must be, and the JSON text that they are kept as.
+"""Plan items: validation, and the JSON text in which they are stored.
 
 Source: rows AP08, AP09, AP16.
 """
@@ -24,7 +24,7 @@ from turnwright_core.limits import (
 
 
 class PlanPriority(IntEnum):
-    """How much an item matters; the numbers are those of the contract."""
+    """Priority of an item; numbered as in the contract."""
 
     HIGH = 1
     MEDIUM = 2
@@ -32,7 +32,7 @@ class PlanPriority(IntEnum):
 
 
 class PlanStatus(IntEnum):
-    """How far an item has come; the numbers are those of the contract."""
+    """Progress of an item; numbered as in the contract."""
 
     PENDING = 1
     IN_PROGRESS = 2
@@ -53,11 +53,11 @@ class PlanItem(Struct, frozen=True):
 
 E = TypeVar("E", bound=IntEnum)
 NO_ITEMS: Final = "[]"
-"""The body of a plan that has no items yet, which is a plan all the same (AP09)."""
+"""The body of a plan without items, which is valid (AP09)."""
 
 
 def items_of(body: str) -> tuple[PlanItem, ...]:
-    """The items of a body. Raises INVALID_FIELD or LIMIT_EXCEEDED about the first bad item: `items[2].status`."""
+    """The items of a body. Raises INVALID_FIELD or LIMIT_EXCEEDED for the first bad item: `items[2].status`."""
     found = _array(body)
     if found is None:
         raise invalid("body", "The body of a plan of items must be a JSON array of items.")
@@ -66,7 +66,7 @@ def items_of(body: str) -> tuple[PlanItem, ...]:
 
 
 def readable_items(body: str) -> tuple[PlanItem, ...]:
-    """The items of a body that somebody else has checked, or nobody: what is no item is left out."""
+    """The items of a body that may not have been validated; invalid items are left out."""
     items = []
     for one in _array(body) or ():
         try:
@@ -77,7 +77,7 @@ def readable_items(body: str) -> tuple[PlanItem, ...]:
 
 
 def items_json(items: Iterable[PlanItem]) -> str:
-    """The body of these items: equal items make equal texts."""
+    """The canonical body for these items: equal items give equal texts."""
     return json.dumps([_fields(item) for item in items], ensure_ascii=False)
 
 
@@ -87,7 +87,7 @@ def _fields(item: PlanItem) -> dict[str, Any]:
 
 
 def word(value: IntEnum) -> str:
-    """What a value is called in JSON and in texts: `in_progress`."""
+    """The name of a value in JSON and in texts: `in_progress`."""
     return value.name.lower()
 
 
@@ -111,7 +111,7 @@ def _item(at: str, said: Any) -> PlanItem:
 
 
 def _text(field: str, said: Any, limit: int) -> str:
-    """A text that says something, and that can be stored: JSON can name half of a surrogate pair, and NUL."""
+    """A non-empty text that can be stored: JSON can contain unpaired surrogates and NUL."""
     if not isinstance(said, str) or not said.strip():
         raise invalid(field, f"{field} must be a non-empty string.")
     check_chars(field, said, limit)

@@ -1,7 +1,7 @@
-"""Plans for those who know of one list of items only: what of each plan stands in it.
+"""Plans as a single list of items, for clients that support only one plan.
 
-The list of several plans is theirs one after the other, in the order in which they were first seen (AP30); without a
-plan it is empty (AP33). Source: rows AP17, AP29-AP33.
+The lists of several plans are concatenated in the order in which the plans first appeared (AP30); without plans the
+list is empty (AP33). Source: rows AP17, AP29-AP33.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from turnwright_core.plans.items import PlanItem, PlanStatus, readable_items
 from turnwright_core.plans.plan import Plan, PlanKind
 
 TOLD_AS: Final = {PlanStatus.CANCELLED: PlanStatus.COMPLETED, PlanStatus.BLOCKED: PlanStatus.PENDING}
-"""What a status is told as that such a list does not have (AP17)."""
+"""Replacements for statuses that such a list does not have (AP17)."""
 
 _TASK: Final = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]+(?=\S)")
 
 
 def legacy_items(plan: Plan, file_text: str = "") -> list[PlanItem]:
-    """The items of one plan. `file_text` is what stands in the file of a file plan."""
+    """The items of one plan. `file_text` is the content of the file of a file plan."""
     if plan.kind is PlanKind.ITEMS:
         return [replace(item, status=TOLD_AS.get(item.status, item.status)) for item in readable_items(plan.body)]
     text = file_text if plan.kind is PlanKind.FILE else plan.body
     tasks = list(_tasks(text))
     places = {task.content: place for place, task in enumerate(tasks)}
     for task in (task for delta in plan.deltas for task in _tasks(delta.text)):
-        # A delta may tell a task again, with what has become of it.
+        # A delta may repeat a task with its new status.
         if (place := places.setdefault(task.content, len(tasks))) < len(tasks):
             tasks[place] = task
         else:
@@ -50,6 +50,6 @@ def _tasks(text: str) -> Iterator[PlanItem]:
 
 
 def _first_line(text: str) -> str:
-    """The first line that says something, a heading without its marks."""
+    """The first non-empty line, without heading marks."""
     lines = (line.strip().lstrip("#").strip() for line in text.split("\n"))
     return next((line[:PLAN_ITEM_CHARS_MAX] for line in lines if line), "")

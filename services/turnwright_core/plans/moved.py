@@ -1,7 +1,7 @@
-"""What changed between two states of a plan, for those who follow it.
+"""The differences between two states of a plan.
 
-An item is known by its content: one whose text was changed is told as a new one and one that is gone. The same content
-twice is two items, in their order.
+An item is identified by its content: a changed text is a new item and a removed one. Equal contents are separate items,
+in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 
 class PlanStep(Protocol):
-    """What is looked at in an item, a value or a message."""
+    """The fields of an item that are compared, in a value or a message."""
 
     @property
     def content(self) -> str:
@@ -33,15 +33,15 @@ ItemT = TypeVar("ItemT", bound=PlanStep)
 
 
 class ItemMoved(Struct, Generic[ItemT], frozen=True):
-    """An item that is new, that has another status or priority, or that is gone."""
+    """An item that is new, has another status or priority, or was removed."""
 
     item: ItemT
-    """As it is now; one that is gone as it was."""
+    """The item as it is now, or as it was if it was removed."""
     is_gone: bool = False
 
 
 def items_moved(before: Sequence[ItemT], after: Sequence[ItemT]) -> tuple[ItemMoved[ItemT], ...] | None:
-    """Which items moved, in the order of the plan, then those that are gone; None where no item is the same."""
+    """The items that changed, in plan order, then those removed; None if no item stayed the same."""
     known = dict(_numbered(before))
     now = dict(_numbered(after))
     if (known or now) and not known.keys() & now.keys():
@@ -51,7 +51,7 @@ def items_moved(before: Sequence[ItemT], after: Sequence[ItemT]) -> tuple[ItemMo
 
 
 def _numbered(items: Iterable[ItemT]) -> Iterator[tuple[tuple[str, int], ItemT]]:
-    """Each item with its content, and how many of the same content stand before it."""
+    """Each item with its content, and the number of earlier items with the same content."""
     seen: Counter[str] = Counter()
     for item in items:
         yield (item.content, seen[item.content]), item
@@ -59,11 +59,11 @@ def _numbered(items: Iterable[ItemT]) -> Iterator[tuple[tuple[str, int], ItemT]]
 
 
 def _stands(item: PlanStep) -> tuple[int, int]:
-    """What is told of an item beside its content."""
+    """What is compared of an item besides its content."""
     return item.status, item.priority
 
 
 def lines_changed(before: str, after: str) -> tuple[int, int]:
-    """How many lines of a text are new, and how many are gone; a line that only stands elsewhere is neither."""
+    """Number of lines added and removed in a text; a line that only moved counts as neither."""
     was, now = Counter(before.splitlines()), Counter(after.splitlines())
     return (now - was).total(), (was - now).total()

@@ -1,4 +1,4 @@
-"""Plans: identified documents of intent that a run keeps. Source: architecture 9; rows RP01-RP08."""
+"""Plans: documents that say what a run intends to do. Source: architecture 9; rows RP01-RP08."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from msgspec import Struct
 from turnwright_core.limits import NAME_CHARS_MAX
 
 MAIN: Final = "main"
-"""The plan that is meant where nobody names one."""
+"""The default plan."""
 
 SCHEME: Final = "plan"
-"""The scheme of the entries that plans are."""
+"""The scheme of plan entries."""
 
 PLAN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
-"""What a plan_id is, whole."""
+"""A valid plan_id."""
 
 _PART: Final = re.compile(rf"{SCHEME}://([^/]+)(?:/v([0-9]+)(?:/([0-9]+))?)?")
 
 
 class PlanKind(IntEnum):
-    """What a plan's body is; the numbers are those of the contract."""
+    """Format of a plan's body; numbered as in the contract."""
 
     MARKDOWN = 1
     ITEMS = 2
@@ -31,7 +31,7 @@ class PlanKind(IntEnum):
 
 
 class PlanDelta(Struct, frozen=True):
-    """What was added to a version of a plan."""
+    """Text appended to a version of a plan."""
 
     sequence: int
     text: str
@@ -51,16 +51,16 @@ class Plan(Struct, frozen=True):
 
 
 class PlanPart(Struct, frozen=True):
-    """What an entry is of a plan: the plan itself, a version that is kept, or with a sequence a delta of one."""
+    """The role of an entry in a plan: the plan itself, an earlier version, or with a sequence a delta."""
 
     plan_id: str = ""
-    """Empty: the entry is of no plan."""
+    """Empty: the entry does not belong to a plan."""
     version: int = 0
     sequence: int = 0
 
 
 def part_of(path: str) -> PlanPart:
-    """What the entry at a path is of a plan."""
+    """The role of the entry at a path."""
     found = _PART.fullmatch(path)
     return PlanPart(found[1], int(found[2] or 0), int(found[3] or 0)) if found else PlanPart()
 
@@ -70,7 +70,7 @@ def plan_path(plan_id: str) -> str:
 
 
 def version_path(plan_id: str, version: int) -> str:
-    """The path under which a version is kept once it was replaced or removed."""
+    """Path under which a version is kept after it was replaced or removed."""
     return f"{plan_path(plan_id)}/v{version}"
 
 

@@ -1,7 +1,7 @@
-"""Values to messages and back, by the fields that they share.
+"""Generic conversion of values to messages and back, for fields with the same names.
 
-What differs is found out once: a time in milliseconds is `*_ms` in a value and `*_time` in a message; what a message
-does not have is None in the value if that may be None, else the default.
+The differences are determined once for each class: a time in milliseconds is `*_ms` in a value and `*_time` in a
+message; a field that a message does not set is None in the value if that is allowed, else the default.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from turnwright_core.wire.times import time_from_pb, time_to_pb
 V = TypeVar("V", bound=Struct)
 M = TypeVar("M", bound=Message)
 FieldCodec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
-"""How one field is encoded, and how it is decoded; neither is asked about None."""
+"""Encoder and decoder of one field; neither is called with None."""
 
 _TIME: FieldCodec = (time_to_pb, time_from_pb)
 
 
 def codec(value: type[V], message: type[M], /, **special: FieldCodec) -> tuple[Callable[[V], M], Callable[[M], V]]:
-    """What encodes values of a class, and what decodes them; `special` are fields that need more than a copy."""
+    """Encoder and decoder for values of a class; `special` are fields that need more than a copy."""
     fields = message.DESCRIPTOR.fields_by_name
     names = value.__struct_fields__
     outside = [name if name in fields else name.removesuffix("_ms") + "_time" for name in names]

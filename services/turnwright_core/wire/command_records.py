@@ -24,7 +24,7 @@ _RULINGS: Final = {
     command_record_pb2.RULING_EXPIRED: Ruling.EXPIRED,
 }
 _DECIDED: Final = ("accepted", "dispatched", "settled")
-"""Stages that hold a decision."""
+"""Stages with a decision."""
 _RULINGS_PB: Final = {ruling: number for number, ruling in _RULINGS.items()}
 
 
@@ -41,7 +41,7 @@ def command_decision_to_pb(decision: Decision) -> CommandDecision:
 
 
 def command_decision_from_pb(decision: CommandDecision) -> Decision | None:
-    """The decision in a record; None where there is none that this version knows."""
+    """The decision in a record; None if there is none that this version knows."""
     ruling = _RULINGS.get(decision.ruling)
     if ruling is None:
         return None
@@ -57,7 +57,7 @@ def command_decision_from_pb(decision: CommandDecision) -> Decision | None:
 
 
 def decision_in(record: bytes) -> Decision | None:
-    """The latest decision in a record; None where nobody made one."""
+    """The latest decision in a record; None if there is none."""
     message = CommandRecord.FromString(record)
     stage = message.WhichOneof("stage")
     return command_decision_from_pb(getattr(message, stage).decision) if stage in _DECIDED else None
@@ -86,12 +86,12 @@ def _typed(name: str, text: str, command: CommandText) -> str | Raw:
 
 
 def tool_in(record: bytes) -> str:
-    """The tool that a record is of; empty where it is of no command."""
+    """The tool of a record; empty if it does not belong to a command."""
     return CommandRecord.FromString(record).tool
 
 
 def decided(record: bytes, decision: Decision) -> bytes:
-    """A record whose proposal was decided. `record` is empty where a proposal was no command."""
+    """The record with a decision. `record` is empty for a proposal that was not a command."""
     message = CommandRecord.FromString(record)
     # A copy: a message has one stage, and what another one held is gone once it is given.
     waited = ProposedStage()

@@ -1,4 +1,4 @@
-"""Increments of replies on the wire."""
+"""Protobuf conversion of deltas of replies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def delta_to_pb(delta: Delta) -> delta_pb2.Delta:  # noqa: PLR0911 - one line fo
 
 
 def delta_from_pb(delta: delta_pb2.Delta) -> Delta | None:  # noqa: PLR0911 - one line for each kind
-    """An increment; None for one of a later version."""
+    """A delta; None for a kind of a later version."""
     match delta.WhichOneof("change"):
         case "append_content":
             return AppendContent(delta.append_content)

@@ -1,4 +1,4 @@
-"""Entries, cursors and writes on the wire."""
+"""Protobuf conversion of entries, cursors and writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cursor_from_pb(cursor: cursor_pb2.Cursor) -> Cursor:
 
 
 def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
-    """An entry for the wire, with its derived status."""
+    """Encode an entry, with its derived status."""
     message = entry_pb2.Entry(
         path=entry.path,
         scheme=entry.scheme,
@@ -133,7 +133,7 @@ def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
 
 
 def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
-    """A write from the wire. Raises InvalidError when it says not what happens or names an unknown enum value."""
+    """Decode a write. Raises InvalidError if it has no change or an unknown enum value."""
     has = message.HasField
     return EntryWrite(
         message.path,
@@ -151,7 +151,7 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
             change = message.set
             has = change.HasField
             visibility, initial, state = change.visibility, change.initial_visibility, change.state
-            # Most writes keep what is there: nothing is looked up for those.
+            # Most writes keep the current values: no look-up for those.
             return SetEntry(
                 change.body if has("body") else None,
                 change.attributes_json if has("attributes_json") else None,
@@ -180,21 +180,21 @@ def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
 
 
 def known(kind: type[E], value: int, field: str) -> E:
-    """A value of an enum from the wire. Raises InvalidError for one that it does not know."""
+    """Decode an enum value. Raises InvalidError for an unknown one."""
     member: E | None = _members(kind).get(value)
     if member is None:
         raise fault(Reason.INVALID_FIELD, f"{value} is not a valid {field}.", field=field)
     return member
 
 
-# A lookup by value goes through the metaclass, four times for each write of a request.
+# Enum look-up by value is slow (it goes through the metaclass), and each write needs four.
 @cache
 def _members(kind: type[IntEnum]) -> dict[int, Any]:
     return {int(member): member for member in kind}
 
 
 def cut_body(entry: entry_pb2.Entry, offset: int, bytes_max: int) -> int:
-    """Leave at most so many bytes of an entry's body, from an offset on and in whole characters; where they begin."""
+    """Truncate an entry's body to this many bytes from an offset on, in whole characters; returns the actual offset."""
     data = entry.body.encode()
     if not offset and len(data) <= bytes_max:
         return 0
@@ -209,5 +209,5 @@ def cut_body(entry: entry_pb2.Entry, offset: int, bytes_max: int) -> int:
 
 
 def _is_inside(byte: int) -> bool:
-    """Whether a byte of UTF-8 goes on with the character before."""
+    """Whether a byte of UTF-8 continues a character."""
     return byte & 0b1100_0000 == 0b1000_0000

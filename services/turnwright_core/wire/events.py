@@ -1,4 +1,4 @@
-"""Events of a run as they travel."""
+"""Run events in messages."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 
 
 def events_of(message: WatchRunResponse) -> Iterable[WatchRunResponse]:
-    """The events of a message: of a batch all in their order, else the message itself."""
+    """The events of a message: those of a batch in order, or the message itself."""
     return message.batch.events if message.HasField("batch") else (message,)

@@ -1,4 +1,4 @@
-"""Messages of conversations on the wire."""
+"""Protobuf conversion of conversation messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def part_to_pb(part: Part) -> message_pb2.Part:
 
 
 def _part_from_pb(part: message_pb2.Part) -> Part:
-    """Decode; a part of a later version is an empty text."""
+    """Decode; a kind of part of a later version becomes an empty text."""
     if part.HasField("image"):
         image = part.image
         return Image(image.mime, image.data, image.url, part.cache, image.path)

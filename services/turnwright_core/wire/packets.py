@@ -1,4 +1,4 @@
-"""Pieces of packets on the wire."""
+"""Protobuf conversion of packet pieces."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _Pieces(Protocol):
-    """A message that holds pieces, of either service."""
+    """A message with pieces, of either service."""
 
     @property
     def pieces(self) -> Iterable[packet_pb2.PacketPiece]: ...
 
 
 def piece_to_pb(piece: Copied | str, shows: Mapping[str, str] = _NOTHING) -> packet_pb2.PacketPiece:
-    """Encode; `shows` has the texts that show the body of an entry, each with the path of that."""
+    """Encode; `shows` maps texts that show the body of an entry to its path."""
     if not isinstance(piece, str):
         return packet_pb2.PacketPiece(copied=packet_pb2.CopiedPieces(first=piece.first, count=piece.count))
     path = shows.get(piece)
@@ -29,10 +29,10 @@ def piece_to_pb(piece: Copied | str, shows: Mapping[str, str] = _NOTHING) -> pac
 
 
 def piece_from_pb(piece: packet_pb2.PacketPiece) -> Copied | str:
-    """Decode; a piece without anything is an empty text."""
+    """Decode; an empty piece is an empty text."""
     return Copied(piece.copied.first, piece.copied.count) if piece.HasField("copied") else piece.text
 
 
 def shown_in(holders: Iterable[_Pieces]) -> dict[str, str]:
-    """The texts that say whose body they show, each with the path of that entry."""
+    """The texts that show the body of an entry, with its path."""
     return {piece.text: piece.shows for one in holders for piece in one.pieces if piece.shows}

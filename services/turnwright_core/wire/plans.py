@@ -1,4 +1,4 @@
-"""Plans on the wire."""
+"""Protobuf conversion of plans."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def item_to_pb(item: PlanItem) -> plan_pb2.PlanItem:
 
 
 def item_from_pb(item: plan_pb2.PlanItem) -> PlanItem:
-    """An item from the wire; what it does not say is settled. Raises InvalidError."""
+    """Decode an item and fill in defaults. Raises InvalidError."""
     return PlanItem(
         item.content,
         known(PlanPriority, item.priority or PlanPriority.MEDIUM, "priority"),
@@ -56,7 +56,7 @@ def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
 
 
 def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
-    """A plan from the wire; its identity and kind are settled where they are not said. Raises InvalidError."""
+    """Decode a plan and fill in the default id and kind. Raises InvalidError."""
     kind = known(PlanKind, plan.kind or PlanKind.MARKDOWN, "kind")
     body = plan.body
     if not body and kind is PlanKind.ITEMS:

@@ -1,4 +1,4 @@
-"""What became of a proposal, from the record that it was."""
+"""Protobuf conversion of decisions on proposals, read from their records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REMOVED_OUTCOME: Final = "removed:410"
 
 
 def decision_to_pb(path: str, record: Entry | None) -> proposal_pb2.ProposalDecision:
-    """The decision that a record keeps; None stands for a record that is not there any more."""
+    """The decision in a record; None stands for a record that was removed."""
     if record is None:
         return proposal_pb2.ProposalDecision(path=path, state=entry_pb2.STATE_CANCELLED, outcome=_REMOVED_OUTCOME)
     told = proposal_pb2.ProposalDecision(

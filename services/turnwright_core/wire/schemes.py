@@ -1,4 +1,4 @@
-"""Schemes on the wire."""
+"""Protobuf conversion of schemes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scheme_to_pb(scheme: Scheme) -> scheme_pb2.Scheme:
 
 
 def scheme_from_pb(scheme: scheme_pb2.Scheme) -> Scheme:
-    """A scheme from the wire; what is not said is what an unregistered scheme has (RU085). Raises InvalidError."""
+    """Decode a scheme; defaults are those of an unregistered scheme (RU085). Raises InvalidError."""
     default = Scheme(scheme.name)
     return Scheme(
         scheme.name,
@@ -36,7 +36,7 @@ def scheme_from_pb(scheme: scheme_pb2.Scheme) -> Scheme:
 
 
 def registry_to_pb(schemes: Iterable[Scheme]) -> scheme_pb2.SchemeRegistry:
-    """Those of the schemes that are registered, and the version that names exactly these."""
+    """The registered schemes, and the version that identifies exactly these."""
     registered = sorted((one for one in schemes if one.name not in BY_NAME), key=lambda one: one.name)
     made = scheme_pb2.SchemeRegistry(schemes=map(scheme_to_pb, registered))
     if registered:
@@ -45,7 +45,7 @@ def registry_to_pb(schemes: Iterable[Scheme]) -> scheme_pb2.SchemeRegistry:
 
 
 def registry_from_pb(registry: scheme_pb2.SchemeRegistry) -> Schemes:
-    """The rules of every scheme. Raises InvalidError for a tier that is none."""
+    """The rules of all schemes. Raises InvalidError for an unknown tier."""
     return Schemes({one.name: scheme_from_pb(one) for one in registry.schemes}, registry.version)
 
 

@@ -1,4 +1,4 @@
-"""Times: integer milliseconds since 1970 inside, Timestamp outside."""
+"""Times: integer milliseconds since 1970 in values, Timestamp in messages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What clients ask for: tasks, decisions, commands of their own, control of runs."""
+"""Use cases of clients: tasks, decisions, commands of their own, control of runs."""

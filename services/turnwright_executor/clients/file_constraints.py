@@ -1,7 +1,7 @@
-"""A client's `get` that the project remembers: `persist` makes a constraint of the path, `readonly` says of which kind.
+"""`get` of a client with `persist`: adds a file constraint for the path, of kind `readonly` if that flag is given.
 
-The constraint is the project's and outlives the run; what the command does to the run's view is the tool's own affair.
-Source: rows RU118, RU228.
+The constraint belongs to the project and outlives the run; the tool only changes the run's view. Source: rows RU118,
+RU228.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _FLAGS: Final = frozenset({PERSIST, "readonly"})
 
 
 def kept_file(command: Command) -> tuple[Command, FileConstraint | None]:
-    """The command without what is not for its tool, and the constraint that it asks for.
+    """The command without these attributes, and the constraint that it asks for.
 
-    Raises INVALID_FIELD where something else than files is to be kept.
+    Raises INVALID_FIELD if the path does not name files.
     """
     if command.name != "get" or not is_flagged(command, PERSIST):
         return command, None

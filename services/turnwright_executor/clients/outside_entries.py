@@ -1,4 +1,4 @@
-"""The entries of a run for plugins that observe or filter: read and written from outside of loops.
+"""The entries of a run for plugins' observers and filters: read and written from outside its loops.
 
 Source: rows RU121, RU126, RU127.
 """
@@ -16,7 +16,7 @@ from turnwright_executor.ports.ledger import Ledger
 
 
 class OutsideEntries:
-    """Implements tools.contract.Entries for one turn of a run; what is written is stamped with that turn."""
+    """Implements tools.contract.Entries for one turn of a run; writes are stamped with that turn."""
 
     def __init__(self, ledger: Ledger, at: TurnAddress) -> None:
         self._ledger = ledger

@@ -1,9 +1,8 @@
-"""The verdicts of stored turns, given again: what voters would decide, without touching a run.
+"""Replaying verdicts of stored turns: what voters would decide, without changing a run.
 
-The facts of a verdict are all in the store: the records of the turn and how they ended, the note of the model call
-beside the reply, the results of the loop's earlier turns. So a voter can be tried over what has happened already.
-Each turn is judged in its own history, as it was: what a loop would have done after another verdict nobody knows.
-Source: rows RU010, RU041; architecture 2.
+All facts of a verdict are stored: the records of the turn and how they ended, the record of the model call with the
+reply, the results of the loop's earlier turns. So a voter can be tested on past turns. Each turn is judged with its
+real history: what a loop would have done after another verdict is unknown. Source: rows RU148.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from turnwright_executor.turn.model_call import model_call_from_entry
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 BUDGET_TURN: Final = "error/budget_turn"
-"""Where the error of a turn stands whose results did not fit, below the turn's records."""
+"""Path of the error of a turn whose results did not fit, below the turn's records."""
 
 _UPDATE: Final = "update"
 
 
 class StoredVerdict(Struct, frozen=True):
-    """What was decided about a turn, and the facts it was decided by."""
+    """The verdict of a turn, and the facts it was based on."""
 
     facts: TurnFacts
     status: int
@@ -53,7 +52,7 @@ class Replayed(Struct, frozen=True):
 
 
 class StoredTurns(Struct):
-    """The verdicts of a run's turns, in their order, and how many cannot be given again: records of theirs are gone.
+    """The verdicts of a run's turns, in order, and the number of those that cannot be replayed: records are missing.
 
     Mutable: filled turn by turn.
     """
@@ -63,14 +62,14 @@ class StoredTurns(Struct):
 
 
 def stored_turns(address: RunAddress, turns: Iterable[Turn], entries: Iterable[Entry], limits: Limits) -> StoredTurns:
-    """What is stored of a run's verdicts. `entries` is the run's timeline.
+    """The verdicts of a run. `entries` is the run's timeline.
 
-    Turns that ended otherwise (an abort, an error, a packet too large) had no verdict and are left out, but they count
-    as turns of their loop.
+    Turns that ended otherwise (an abort, an error, a packet too large) had no verdict and are left out, but count as
+    turns of their loop.
     """
     by_turn: dict[str, list[Entry]] = {}
     for entry in entries:
-        # By its path: the turn that an entry carries is that of its latest write.
+        # By its path: the turn of an entry is that of its latest write.
         by_turn.setdefault(_turn_part(entry.path), []).append(entry)
     found = StoredTurns()
     earlier: dict[int, list[TurnResult]] = {}
@@ -112,8 +111,8 @@ def _facts(
     limits: Limits,
     tools: frozenset[str],
 ) -> TurnFacts | None:
-    """The facts as the loop had them before the verdict; None where records are gone, as a model may remove them."""
-    # Loaded when verdicts are given again, which few executors ever do.
+    """The facts as of the verdict; None if records are missing, because a model may remove them."""
+    # Imported when verdicts are replayed, which few executors ever do.
     from turnwright_grammar import read_reply  # noqa: PLC0415
 
     note = model_call_from_entry(reply)
@@ -122,14 +121,14 @@ def _facts(
         return None
     records.sort(key=lambda record: record.ordinal or 0)
     narration = read_reply(reply.body, known_tools=tools, is_cut=note.is_cut).narration.strip()
-    # What was spent is not in the turn; that it was too much is.
+    # The spend is not stored in the turn, only that it was too much.
     exhausted = result.reason if result.reason.startswith(BUDGET_EXHAUSTED) else ""
     demoted = any(entry.path.startswith(f"log://turn_{at.turn}/{BUDGET_TURN}") for entry in entries)
     return facts_of(at, records, note, narration, tuple(recent), len(recent) + 1, limits, exhausted, is_demoted=demoted)
 
 
 def _as_judged(record: CommandRecord) -> CommandRecord:
-    """The record as the verdict saw it: an update that it refuted was carried out before."""
+    """The record as the verdict saw it: an update that it refuted was resolved before."""
     if record.tool == _UPDATE and record.outcome == REFUTED_OUTCOME:
         return replace(record, state=State.RESOLVED, outcome="")
     return record

@@ -61,26 +61,28 @@ from turnwright_executor.wire.command_records import is_ours, record_from_entry
 from turnwright_grammar import Command
 
 CALL_BYTES_MAX: Final = 512 * 1024
-"""Longest command of a client, in bytes of its attributes and its body."""
+"""Maximum size of a client's command, in bytes of its attributes and its body."""
 
 BEAT_S: Final = 2.0
-"""Seconds between two signs of life of a call's owner."""
+"""Seconds between heartbeats of a call's owner."""
 
 LOOK_S: Final = 0.2
-"""Seconds between two looks whether a call that another executor carries out has ended."""
+"""Seconds between checks whether a call on another executor has ended."""
 
 SILENT_LOOKS: Final = 35
-"""Looks without a sign of life after which a call is taken from its owner: looks, because whoever waits may have been
-paused as well."""
+"""Number of checks without a heartbeat after which a call is taken over.
+
+Checks instead of seconds, because the waiting process may have been paused as well.
+"""
 
 RECORDS_MAX: Final = 64
-"""Entries of one request id that are looked at: several for a moment, where executors are sent different commands."""
+"""Records of one request id that are read: briefly there may be several, if executors get different commands."""
 
 GONE: Final = Done("Not completed: its caller disconnected.", State.CANCELLED, "aborted:499")
 
 
 class ToolHost(Struct, frozen=True):
-    """Where a client's commands are carried out on this host."""
+    """The placement of a client's commands on this host."""
 
     workspace: Workspace
     shell: Shell
@@ -94,22 +96,22 @@ class ClientCommand(Struct, frozen=True):
     principal: str
     request_id: str = ""
     is_trusted: bool = True
-    """Whether the caller holds the deployment's secret: then every tool is open to it."""
+    """Whether the caller has the deployment's secret: then it may use every tool."""
 
     def record_folder(self) -> str:
-        """Where its record stands; the same for the same request id of the same caller."""
+        """Folder of its record; the same for the same request id of the same caller."""
         key = f"{self.principal}\n{self.request_id}" if self.request_id else secrets.token_hex(16)
         return f"log://call_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
     def digest(self) -> str:
-        """SHA-256 of the command, in hexadecimal."""
+        """SHA-256 of the command, hexadecimal."""
         command = self.command
         sent = json.dumps([command.name, sorted(command.attributes.items()), command.body])
         return hashlib.sha256(sent.encode()).hexdigest()
 
 
 class ToolCalls:
-    """Carries out clients' commands."""
+    """Carries out clients' commands (CallTool)."""
 
     def __init__(
         self,
@@ -124,9 +126,9 @@ class ToolCalls:
     ) -> None:
         """`owner` is new at each start of the executor.
 
-        `tool_host` finds where a project's commands are carried out; it raises WORKSPACE_UNAVAILABLE. `calls_max`
-        commands are under way at a time. `opened` are tools that are open to callers without the deployment's secret
-        although nobody decides on their effects outside of the project.
+        `tool_host` finds the placement of a project's commands; it raises WORKSPACE_UNAVAILABLE. At most `calls_max`
+        commands run at a time. `opened` are tools with effects outside the project that callers without the
+        deployment's secret may use.
         """
         self._ledger = ledger
         self._tools = tools
@@ -141,14 +143,14 @@ class ToolCalls:
         self._stopping = False
 
     async def stop(self) -> None:
-        """End what is under way, commands that run among it."""
+        """Stop everything in progress, including running commands."""
         self._stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def call(self, call: ClientCommand) -> Entry:
-        """Carry out a command; its record as it is then.
+        """Carry out a command; returns its record.
 
         Raises INVALID_FIELD, LIMIT_EXCEEDED, TIER_FORBIDDEN, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
         """
@@ -182,7 +184,7 @@ class ToolCalls:
     async def _called(self, call: ClientCommand) -> Entry:
         bind(run=call.address.run)
         folder = call.record_folder()
-        # A call that is repeated while it is carried out waits for what comes of it.
+        # A call that is repeated while it is in progress waits for its result.
         async with self._under_way.setdefault(folder, asyncio.Lock()), self._hubs.hold(call.address) as hub:
             return await self._carried_out(call, folder, hub)
 
@@ -204,13 +206,13 @@ class ToolCalls:
                 except ConflictError as error:
                     if error.metadata.get("path") != record.path:
                         raise
-                    # Somebody else has taken it.
+                    # Somebody else has taken it over.
                     continue
             (entry,) = await self._ledger.get_entries(call.address, [record.path])
             return entry
 
     async def _driven(self, call: ClientCommand, driver: Driver, buffer: WriteBuffer, state: TurnState) -> None:
-        """Carry out a command that is ours, and show meanwhile that we live. Raises TurnwrightError."""
+        """Carry out our own command, with heartbeats. Raises TurnwrightError."""
         [path] = state.records
         working = asyncio.create_task(driver.drive(), name=f"work on {path}")
         beating = asyncio.create_task(_beat(buffer, path), name=f"beat of {path}")
@@ -231,7 +233,10 @@ class ToolCalls:
     async def _left(
         self, call: ClientCommand, buffer: WriteBuffer, record: CommandRecord, *, is_abandoned: bool
     ) -> None:
-        """It is left before its end: to a repeated call, or for good where its caller has gone and none could go on."""
+        """The command is abandoned.
+
+        A repeated call continues it, or it ends for good if its caller has gone and nobody could.
+        """
         if record.stage is Stage.SETTLED and not buffer.writes():
             return
         is_last = not call.request_id or record.effect_class is EffectClass.OUTSIDE
@@ -240,7 +245,7 @@ class ToolCalls:
                 if is_abandoned and is_last and record.stage is not Stage.SETTLED:
                     await buffer.touch(record_write(settled(record, GONE)))
                     return
-                # As it is stored: what came after that may not have happened.
+                # Use the stored state: what came after it may not have happened.
                 for stored in await self._ledger.get_entries(call.address, [record.path]):
                     await buffer.touch(record_write(_released(record_from_entry(stored))))
 
@@ -278,19 +283,19 @@ class ToolCalls:
                 known, looks = revision, looks + 1 if revision == known else 0
                 if record.call is None or record.stage is Stage.SETTLED:
                     return found
-                # What was ours is left: calls that repeat it here wait for each other.
+                # Ours is abandoned: repeated calls in this process wait for each other.
                 if record.call.owner in ("", self._owner) or looks >= SILENT_LOOKS:
                     record = replace(record, call=replace(record.call, owner=self._owner))
                     return record, await self._put(call, record_write(record), revision)
             except ConflictError as error:
-                # Somebody was quicker; that the path of the record is another entry's does not pass.
+                # Somebody was faster; a path that belongs to another entry is a permanent error.
                 if error.reason is not Reason.REVISION_CONFLICT or is_taken:
                     raise
                 is_taken = True
             await asyncio.sleep(LOOK_S)
 
     async def _put(self, call: ClientCommand, write: EntryWrite, revision: int) -> int:
-        """Write a record that has this revision, 0: that is not there; its new one. Raises REVISION_CONFLICT."""
+        """Write a record if it has this revision (0: none exists); returns the new one. Raises REVISION_CONFLICT."""
         write = replace(write, expected_revision=revision)
         ack = await self._ledger.write(call.address, None, [write], full=True)
         return ack.revisions[0] or revision
@@ -298,9 +303,9 @@ class ToolCalls:
     async def _recorded(
         self, call: ClientCommand, folder: str, events: HookEvents, turn: int
     ) -> tuple[CommandRecord, int] | None:
-        """A new record, and its revision; None where another command was recorded under the request id before it.
+        """A new record, and its revision; None if another command was recorded under the request id before.
 
-        Raises REVISION_CONFLICT where somebody was quicker with the same one.
+        Raises REVISION_CONFLICT if somebody was faster with the same one.
         """
         gate = RecordingGate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.passed(call.command, 0)
@@ -309,7 +314,7 @@ class ToolCalls:
         path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
         record = new_record(gate, recording, path, call=ClientCall(call.principal, call.digest(), self._owner))
         revision = await self._put(call, new_record_write(record), 0)
-        # Other commands have other paths, so writing it does not collide with theirs; the first one written counts.
+        # Other commands have other paths, so writes do not collide; the first one written counts.
         first = await self._first(call, folder)
         if first is not None and first.path != path:
             await self._put(call, EntryWrite(path, RemoveEntry(), Tier.SYSTEM), revision)
@@ -318,7 +323,7 @@ class ToolCalls:
         return record, revision
 
     async def _first(self, call: ClientCommand, folder: str) -> Entry | None:
-        """The record that the request id belongs to."""
+        """The record that owns the request id."""
         if not call.request_id:
             return None
         found = await self._ledger.find_entries(call.address, f"{folder}/**", "", RECORDS_MAX, bodies=True)
@@ -336,7 +341,7 @@ class ToolCalls:
 
 
 class CallSteps:
-    """Carries out the steps of a client's command. Its faults are the caller's: they end no loop."""
+    """Performs the steps of a client's command. Its errors are the caller's: they end no loop."""
 
     def __init__(self, state: TurnState, scope: DispatchScope) -> None:
         self._commands = CommandSteps(scope, state)
@@ -362,7 +367,7 @@ def _released(record: CommandRecord) -> CommandRecord:
 
 
 async def _beat(buffer: WriteBuffer, path: str) -> None:
-    """Show again and again that the owner of a call lives. Raises REVISION_CONFLICT once it is no owner any more."""
+    """Send heartbeats for the owner of a call. Raises REVISION_CONFLICT once it is no longer the owner."""
     while True:
         await asyncio.sleep(BEAT_S)
         try:
@@ -379,12 +384,12 @@ async def _ended(*tasks: asyncio.Task[Any]) -> None:
 
 
 def _loop_of(run: Run) -> Loop:
-    """The loop beside which a client's command is carried out, with settings by which nothing is off for a client."""
+    """A loop for a client's command, with settings that disable nothing."""
     return Loop(run.loop.sequence if run.loop else 0, LoopSettings(Mode.ACT), "", RUNNING)
 
 
 async def _confirmed() -> None:
-    """A client's command needs no lease: whoever works on the run goes on."""
+    """A client's command needs no lease: the owner of the run goes on."""
 
 
 def _check(call: ClientCommand, tools: Mapping[str, Tool]) -> None:

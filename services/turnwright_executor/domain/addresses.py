@@ -1,4 +1,4 @@
-"""Where in the life of a project something happens."""
+"""Addresses of runs and turns."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from msgspec import Struct
 
 
 class RunAddress(Struct, frozen=True):
-    """How a run is named: project and alias."""
+    """Address of a run: project and alias."""
 
     project: str
     run: str
 
 
 class TurnAddress(Struct, frozen=True):
-    """One turn: its project and run by name, its loop by sequence, its number in the run (from 1)."""
+    """Address of a turn: project and run by name, loop by sequence, number in the run (from 1)."""
 
     project: str = ""
     run: str = ""

@@ -1,4 +1,4 @@
-"""Accepting a proposal with other content: what may be named, and what becomes of the effect.
+"""Accepting a proposal with edited content: validation, and the resulting effect.
 
 Source: rows RU232, RU253; architecture 6.
 """
@@ -15,14 +15,14 @@ from turnwright_core.patterns import unified_patch
 from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEdit, FileEffect, QuestionEffect
 
 ONLY: Final = ""
-"""Names the only thing that a proposal would write."""
+"""Path that stands for the only thing that a proposal would write."""
 
 AMENDED_PATCH_BYTES_MAX: Final = 16 * 1024
-"""Longest difference between what was proposed and what was accepted that the model is shown, in bytes."""
+"""Longest diff between proposed and accepted content that the model is shown, in bytes."""
 
 
 def check_contents(effect: Effect, contents: Mapping[str, str]) -> None:
-    """Raises InvalidError for contents that the effect has no place for."""
+    """Raises InvalidError for contents that do not fit the effect."""
     if isinstance(effect, QuestionEffect) and contents:
         raise invalid("contents", "A question has no content: give an answer.")
     if isinstance(effect, CallEffect) and contents:
@@ -54,7 +54,7 @@ def _check_files(effect: FileEffect, contents: Mapping[str, str]) -> None:
 
 
 def contents_in(effect: Effect) -> dict[str, str]:
-    """What an effect would write, as `check_contents` takes other content for it."""
+    """The contents of an effect, in the form in which `check_contents` accepts replacements."""
     match effect:
         case FileEffect():
             return {edit.path: edit.content for edit in effect.edits if edit.content is not None}
@@ -65,15 +65,15 @@ def contents_in(effect: Effect) -> dict[str, str]:
 
 
 def edited_text(effect: FileEffect, path: str, contents: Mapping[str, str]) -> str | None:
-    """What somebody wants in a file of the effect; None where nobody said."""
+    """The replacement for a file of the effect; None if there is none."""
     written = [edit.path for edit in effect.edits if edit.content is not None]
     return contents.get(path, contents.get(ONLY) if written == [path] else None)
 
 
 def amended_edit(edit: FileEdit, text: str | None, patch_bytes_max: int = AMENDED_PATCH_BYTES_MAX) -> FileEdit:
-    """The edit with another content; its patch then tells how that differs from what was proposed.
+    """The edit with replaced content; its patch then shows the difference to the proposed content.
 
-    A patch that is longer than a reader wants is left out.
+    A patch that is too long is left out.
     """
     if text == edit.content:
         return edit

@@ -1,9 +1,9 @@
-"""What a run and a loop may still spend, and the word for it when they may not.
+"""Budget checks: what a run and a loop may still spend, and the reason if they may not.
 
-Every limit is looked at before something is spent: turns, money and time before a turn begins, tokens and money again
-when the packet of the turn is known, with what its call is expected to take. The reason of a loop that ended so says
-which limit it was and what was reached, in a form that `exhaustion_in` reads back.
-Source: architecture 11 (the lost attempt is charged at its reservation); docs/adr/0002.
+Every limit is checked before something is spent: turns, cost and time before a turn begins, tokens and cost again when
+the packet of the turn is known, with an estimate for its call. The reason of a loop that ended this way says which
+limit it was, with figures, in a form that `exhaustion_in` parses. Source: architecture 11 (the lost attempt is charged
+at its reservation)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Budget, Spending, TurnResult
 
 WORD: Final = "budget_exhausted"
-"""The word that the reason of such a loop begins with."""
+"""First word of the reason of such a loop."""
 
 
 class BudgetKind(Enum):
@@ -40,12 +40,12 @@ class Exhaustion(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The reason of the loop that ends with it: `budget_exhausted:{kind}: {detail}`."""
+        """Reason of the loop that it ends: `budget_exhausted:{kind}: {detail}`."""
         return f"{WORD}:{self.kind.value}: {self.detail}"
 
 
 def exhaustion_in(reason: str) -> Exhaustion | None:
-    """What the reason of a loop says of a budget; None where it ended for another reason."""
+    """Parse the reason of a loop; None if it ended for another reason."""
     word, _, rest = reason.partition(":")
     name, _, detail = rest.partition(": ")
     if word != WORD or name not in {kind.value for kind in BudgetKind}:
@@ -54,24 +54,24 @@ def exhaustion_in(reason: str) -> Exhaustion | None:
 
 
 class CallEstimate(Struct, frozen=True):
-    """What the next model call is expected to take, in tokens and US dollars."""
+    """Estimated tokens and cost in US dollars of the next model call."""
 
     tokens: int = 0
     cost_usd: float = 0.0
 
 
 def reserved_tokens(packet_tokens: int, calibration: float) -> int:
-    """Tokens that are set aside for a call: its packet's as the vendor will count them, and some for the reply."""
+    """Tokens to reserve for a call: those of its packet as the vendor will count them, and some for the reply."""
     return math.ceil(packet_tokens * (calibration or 1.0)) + REPLY_RESERVE_TOKENS
 
 
 def price_of(tokens: int, spent: Spending) -> float:
-    """What so many tokens may cost, by what the run has paid so far, in US dollars; 0 where nothing is known."""
+    """Estimated cost of this many tokens in US dollars, from what the run has paid so far; 0 if unknown."""
     return tokens * spent.cost_usd / spent.tokens if spent.tokens else 0.0
 
 
 def before_turn(budget: Budget | None, spent: Spending, *, of_run: bool) -> Exhaustion | None:
-    """Whether another turn may begin; None: it may."""
+    """Check whether another turn may begin; None: it may."""
     if budget is None:
         return None
     who = _who(of_run=of_run)
@@ -102,13 +102,13 @@ def _over_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhaustion 
 
 
 def over_time(budget: Budget, *, of_run: bool) -> Exhaustion:
-    """The end of the time for work."""
+    """The working time is used up."""
     detail = f"{_who(of_run=of_run)} has worked for all of its {budget.wall_s_max:g} seconds"
     return Exhaustion(BudgetKind.WALL, of_run, detail)
 
 
 def before_call(budget: Budget | None, spent: Spending, need: CallEstimate, *, of_run: bool) -> Exhaustion | None:
-    """Whether a call that is expected to take so much fits what is left; None: it does."""
+    """Check whether the estimated call fits what is left; None: it does."""
     if budget is None:
         return None
     who = _who(of_run=of_run)
@@ -131,9 +131,9 @@ def _who(*, of_run: bool) -> str:
 
 
 def after_turn(spent: Spending, result: TurnResult) -> Spending:
-    """What was spent when a turn has ended; the turn itself was counted when it began."""
+    """The spend after a turn has ended; the turn itself was counted when it began."""
     usage = result.usage
-    # Tokens that no vendor told are lost ones, of a call that was answered or was not.
+    # Tokens that no vendor reported count as lost, whether the call was answered or not.
     unknown = usage.cost_usd is None and usage.total_tokens + result.lost_tokens > 0
     return replace(
         spent,

@@ -1,8 +1,8 @@
-"""What a command wants to do to the world, as data: shown in a proposal, stored in its record, carried out later.
+"""Effects as data: what a command wants to do outside the store, shown in a proposal, recorded, carried out later.
 
-An effect lives in the command's record, so that any executor can carry it out.
-File effects carry the hash of what they were made from and of what they make: whoever finds the file at the target
-knows that the work is done, and whoever finds something else knows that it is a conflict (architecture 6, 11).
+An effect is stored in the command's record, so that any executor can carry it out. File effects have hashes of the
+content before and after: if the file already has the target hash, the work is done; if it has neither, there is a
+conflict (architecture 6, 11).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from msgspec import Struct, field
 
 
 class EffectClass(Enum):
-    """What happens when a command is carried out again because nobody knows how far it came."""
+    """Whether a command can be run again after an interruption that left its result unknown."""
 
     PURE = "pure"
-    """It only writes entries, and these are written with its result: carry it out again."""
+    """It only writes entries, together with its result: run it again."""
     IDEMPOTENT = "idempotent"
-    """It can tell that it was carried out, by hashes or by its key: carry it out again."""
+    """It can detect that it was carried out, by hashes or by its key: run it again."""
     OUTSIDE = "outside"
-    """It may happen twice: it is never carried out again without a decision."""
+    """It might happen twice: never run it again without a decision."""
 
 
 class FileEdit(Struct, frozen=True):
-    """One file that changes. `base_hash` is None where no file was, `content` is None where none shall be.
+    """One file that changes. `base_hash` is None if the file did not exist, `content` is None if it is deleted.
 
     Hashes are SHA-256 over the file's bytes, lower-case hexadecimal; `path` is relative to the project's root. `patch`
-    leads from what was there to the content; where the content was amended on acceptance, from what was proposed to it.
-    `like` is the file whose mode a new one gets; empty: none.
+    is the diff from the old to the new content, or from the proposed to the accepted content if it was edited on
+    acceptance. `like` is the file whose permissions a new one gets; empty: none.
     """
 
     path: str
@@ -58,9 +58,9 @@ class CommandEffect(Struct, frozen=True):
 
 
 class QuestionEffect(Struct, frozen=True):
-    """A question to a person; `options` are answers that are suggested. Nothing happens to the world.
+    """A question to a person; `options` are suggested answers. It has no effect outside the store.
 
-    `answer` is empty until somebody has answered.
+    `answer` is empty until there is one.
     """
 
     question: str
@@ -69,7 +69,7 @@ class QuestionEffect(Struct, frozen=True):
 
 
 class CallEffect(Struct, frozen=True):
-    """Something outside of the project that a tool does itself; `data` is all that it needs for that, as JSON."""
+    """Something that a tool does itself outside the project; `data` has everything it needs, as JSON."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
 

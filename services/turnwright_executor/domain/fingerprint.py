@@ -1,4 +1,4 @@
-"""What a turn did, as one short text, so that a turn that does the same is recognised.
+"""Fingerprints of turns, for detecting repeated ones.
 
 Source: row RU280.
 """
@@ -14,14 +14,14 @@ from turnwright_grammar import Command
 
 FINGERPRINT_CHARS: Final = 32
 
-# What a model says about its work differs from turn to turn while the work goes in circles.
+# What a model says about its work varies from turn to turn even while the work goes in circles.
 _PROSE: Final = frozenset({"think", "update"})
 
 
 def fingerprint(commands: Sequence[Command]) -> str:
-    """The digest of a turn's commands with attributes and bodies, in order; an empty turn has one too.
+    """Digest of a turn's commands with attributes and bodies, in order; an empty turn has one too.
 
-    The order of attributes does not count, nor does the text of think and update.
+    The order of attributes is ignored, and so is the text of think and update.
     """
     acts = [
         [command.name, sorted(command.attributes.items()), "" if command.name in _PROSE else command.body]

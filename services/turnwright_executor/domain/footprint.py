@@ -1,8 +1,8 @@
-"""What the commands of a turn may add to the next packet, at most: where that cannot reach the ceiling, nobody asks.
+"""Upper bound for how much a turn's commands can add to the next packet; most turns then need no CheckBudget.
 
-An estimate from above, in code points. Each entry that the turn wrote counts as if it were new: its tag, both of its
-forms where two may stand, and its body where it may be visible. What is not known counts without end.
-Source: row RU142; architecture 12.1 (count RPCs).
+It is measured in code points. Each entry that the turn wrote counts as if it were new: its tag, both of its forms if
+two may appear, and its body if it may be visible. Anything unknown counts as infinite. Source: row RU142; architecture
+12.1 (count RPCs).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
 """Tools whose commands write nothing but their records."""
 
 FRAME_CHARS: Final = 400
-"""Names, figures, sentinels and newlines of the tag around an entry, beside its path, target and summary."""
+"""Overhead of the tag around an entry, besides its path, target and summary."""
 
 CONDENSED_CHARS: Final = 700
-"""Longest condensed body of an entry, with the cue to what is missing."""
+"""Longest condensed body of an entry, including the note about what is missing."""
 
 SLACK_CHARS: Final = 1024
-"""What the sections of a packet grow by beside entries: their own tags, lines of the budget."""
+"""Growth of a packet's sections besides entries: their own tags, lines of the budget."""
 
 _ESCAPE_CHARS: Final = 6
-"""What a character grows by at most when it is escaped in an attribute, or in the payload of an event."""
+"""Maximum growth of a character when it is escaped in an attribute, or in the payload of an event."""
 
 _PARSED_CHARS_MAX: Final = 4096
-"""Longest attributes that are looked into; longer ones count as if target and summary were as long as they may be."""
+"""Longest attributes that are parsed; for longer ones target and summary count with their maximum length."""
 
 _EVENT: Final = "event://"
 _ESCAPED: Final = re.compile('[\x00-\x1f\x7f\x85\u2028\u2029&<>"]')
@@ -44,7 +44,7 @@ _HIDDEN: Final = frozenset({Visibility.SUMMARIZED, Visibility.ARCHIVED})
 
 
 class _Part(Struct, frozen=True):
-    """One entry. `body` is infinite where nobody knows how long it is."""
+    """One entry. `body` is infinite if its length is unknown."""
 
     shown: int
     body: float
@@ -67,7 +67,7 @@ class Footprint:
         self._read.update((entry.path, entry.body_size_bytes) for entry in entries)
 
     def miss(self) -> None:
-        """A part of it was written that is not known here: by somebody else, or by a call that makes no entry here."""
+        """Something unknown was written: by somebody else, or by a call that makes no entry here."""
         self._is_unknown = True
 
     def record(self, path: str, body: str, attributes: dict[str, Any]) -> None:
@@ -87,31 +87,31 @@ class Footprint:
                     self.miss()
 
     def _part(self, path: str) -> _Part:
-        # What a packet shows of an event is in its attributes, of which nobody has kept the length.
+        # A packet shows an event's attributes, whose length was not kept.
         body = inf if path.startswith(_EVENT) else self._read.get(path, inf)
         return self._parts.get(path) or _Part(_chars(path) * 3 + _SHOWN_CHARS_MAX, body)
 
     def _set(self, path: str, change: SetEntry) -> None:
         part = self._part(path)
-        # A body that stays as it is shows nothing that was not shown.
+        # An unchanged body adds nothing.
         is_visible = part.is_visible if path in self._parts else change.body is not None
         if change.attributes_json is not None:
             part = replace(part, shown=_shown_in(path, change.attributes_json))
         if change.body is not None:
             part = replace(part, body=len(change.body))
         if change.visibility is not Visibility.UNSPECIFIED:
-            # An event has no summary to be shown by.
+            # An event has no summarized form.
             is_visible = change.visibility not in ({Visibility.ARCHIVED} if path.startswith(_EVENT) else _HIDDEN)
         self._parts[path] = replace(part, is_visible=is_visible)
 
     @property
     def chars(self) -> float:
-        """Code points that the next packet is longer, at most; infinite where nobody knows."""
+        """Upper bound for the growth of the next packet in code points; infinite if unknown."""
         return inf if self._is_unknown else SLACK_CHARS + sum(part.chars for part in self._parts.values())
 
 
 def chars_of(writes: Sequence[EntryWrite]) -> float:
-    """Code points that the next packet is longer by some writes, at most; infinite where nobody knows."""
+    """Upper bound for the growth of the next packet through some writes, in code points; infinite if unknown."""
     if not writes:
         return 0
     written = Footprint()
@@ -121,7 +121,7 @@ def chars_of(writes: Sequence[EntryWrite]) -> float:
 
 def _shown_in(path: str, attributes_json: str) -> int:
     if path.startswith(_EVENT):
-        # The packet shows nearly all of it, numbers and characters in their longest spelling.
+        # The packet shows nearly all of it, with numbers and characters in their longest form.
         return _chars(path) * 3 + _ESCAPE_CHARS * len(attributes_json)
     if len(attributes_json) > _PARSED_CHARS_MAX:
         return _chars(path) * 3 + _SHOWN_CHARS_MAX
@@ -129,7 +129,7 @@ def _shown_in(path: str, attributes_json: str) -> int:
 
 
 def _shown(path: str, attributes: dict[str, Any]) -> int:
-    """What a tag shows of an entry that may be long: the path also stands in both sentinels."""
+    """The parts of an entry's tag that may be long; the path also occurs in both sentinels."""
     target = str(attributes.get("target") or "")[:TARGET_CHARS_MAX]
     summary = str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX]
     return _chars(path) * 3 + _chars(target) + _chars(summary)
@@ -140,11 +140,11 @@ def _chars(text: str) -> int:
 
 
 def room_chars(tokens: int, chars: int, ceiling: int, calibration: float) -> int | None:
-    """Code points by which a packet may grow and surely still fit; None where its ceiling is not known.
+    """Code points by which a packet can grow and certainly still fit; None if its ceiling is unknown.
 
-    `tokens` and `chars` are those of the packet, `calibration` is reported over estimated tokens, 0 unknown.
+    `tokens` and `chars` are those of the packet, `calibration` is reported over estimated tokens, 0 if unknown.
     """
     if not ceiling or not tokens:
         return None
-    # A token has at least so many code points on average: the estimate is rounded up. Figures round once more.
+    # A token has at least this many code points on average: the estimate is rounded up. Figures are rounded once more.
     return int(((ceiling - 1) / (calibration or 1.0) - tokens - 2) * (chars / tokens))

@@ -1,4 +1,4 @@
-"""The addresses of pages: which paths are some, and the one spelling under which a page is kept.
+"""URLs of pages: which paths are URLs, and their canonical form, which is the path of the page's entry.
 
 Source: rows RU071, RU179.
 """
@@ -14,21 +14,21 @@ from turnwright_core.text import scheme_of
 
 SCHEMES: Final = frozenset({"http", "https"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-# What stands for itself in an address; anything else is encoded.
+# Characters that are literal in a URL; all others are encoded.
 _SAFE: Final = "%/:?#[]@!$&'()*+,;=~-._"
 
 
 class PageAddressError(ValueError):
-    """The text is not an address of a page; what it says tells why."""
+    """The text is not the URL of a page; the message says why."""
 
 
 def is_page(path: str) -> bool:
-    """Whether a path names a page of the web. One with a star is a pattern over those that are kept."""
+    """Whether a path is the URL of a page. With a star it is a pattern over stored pages."""
     return (scheme_of(path) or "").lower() in SCHEMES and "*" not in path
 
 
 def page_address(text: str) -> str:
-    """The one spelling of a page's address: no fragment, no default port, host and scheme in small letters.
+    """The canonical URL of a page: no fragment, no default port, lower-case host and scheme.
 
     Raises PageAddressError for another scheme, no host, a user or password, or more than PATH_CHARS_MAX characters.
     """
@@ -47,13 +47,13 @@ def page_address(text: str) -> str:
 
 
 _ENDS: Final = r"""/?(?:\#[^\s<>"'`)\]]*)?(?=[.,;:!?]*(?:[\s<>"'`)\]}|*]|$))"""
-"""What may follow an address in a text: nothing that belongs to a longer one."""
+"""Characters that can follow a URL in a text, because they do not belong to a longer one."""
 
 
 def is_named(address: str, text: str) -> bool:
-    """Whether a text names this very address, as a link or by itself, with or without scheme and fragment."""
+    """Whether a text contains this URL, as a link or by itself, with or without scheme and fragment."""
     bare = address.partition("://")[2].rstrip("/")
-    # Most texts have nothing of it, and a search for plain text is far faster.
+    # Most texts do not contain it, and a plain text search is far faster.
     found = [re.escape(spelling) for spelling in {bare, unquote(bare)} if spelling in text]
     named = rf"(?:(?<=://)|(?<![\w.@%/:&=?-]))(?:{'|'.join(found)}){_ENDS}"
     return bool(found) and re.search(named, text) is not None

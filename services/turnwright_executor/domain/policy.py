@@ -1,8 +1,8 @@
-"""Which commands are refused before they are dispatched: unknown tools, bad targets, changes in ask mode.
+"""The gate before RECORD: refuses unknown tools, bad targets, and changes in ask mode.
 
-Each rule looks at one command and answers with a refusal or with None; the first refusal counts. The rules are
-filters of the chain `entry.recording` (`hooks.plugins`), beside those of plugins.
-Source: rows RU008, RU129, RU130, RU159, RU160; decisions C2, C26.
+Each rule looks at one command and returns a refusal or None; the first refusal counts. The rules are filters of the
+chain `entry.recording` (`hooks.plugins`), like those of plugins. Source: rows RU008, RU129, RU130, RU159, RU160;
+decisions C2, C26.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from turnwright_grammar import Command
 
 
 class Refusal(Struct, frozen=True):
-    """Why a command is not dispatched: `outcome` is `word:code`, `body` tells the model what to do instead."""
+    """Why a command is refused: `outcome` is `word:code`, `body` tells the model what to do instead."""
 
     outcome: str
     body: str
 
 
 class Case(Struct, frozen=True):
-    """A command, and the mode and tools of its loop."""
+    """A command, with the mode and tools of its loop."""
 
     command: Command
     mode: Mode
     tools: Collection[str]
     more: Mapping[str, Offer] = field(default_factory=dict)
-    """The tools of plugins, by name, whether the loop offers them or not."""
+    """Plugins' tools by name, whether the loop offers them or not."""
 
     @property
     def target(self) -> str:
-        """The attribute that names what the command is about; empty where its tool has none."""
+        """The attribute with the command's target; empty if its tool has none."""
         name = self.command.name
         if name in self.more:
             return self.more[name].target
@@ -49,13 +49,13 @@ class Case(Struct, frozen=True):
 def refusal(
     command: Command, mode: Mode, tools: Collection[str], more: Mapping[str, Offer] | None = None
 ) -> Refusal | None:
-    """Whether the command may be dispatched in a loop of this mode with these tools; None: it may."""
+    """Check a command in a loop with this mode and these tools; None: it is allowed."""
     case = Case(command, mode, tools, more or {})
     return next((found for _, rule in GATE if (found := rule(case))), None)
 
 
 def is_flagged(command: Command, *names: str) -> bool:
-    """Whether a flag such as `preview` is set: present, and not said to be false."""
+    """Whether a flag such as `preview` is set: present, and not false."""
     return any(command.attributes.get(name, "false").lower() not in ("false", "0", "no", "off") for name in names)
 
 
@@ -79,7 +79,7 @@ _NEEDS: Final = {
     "sh": "<sh> needs a command: <sh>make test</sh>.",
     "env": "<env> needs a command: <env>git log -5</env>.",
 }
-"""What is said of tools whose commands are written with a body."""
+"""Error texts for tools whose commands need a body."""
 
 
 def _bad_target(case: Case) -> Refusal | None:
@@ -96,7 +96,7 @@ def _bad_target(case: Case) -> Refusal | None:
 
 
 def _fault_of(value: str, *, lines_allowed: bool) -> str:
-    # Reasoning that bled into an attribute is long or has line breaks; a shell script has line breaks by right.
+    # Reasoning that leaked into an attribute is long or has line breaks; a shell script may have line breaks.
     if len(value) > TARGET_CHARS_MAX:
         advice = " Put a long script into a file with <set> and run the file." if lines_allowed else ""
         return f"has {len(value)} characters; at most {TARGET_CHARS_MAX} are allowed.{advice}"
@@ -124,7 +124,7 @@ def _nothing(_command: Command) -> list[str]:
 
 
 def _set_files(command: Command) -> list[str]:
-    # Visibility and summary are the model's own view of a file and stay allowed.
+    # Visibility and summary are the model's own view of a file, so they may be changed.
     return _files(command.attributes.get("path", "")) if command.body else []
 
 
@@ -149,7 +149,7 @@ _FILES_CHANGED_BY: Final[dict[str, Callable[[Command], list[str]]]] = {
 
 
 def _files(path: str) -> list[str]:
-    """The path if it names a file or a pattern over files."""
+    """The path, if it names a file or a pattern over files."""
     return [path] if path and scheme_of(path) is None else []
 
 

@@ -1,6 +1,6 @@
-"""The events that an executor writes: a loop was stopped, a plugin changed a verdict, nobody knows what a command did.
+"""Events that the executor writes: an aborted loop, a verdict changed by a plugin, a command with an unknown result.
 
-Each goes with the write of its cause.
+Each is written in the transaction of its cause.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _RECOVERY: Final = "recovery"
 
 
 def loop_aborted(loop: int, cancelled: Sequence[str]) -> RunEvent:
-    """Somebody stopped a loop, and with it these commands, by their records."""
+    """Somebody aborted a loop, and thereby these commands, given by their records."""
     sentence = f"Somebody stopped the loop before it was done; {_count(cancelled)} cancelled."
     payload = {"loop": loop, "cancelled": list(cancelled)}
     return RunEvent(Subkind.CANCELLATION_NOTE, _LOOP, payload, sentence, f"loop_{loop}")
 
 
 def crashes_given_up(loop: int, cancelled: Sequence[str]) -> RunEvent:
-    """A turn ended the executors that worked on it, and was given up, and with it these commands."""
+    """A turn that repeatedly crashed its executors was given up, and thereby these commands."""
     sentence = f"The runtime was interrupted again and again in this turn and gave up; {_count(cancelled)} cancelled."
     payload = {"reason": "given_up", "loop": loop, "cancelled": list(cancelled)}
     return RunEvent(Subkind.SYSTEM_NOTICE, _RECOVERY, payload, sentence, f"loop_{loop}-given-up")
 
 
 def command_lost(record: str, tool: str, outcome: str, cancelled: Sequence[str]) -> RunEvent:
-    """Nobody knows what became of a command, so those after it are not carried out."""
+    """The result of a command is unknown, so those after it are not carried out."""
     sentence = f"The runtime was interrupted while {tool} ran ({record}): nobody knows whether it happened."
     if cancelled:
         sentence += f" {_count(cancelled).capitalize()} cancelled because of it."
@@ -46,7 +46,7 @@ def _count(records: Sequence[str]) -> str:
 
 
 def verdict_changed(overruling: Overruling, vote: Vote) -> RunEvent:
-    """A voter of a plugin decided the turn otherwise than those before it."""
+    """A plugin's voter changed the verdict of a turn."""
     plugin = overruling.plugin
     reason = f": {vote.reason}" if vote.reason else ""
     became = "has the loop go on" if vote.continue_ else f"ends the loop with {vote.status}"

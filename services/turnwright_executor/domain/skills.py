@@ -1,8 +1,8 @@
-"""Skills as entries: what a skill is called, and where each of its files stands.
+"""Skills as entries: the name of a skill, and the path of each of its files.
 
-`guide.md` is `skill://guide`; of a folder `guide` the file `index.md` is `skill://guide`, `parts/index.md` is
-`skill://guide/parts`, and `parts/table.md` is `skill://guide/parts/table`. Other files keep their endings.
-Source: rows RU070, RU239.
+`guide.md` is `skill://guide`; in a folder `guide`, `index.md` is `skill://guide`, `parts/index.md` is
+`skill://guide/parts`, and `parts/table.md` is `skill://guide/parts/table`. Other files keep their extensions. Source:
+rows RU070, RU239.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME_CHARS_MAX: Final = 100
 DOCUMENT: Final = ".md"
 ARCHIVE: Final = ".zip"
 INDEXES: Final = ("index.md", "skill.md")
-"""Names of the file that stands for its folder, in any letter case; the first of them that is there."""
+"""Names of a folder's index file, in any letter case; the first that exists counts."""
 
 _UNNAMED: Final = re.compile(r"[^\w.-]+")
 _FRONT: Final = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*$\s*", re.DOTALL | re.MULTILINE)
@@ -30,7 +30,7 @@ _DESCRIPTION: Final = re.compile(r"^description:[ \t]*(\S.*)$", re.MULTILINE)
 
 
 def skill_name(source: str) -> str:
-    """What a skill from this path or address is called; empty where nothing in it can be a name."""
+    """The name of a skill from its path or URL; empty if no part of it can be a name."""
     if is_page(source):
         source = unquote(urlsplit(source).path)
     source = source.rstrip("/")
@@ -44,7 +44,7 @@ def skill_name(source: str) -> str:
 
 
 def skill_paths(name: str, files: Iterable[str]) -> dict[str, str]:
-    """Where the files of a skill's folder stand; of two that would stand at one path the first in order does."""
+    """Paths for the files of a skill's folder; if two collide, the first in order wins."""
     placed: dict[str, str] = {}
     for file in sorted(files, key=_rank):
         placed.setdefault(_path_of(name, file), file)
@@ -52,7 +52,7 @@ def skill_paths(name: str, files: Iterable[str]) -> dict[str, str]:
 
 
 def _rank(file: str) -> tuple[int, str]:
-    """Indexes before all others, and the best name of an index first."""
+    """Sort key: index files first, the preferred name first."""
     lower = basename(file).lower()
     return (INDEXES.index(lower) if lower in INDEXES else len(INDEXES), file)
 
@@ -65,7 +65,7 @@ def _path_of(name: str, file: str) -> str:
 
 
 def without_outer_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of an archive whose files all stand in one folder, as that folder has them."""
+    """The files of an archive without a folder that contains them all."""
     outer = {file.partition("/")[0] if "/" in file else "" for file in files}
     if len(outer) != 1 or outer == {""}:
         return dict(files)
@@ -73,7 +73,7 @@ def without_outer_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def summary_of_text(text: str) -> str:
-    """One line that tells what a document is about: its description, its heading, or its first line."""
+    """A one-line summary of a document: its description, its heading, or its first line."""
     front = _FRONT.match(text)
     if front and (described := _DESCRIPTION.search(front[1])):
         return " ".join(described[1].strip("\"'").split())[:SUMMARY_CHARS_MAX]

@@ -1,4 +1,4 @@
-"""Strikes: turns that failed, counted as a streak.
+"""Strikes: failed turns, counted as a streak.
 
 Source: rows RU011, RU012, RU152, RU153, RU156.
 """
@@ -12,5 +12,5 @@ def is_strike(*, errors: int, failures: int, is_empty: bool, is_cycle: bool) -> 
 
 
 def streak_after(streak: int, *, struck: bool) -> int:
-    """The streak after a turn; a clean turn resets it."""
+    """The streak after a turn; a turn without a strike resets it."""
     return streak + 1 if struck else 0

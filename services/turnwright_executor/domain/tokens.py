@@ -1,4 +1,4 @@
-"""The size of a text in tokens, for the figures that tools tell the model, and how far vendors count otherwise.
+"""Token estimates for tools, and calibration against the vendor's counts.
 
 Source: rows RU211, RU223 (code points over the divisor, rounded up); decision C16.
 """
@@ -11,10 +11,10 @@ from turnwright_core.limits import CALIBRATION_MAX
 from turnwright_core.runs import Usage
 
 TOKEN_DIVISOR: Final = 2
-"""Code points per token, unless the setting of this name says another number."""
+"""Default of the setting of this name: code points per token."""
 
 CALIBRATION_MIN: Final = 0.05
-"""A vendor that counts fewer tokens than this for one estimated leaves some out, as those that it had in its cache."""
+"""If a vendor counts fewer tokens than this per estimated one, it leaves some out, such as cached ones."""
 
 
 def token_count(text: str, divisor: int = TOKEN_DIVISOR) -> int:
@@ -26,6 +26,6 @@ def tokens_of(chars: int, divisor: int) -> int:
 
 
 def calibration_of(usage: Usage, packet_tokens: int) -> float:
-    """Reported over estimated tokens of a packet; 0 where nobody told them, or told those of another text."""
+    """Ratio of reported to estimated tokens of a packet; 0 if none were reported, or those of another text."""
     calibration = usage.prompt_tokens / packet_tokens if packet_tokens else 0.0
     return calibration if CALIBRATION_MIN <= calibration <= CALIBRATION_MAX else 0.0

@@ -1,4 +1,4 @@
-"""Which tools a loop offers, and in which order the model reads about them.
+"""Tool sets: which tools a loop offers, and in which order the model reads about them.
 
 Source: rows RU122, RU123, RU158, RU258; decision C8.
 """
@@ -19,12 +19,12 @@ PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("act", ("set", "cp", "mv", "rm", "sh")),
     ("communicate", ("update", "ask_user")),
 )
-"""The tools by what they are for; a place further up says that the tool is to be thought of earlier (C8)."""
+"""The tools by purpose; earlier phases come first in the documentation (C8)."""
 
 TOOL_ORDER: Final = tuple(name for _, names in PHASES for name in names)
 """Every tool, in display order."""
 
-# A row per reason, to be held against RU122. Without the web `get` and `skill` still read what is here.
+# One row per reason, as in RU122. Without the web `get` and `skill` still read what is there.
 _EXCLUSIONS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("ask", frozenset({"sh"})),
     ("no_interaction", frozenset({"ask_user"})),
@@ -34,24 +34,24 @@ _EXCLUSIONS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
 
 
 class Need(Enum):
-    """What a tool cannot do without: a loop that has it not does not offer the tool."""
+    """A requirement of a tool: a loop without it does not offer the tool."""
 
     CHANGES = "ask"
-    """It changes the project or the world: not in ask mode."""
+    """It changes the project or the outside world: not in ask mode."""
     INTERACTION = "no_interaction"
-    """It asks a person something."""
+    """It asks a person."""
     WEB = "no_web"
-    """It reaches into the network."""
+    """It accesses the network."""
     PROPOSALS = "no_proposals"
-    """It proposes what somebody has to decide on."""
+    """It can only act through a proposal."""
     FILES = "no_repo"
     """It works on the project's files."""
 
 
 class Offer(Struct, frozen=True):
-    """A tool beside the runtime's own: where it stands, what it needs, which attribute names what a command is about.
+    """A plugin's tool: its phase, its needs, and the attribute with its target.
 
-    `target` is empty for a tool whose commands are about nothing in particular.
+    `target` is empty for a tool without one.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Offer(Struct, frozen=True):
 
 
 def tool_order(more: Collection[Offer] = ()) -> tuple[str, ...]:
-    """Every tool in display order; those of plugins at the end of their phase."""
+    """Every tool in display order; plugins' tools come at the end of their phase."""
     added = {phase: [offer.name for offer in more if offer.phase == phase] for phase, _ in PHASES}
     return tuple(name for phase, names in PHASES for name in (*names, *added[phase]))
 
@@ -71,7 +71,7 @@ def resolve_tools(
 ) -> tuple[str, ...]:
     """The names of the tools of a loop, in display order; `more` are those of plugins.
 
-    `unconfigured` are tools that cannot work on this executor, such as `search` without an engine.
+    `unconfigured` are tools that do not work on this executor, such as `search` without an engine.
     """
     reasons = {
         "ask": settings.mode is Mode.ASK,

@@ -35,17 +35,17 @@ from turnwright_executor.domain.cycles import cycle_period
 from turnwright_executor.domain.strikes import is_strike, streak_after
 
 REFUTED_OUTCOME: Final = "conflict:409"
-"""Outcome of an update whose claim of being done was refuted (RU140)."""
+"""Outcome of an update that claims success although something failed (RU140)."""
 
 ANSWER_INVALID: Final = "answer_invalid:422"
-"""Outcome of an answer that does not have the form which the loop wants."""
+"""Outcome of an answer that does not match the response format."""
 
 REASON_CHARS_MAX: Final = 200
 """Longest reason of a vote, in characters."""
 
 
 class Rejection(Enum):
-    """Whether somebody rejected a proposal of the turn, and said why (C20); or whether nobody decided in time."""
+    """Whether a proposal of the turn was rejected, with or without a comment (C20), or expired."""
 
     NONE = 0
     SILENT = 1
@@ -63,9 +63,9 @@ class Limits(Struct, frozen=True):
 
 
 class RecordFacts(Struct, frozen=True):
-    """How one command ended. `update_status` is that of an update, 102 where it was none of the known ones.
+    """How one command ended. `update_status` is that of an update, 102 if it is unknown.
 
-    `rejected` says that somebody declined it, or that nobody decided: the model did nothing wrong.
+    `rejected`: somebody rejected it, or it expired; the model did nothing wrong.
     """
 
     path: str
@@ -77,7 +77,7 @@ class RecordFacts(Struct, frozen=True):
 
 
 class ReplyFacts(Struct, frozen=True):
-    """What the reply was: whether it held any command, its text outside of commands, what could not be read."""
+    """The reply: whether it has commands, its text outside commands, and parse errors."""
 
     any_command: bool
     narration: str = ""
@@ -105,21 +105,21 @@ class TurnFacts(Struct, frozen=True):
     usage: Usage = field(default_factory=Usage)
     at: TurnAddress = field(default_factory=TurnAddress)
     is_answer_refused: bool = False
-    """Whether the turn brought an answer that does not have the form which the loop wants."""
+    """Whether the turn has an answer that does not match the response format."""
 
     @property
     def update(self) -> RecordFacts | None:
-        """The last update: the one that counts (RU141)."""
+        """The last update, which counts (RU141)."""
         return next((record for record in reversed(self.records) if record.tool == "update"), None)
 
     @property
     def failures(self) -> int:
-        """How many commands failed, without those that somebody declined."""
+        """Number of failed commands, without rejected ones."""
         return sum(record.state is State.FAILED and not record.rejected for record in self.records)
 
     @property
     def is_refuted(self) -> bool:
-        """Whether the last update says that all is done while something failed or was declined."""
+        """Whether the last update claims success although something failed or was rejected."""
         update = self.update
         if update is None or update.update_status != COMPLETED:
             return False
@@ -127,7 +127,7 @@ class TurnFacts(Struct, frozen=True):
 
     @property
     def is_denied(self) -> bool:
-        """Whether something that the turn said it does was not done: somebody declined it, or it failed."""
+        """Whether something was rejected or failed that the turn claims to have done."""
         return self.rejection is not Rejection.NONE or self.is_refuted
 
     @property
@@ -136,7 +136,7 @@ class TurnFacts(Struct, frozen=True):
 
     @property
     def period(self) -> int:
-        """The period in turns of the cycle that this turn is in, 0 for none."""
+        """Period of the cycle that this turn is in, in turns; 0: none."""
         fingerprints = [*(result.fingerprint for result in self.recent), self.fingerprint]
         return cycle_period(fingerprints, self.limits.cycles_min, self.limits.cycle_period_max)
 
@@ -154,7 +154,8 @@ class TurnFacts(Struct, frozen=True):
 class Vote(Struct, frozen=True):
     """Whether the loop goes on; if not, the status it ends with.
 
-    `reason` is a word for people and telemetry, as in `strikes`, or a word and a sentence, as in `budget_turns: ...`.
+    `reason` is one word for people and telemetry, such as `strikes`, or a word and a sentence, such as `budget_turns:
+    ...`.
     """
 
     continue_: bool
@@ -162,7 +163,7 @@ class Vote(Struct, frozen=True):
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a vote that no loop can follow: it goes on at 102 and ends at another status."""
+        """Raises ValueError for an impossible vote: a loop goes on with 102 and ends with another status."""
         allowed = frozenset({RUNNING}) if self.continue_ else LOOP_ENDED
         if type(self.status) is not int or self.status not in allowed:
             raise ValueError(f"a vote with continue_={self.continue_} has a status of {sorted(allowed)}")
@@ -176,7 +177,7 @@ Voter = Callable[[Vote, TurnFacts], Vote]
 
 
 class Overruling(Struct, frozen=True):
-    """That a voter of a plugin decided a turn: which one, and what the vote was before it."""
+    """A plugin's voter that decided a turn, and the vote before it."""
 
     plugin: str
     voter: str
@@ -184,10 +185,10 @@ class Overruling(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What becomes of the loop.
+    """The result for the loop.
 
-    `summary` is the text that the loop ends with, `strikes` the streak from now on. `update_override` is the path
-    of an update that has to become failed with REFUTED_OUTCOME. `overruling` says which plugin decided, if one did.
+    `summary` is the text that the loop ends with, `strikes` the streak from now on. `update_override` is the path of an
+    update that must fail with REFUTED_OUTCOME. `overruling` says which plugin decided, if any.
     """
 
     continue_: bool
@@ -204,9 +205,9 @@ class Verdict(Struct, frozen=True):
 
 
 def plain_text(vote: Vote, facts: TurnFacts) -> Vote:
-    """A reply without commands is an answer, unless a command in it could not be read (C3).
+    """A reply without commands is an answer, unless it has a command that could not be parsed (C3).
 
-    Where something failed in the turn before, the reason says so: nobody knows whether the work was done after all.
+    If something failed in the previous turn, the reason says so: it is unknown whether the work was done after all.
     """
     reply = facts.reply
     if reply.any_command or facts.is_empty or reply.parse_failures:
@@ -216,7 +217,7 @@ def plain_text(vote: Vote, facts: TurnFacts) -> Vote:
 
 
 def update(vote: Vote, facts: TurnFacts) -> Vote:
-    """The last update ends the loop when it is terminal (RU141, RU277)."""
+    """The last update ends the loop if it is terminal (RU141, RU277)."""
     last = facts.update
     if last is None or last.update_status not in TERMINAL_UPDATES:
         return vote
@@ -224,7 +225,7 @@ def update(vote: Vote, facts: TurnFacts) -> Vote:
 
 
 def refuted(vote: Vote, facts: TurnFacts) -> Vote:
-    """Who says 200 after a failure is wrong (RU140, RU278). 204 and 422 do not claim success and stand."""
+    """An update of 200 after a failure is wrong (RU140, RU278). 204 and 422 do not claim success and are accepted."""
     return Vote(True, RUNNING, "refuted") if facts.is_refuted else vote
 
 
@@ -234,7 +235,7 @@ def commented(vote: Vote, facts: TurnFacts) -> Vote:
 
 
 def answer(vote: Vote, facts: TurnFacts) -> Vote:
-    """An answer of the wrong form gives the model one more turn; a second one in a row ends the loop."""
+    """An answer that does not match the format gives the model one more turn; a second one ends the loop."""
     if not facts.is_answer_refused:
         return vote
     is_second = bool(facts.recent) and facts.recent[-1].reason == "answer"
@@ -256,17 +257,17 @@ def loop_turns(vote: Vote, facts: TurnFacts) -> Vote:
 
 
 def budget(vote: Vote, facts: TurnFacts) -> Vote:
-    """A loop that would go on ends where its run's budget does; work that is done stays done."""
+    """A loop that would go on ends at its run's budget; finished work stays finished."""
     return Vote(False, ABORTED, facts.exhausted) if vote.continue_ and facts.exhausted else vote
 
 
 def rejected(vote: Vote, facts: TurnFacts) -> Vote:
-    """A rejection without a comment ends the loop, whatever else the turn said (RU249, C20)."""
+    """A rejection without a comment ends the loop, whatever else the turn says (RU249, C20)."""
     return Vote(False, ABORTED, REJECTED) if facts.rejection is Rejection.SILENT else vote
 
 
 def expired(vote: Vote, facts: TurnFacts) -> Vote:
-    """A proposal that nobody decided in time ends the loop as one that was rejected does, but nobody rejected it."""
+    """An expired proposal ends the loop like a rejected one, but with its own reason."""
     return Vote(False, ABORTED, EXPIRED) if facts.rejection is Rejection.EXPIRED else vote
 
 
@@ -286,15 +287,15 @@ RULES: Final[tuple[tuple[int, Voter], ...]] = (
 
 
 def verdict_of(facts: TurnFacts, vote: Vote) -> Verdict:
-    """What the last vote of the chain means for the loop."""
+    """The verdict that follows from the last vote of the chain."""
     last, narration = facts.update, "" if facts.reply.any_command else facts.reply.narration.strip()
     return Verdict(
         continue_=vote.continue_,
         status=vote.status,
         reason=vote.reason,
-        # What was declined, or failed, has not been done, whatever the model says it did.
+        # What was rejected or failed has not been done, whatever the model says.
         summary="" if facts.is_denied else cut_bytes(last.body if last else narration, LOOP_SUMMARY_BYTES_MAX),
         strikes=facts.strikes,
-        # A voter that ends the loop at 200 all the same does not make the claim true.
+        # Even if a voter ends the loop with 200, the claim stays refuted.
         update_override=last.path if last and facts.is_refuted else None,
     )

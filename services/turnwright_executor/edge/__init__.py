@@ -1,1 +1,1 @@
-"""What the executor reaches outside: other services, files, processes."""
+"""Outbound adapters of the executor: other services, files, processes, the web."""

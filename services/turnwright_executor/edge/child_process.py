@@ -1,8 +1,7 @@
-"""A child process that the event loop waits for, whichever loop it is.
+"""A child process that works with any event loop.
 
-uvloop starts its own children by fork, which copies the tables of all our memory, some milliseconds in which nothing
-else happens; `subprocess` starts them by vfork. The end of one is told by its pidfd, or where the system has none, by a
-thread.
+uvloop starts children with fork, which copies the page tables of our memory, some milliseconds in which nothing else
+happens; `subprocess` uses vfork. Its end is detected with a pidfd, or with a thread if the system has none.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from contextlib import suppress
 
 
 class ChildProcess:
-    """A process that was started here. It has no pipes of ours."""
+    """A started process. We hold no pipes to it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for its end from now on, in the running event loop."""
+        """Watch for its end from now on, in the running event loop."""
         self.pid = process.pid
         self._process = process
         self._loop = asyncio.get_running_loop()
@@ -32,7 +31,7 @@ class ChildProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, negative where a signal ended it; None while it runs."""
+        """Its exit code, negative for a signal; None while it runs."""
         return self._process.returncode
 
     async def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Which directories callers with derived tokens may make known as projects. Source: architecture 10."""
+"""Directories that callers with derived tokens may register as projects. Source: architecture 10."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from turnwright_executor.edge.projects import Projects
 
 
 class ClientRoots:
-    """The directories below which they may; our own home is never among them, nor a directory that holds it.
+    """The allowed directories; never our own home, nor a directory that contains it.
 
-    A directory of a project that there is already is open to them too.
+    The directory of an existing project is allowed, too.
     """
 
     def __init__(self, directories: str, home: Path, projects: Projects) -> None:
-        """`directories` are absolute paths with colons between; `~` is the executor's user."""
+        """`directories` are absolute paths separated by colons; `~` is the executor's user."""
         self._projects = projects
         self._directories = [os.path.expanduser(path) for path in directories.split(os.pathsep) if path]  # noqa: PTH111
         self._home = home
 
     async def admits(self, root: str) -> bool:
-        """Whether a directory, wherever its links lead, is one of them, lies in one, or is a project's."""
+        """Whether a directory, with links resolved, is allowed, is below an allowed one, or is a project's."""
         try:
             if await on_files(lambda _: self._admits(Path(root))):
                 return True
         except (OSError, ValueError):
-            # What nobody can follow, such as a link that only its owner reads, leads into none of them.
+            # A path that cannot be resolved, such as a link that only its owner can read, is not allowed.
             return False
         return await self._projects.has_root(root)
 
@@ -41,5 +41,5 @@ class ClientRoots:
 
 
 def _real(path: str | Path) -> Path:
-    # `Path.resolve` raises RuntimeError at a circle of links before Python 3.13.
+    # `Path.resolve` raises RuntimeError for a cycle of links before Python 3.13.
     return Path(os.path.realpath(path))

@@ -1,9 +1,8 @@
-"""The processes of one command, as its executor holds them.
+"""The processes of one command, as seen by its executor.
 
-A process of ours stands between and adopts whatever the command starts, so that nothing gets away (`supervisor`); if
-that process is killed, what it held is known by a mark (`process_mark`). In a sandbox the command can neither see nor
-stop it. Linux only: no other system has such subreapers.
-Source: architecture 11; row RU163; decision C36.
+A supervisor process adopts whatever the command starts, so that nothing escapes (`supervisor`); if it is killed, its
+processes are found by a mark (`process_mark`). In a sandbox the command can neither see nor stop it. Linux only: other
+systems have no child subreapers. Source: architecture 11; row RU163; decision C36.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from turnwright_executor.edge import process_group, process_mark, supervisor
 from turnwright_executor.edge.child_process import ChildProcess
 
 SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
-"""The program that a command's mark and program follow as its arguments."""
+"""The supervisor program; the mark and the command follow as arguments."""
 
 _COUNT_EVERY: Final = 10
 """Looks at how many processes the host has, which are cheap, between two counts of the command's own."""
 
 
 class Launch(Struct):
-    """How a command is started: where, with which environment and descriptors."""
+    """How to start a command: directory, environment, descriptors."""
 
     root: str | Path
     environment: Mapping[str, str]
     control: int
-    """Its other end is the executor's: when that is closed, the command ends."""
+    """The other end is the executor's: if that is closed, the command is killed."""
     outputs: tuple[int, int]
 
     def start(self, argv: Sequence[str]) -> ChildProcess:
-        """A process in a session of its own. Raises OSError."""
+        """Start the process in a session of its own. Raises OSError."""
         process = subprocess.Popen(  # noqa: S603 - what is started is what it is for
             argv,
             stdin=self.control,
@@ -55,7 +54,7 @@ class Launch(Struct):
 
 
 class CommandProcess:
-    """A command that was started, below its supervisor."""
+    """A started command, below its supervisor."""
 
     def __init__(
         self,
@@ -67,8 +66,8 @@ class CommandProcess:
     ) -> None:
         """`control` is the executor's end of the supervisor's standard input; it does not block.
 
-        `kill_s` are the seconds that the supervisor has to kill all there is. `spared` are names of processes that hold
-        the sandbox: the command ends before them.
+        `kill_s` are the seconds that the supervisor has to kill everything. `spared` are names of processes that hold
+        the sandbox: the command is killed before them.
         """
         self._spared = spared
         self._others = process_group.living()
@@ -80,12 +79,12 @@ class CommandProcess:
         self._counts = 0
         self._group = 0
         self.exit_code: int | None = None
-        """That of the shell, negative for a signal; None while it runs."""
+        """Exit code of the shell, negative for a signal; None while it runs."""
 
     async def wait(self) -> None:
-        """Wait for the end of the command's shell, or of the supervisor; what it started may go on."""
+        """Wait for the end of the command's shell, or of the supervisor; background processes may go on."""
         while self.exit_code is None:
-            # The supervisor tells the command's group and its end in a few bytes, each once.
+            # The supervisor reports the command's group and its exit in a few bytes, once each.
             piece = await asyncio.get_running_loop().sock_recv(self._control, 32)
             self._take(piece)
             if not piece:
@@ -104,7 +103,7 @@ class CommandProcess:
     def over_process_limit(self, most: int) -> bool:
         """Whether more processes live below the supervisor than that; known a little later."""
         self._counts += 1
-        # Where so many have come to the host as the command may have, they may be its own.
+        # If the host has that many new processes, they may be the command's.
         is_due = self._counts % _COUNT_EVERY == 0 or process_group.living() - self._others > most
         return is_due and len(self._below()) > most
 
@@ -113,7 +112,7 @@ class CommandProcess:
         return [process for process in below if process_group.name_of(process) not in self._spared]
 
     def memory_bytes(self) -> int:
-        """The memory that all of them hold together."""
+        """Memory of all of them together."""
         return process_group.memory_bytes(self._below())
 
     def has_any(self) -> bool:
@@ -128,14 +127,14 @@ class CommandProcess:
                 os.kill(process, number)
 
     def allow_until(self, moment_ms: int) -> None:
-        """The executor may work until then, in milliseconds of CLOCK_BOOTTIME; then the supervisor ends the command."""
+        """Tell the supervisor the time limit, in milliseconds of CLOCK_BOOTTIME, at which it kills the command."""
         with suppress(OSError):
             self._control.send(b"%d\n" % moment_ms)
 
     async def kill(self) -> None:
-        """Leave no process of the command, and no zombie."""
+        """Kill all processes of the command, and leave no zombie."""
         if self.exit_code is None and self._group and process_group.session_of(self._group) == self._process.pid:
-            # The supervisor has to get its turn first, among processes that may multiply meanwhile.
+            # The supervisor must be scheduled first, among processes that may multiply meanwhile.
             process_group.send_group(self._group, signal.SIGKILL)
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
@@ -144,7 +143,7 @@ class CommandProcess:
                 await self.wait()
                 await self._process.wait()
         except TimeoutError:
-            # Something cannot be ended, or the supervisor is stopped.
+            # Something cannot be killed, or the supervisor is stopped.
             process_group.send_group(self._process.pid, signal.SIGKILL)
             await self._process.wait()
             if self.exit_code is None:

@@ -26,36 +26,36 @@ from turnwright_executor.edge.file_threads import Check
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
 MARKER_FOLDER: Final = ".turnwright"
-"""Folder at a project's root that is ours."""
+"""Our folder at a project's root."""
 
 CLOSED: Final = frozenset({".git", ".hg", ".svn", MARKER_FOLDER})
-"""Names that belong to version control and to the runtime: tools neither read nor change what has one in its path."""
+"""Names of version control and of the runtime: tools neither read nor change paths that contain one."""
 
 DEPTH_MAX: Final = 128
-"""Folders within folders that are entered; each one costs a descriptor."""
+"""Maximum depth of nested folders; each level costs a descriptor."""
 
 NAMES_MAX: Final = 1_000_000
-"""Names that are read of one folder."""
+"""Maximum number of names that are read from one folder."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Listed(Struct, frozen=True):
-    """The names in a folder: files, links and all the rest, and apart from them its folders."""
+    """The names in a folder: all of them, and those that are folders."""
 
     others: tuple[str, ...]
     folders: tuple[str, ...]
 
 
 class Tree:
-    """What lies below a root. A context manager; not for several threads at once.
+    """The files below a root. A context manager; not thread-safe.
 
-    The way to the folder that was used last stays open, so that paths in order cost little.
+    Descriptors of the last used path stay open, so that sorted access is cheap.
     """
 
     def __init__(self, root: str, check: Check = lambda: None) -> None:
-        """The root is a real path; `check` is asked before each step. Raises OSError where there is no such folder."""
+        """The root is a real path; `check` is called before each step. Raises OSError if there is no such folder."""
         self.check = check
         self.root = root
         self._names: list[str] = []
@@ -72,7 +72,7 @@ class Tree:
             os.close(self._descriptors.pop())
 
     def folder(self, path: str, *, make: bool = False) -> int:
-        """A folder's descriptor, good until the next call; with `make` what is not there is made.
+        """A folder's descriptor, valid until the next call; with `make` missing folders are created.
 
         Raises OutsideProjectError for a link on the way and for a path that could leave the root, OSError.
         """
@@ -87,14 +87,14 @@ class Tree:
         return self._descriptors[-1]
 
     def place(self, path: str, *, make: bool = False) -> tuple[int, str]:
-        """The descriptor of a path's folder, good until the next call, and the name in it. Raises as `folder`."""
+        """The descriptor of a path's folder, valid until the next call, and the name in it. Raises as `folder`."""
         above, _, name = path.rpartition("/")
         if not _is_name(name):
             raise OutsideProjectError(f"{path} is not the path of something in the project.")
         return self.folder(above, make=make), name
 
     def status(self, path: str) -> os.stat_result:
-        """What is known of a path, of a link itself. Raises as `folder`."""
+        """The status of a path, without following a link. Raises as `folder`."""
         if not path:
             return os.fstat(self.folder(""))
         folder, name = self.place(path)
@@ -102,7 +102,7 @@ class Tree:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[tuple[int, os.stat_result] | None]:
-        """A file's descriptor and its status; None for what is neither file nor folder, such as a pipe or a link.
+        """A file's descriptor and status; None for anything else, such as a pipe or a link.
 
         Raises IsADirectoryError for a folder, and as `folder`.
         """
@@ -118,7 +118,7 @@ class Tree:
             os.close(descriptor)
 
     def listed(self, path: str, most: int = NAMES_MAX) -> Listed:
-        """The names in a folder, in their order. Raises TooMuchError where there are more, and as `folder`."""
+        """The names in a folder, sorted. Raises TooMuchError if there are too many, and as `folder`."""
         kinds: dict[str, bool] = {}
         with os.scandir(self.folder(path)) as found:
             for entry in found:
@@ -132,14 +132,14 @@ class Tree:
         )
 
     def _back_to(self, names: Sequence[str]) -> None:
-        """Leave what is not on the way."""
+        """Close descriptors that are not on the path."""
         while self._names != list(names[: len(self._names)]):
             self._names.pop()
             os.close(self._descriptors.pop())
 
 
 def names_of(path: str) -> list[str]:
-    """The names of a path. Raises OutsideProjectError for one that is not in its one spelling."""
+    """The names of a path. Raises OutsideProjectError if it is not normalized."""
     names = path.split("/") if path else []
     if not all(map(_is_name, names)):
         raise OutsideProjectError(f"{path} is not the path of something in the project.")
@@ -147,9 +147,9 @@ def names_of(path: str) -> list[str]:
 
 
 def is_closed(path: str, home: str = "") -> bool:
-    """Whether a path belongs to version control or to the runtime, whose home may lie at a path below the root.
+    """Whether a path belongs to version control or to the runtime, whose home may be below the root.
 
-    In any letter case, and without regard to characters that do not show: some file systems take no notice of them.
+    Letter case and invisible characters are ignored, because some file systems ignore them.
     """
     if home and f"{path}/".casefold().startswith(f"{home}/".casefold()):
         return True
@@ -157,7 +157,7 @@ def is_closed(path: str, home: str = "") -> bool:
 
 
 def path_below(root: str, place: str | os.PathLike[str] | None) -> str:
-    """The path of a place below a root, links followed; empty where it is not below it."""
+    """The path relative to a root, with links followed; empty if it is not below it."""
     relative = os.path.relpath(os.path.realpath(place), root) if place else ".."
     return "" if relative == "." or relative.split("/", 1)[0] == ".." else relative
 
@@ -180,7 +180,7 @@ def _entered(above: int, name: str, path: str, *, make: bool) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=above)
     except OSError as error:
-        # Which of the two errors it is depends on the system.
+        # Which of the two errors occurs depends on the system.
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(above, name):
             raise OutsideProjectError(f"{path} leads through a link ({name}), which is not followed here.") from None
         raise

@@ -1,4 +1,4 @@
-"""What a file holds, read and written through descriptors: never more than a limit, and whole or not at all."""
+"""Reading and writing file contents through descriptors: bounded reads, atomic writes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from turnwright_executor.edge.file_threads import Check
 from turnwright_executor.tools.ports import FileText
 
 HASHED_BYTES_MAX: Final = BODY_BYTES_MAX
-"""Longest file that is read for its hash, in bytes: more than any tool writes."""
+"""Longest file that is read for its hash, in bytes: longer than anything a tool writes."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMELESS: Final = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
 _NO_NAMELESS: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
-"""What a file system says that has no files without a name."""
+"""Errors of file systems without unnamed files (O_TMPFILE)."""
 
 _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 
 def read(tree: Tree, path: str, text_bytes_max: int) -> FileText | None:
-    """A file; None for what is neither file nor folder. The size comes first: a file over the limits is not read.
+    """A file; None for what is neither file nor folder. A file over the limits is not read, only its size.
 
     Raises IsADirectoryError, OutsideProjectError, OSError.
     """
@@ -60,12 +60,12 @@ def _file_text(data: bytes, text_bytes_max: int) -> FileText:
 
 
 def unread_hash(status: os.stat_result) -> str:
-    """What stands for the hash of a file that is too long to be read: another one once it was written to."""
+    """A substitute for the hash of a file that is too long to read; it changes when the file is written."""
     return f"size:{status.st_size}:{status.st_mtime_ns}"
 
 
 def as_text(data: bytes) -> str | None:
-    """The text of a file, None for one that is not UTF-8 or holds a NUL, as binary files do."""
+    """The text of a file, None if it is not UTF-8 or contains NUL, as binary files do."""
     if b"\0" in data:
         return None
     try:
@@ -76,10 +76,10 @@ def as_text(data: bytes) -> str | None:
 
 @contextmanager
 def written_aside(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[str]:
-    """The temporary name of a new file, on the disk before it has any; the file goes if it gets no other name.
+    """Write a new file under a temporary name; it is deleted unless it gets another name.
 
-    It has the mode, and where possible the owner, of another. Whoever is killed while writing leaves nothing behind,
-    where the file system has files without a name.
+    It has the permissions, and if possible the owner, of another file. A crash leaves nothing behind, if the file
+    system supports unnamed files.
     """
     temporary = f".{uuid4().hex}.tmp"
     try:
@@ -95,7 +95,7 @@ def is_temporary(name: str) -> bool:
 
 
 def put_new(temporary: str, name: str, folder: int) -> bool:
-    """Give a new file its name unless somebody else has taken it."""
+    """Give a new file its name unless it is taken."""
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
@@ -109,7 +109,7 @@ def put_new(temporary: str, name: str, folder: int) -> bool:
 
 
 def _at_most(descriptor: int, most: int, check: Check) -> bytes | None:
-    """All of a file; None for one that is longer, which it may have become since it was looked at."""
+    """The content of a file; None if it is longer than the limit, which may have changed since it was checked."""
     data = bytearray()
     while chunk := os.read(descriptor, _CHUNK_BYTES):
         check()
@@ -137,7 +137,7 @@ def _write_new(name: str, folder: int, data: bytes, like: os.stat_result | None)
 
 
 def _opened_new(name: str, folder: int) -> tuple[int, bool]:
-    """A new file, and whether it has its name already."""
+    """A new file, and whether it already has its name."""
     try:
         return os.open(".", _NAMELESS, 0o666, dir_fd=folder), False
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What processes that we start see of our environment, which holds keys and tokens. Source: architecture 11."""
+"""The environment of child processes; ours contains keys and tokens. Source: architecture 11."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSED_ON: Final = frozenset(
 
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a command sees of an environment: known harmless names, so that no key or token is among them."""
+    """The environment for a command: an allowlist of harmless names, so that no key or token leaks."""
     kept = {key: value for key, value in environment.items() if key in _PASSED_ON or key.startswith("LC_")}
     return (
         {"PATH": os.defpath} | kept | {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}

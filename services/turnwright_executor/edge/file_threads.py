@@ -1,7 +1,6 @@
-"""Where work on files happens: in threads of its own, so that slow disks and large trees hold up nothing but files.
+"""A thread pool for file work, so that slow disks and large trees delay nothing else.
 
-Store calls, aborts and the end of the process do not wait for it. It stops with its caller: whatever is long looks
-between two steps whether somebody still waits.
+Store calls, aborts and shutdown do not wait for it. Long work checks between steps whether its caller is still waiting.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from weakref import WeakKeyDictionary
 from turnwright_core.kit.threads import Threads
 
 FILES_MAX: Final = 16
-"""Commands whose files are read or written at the same time, of all runs together."""
+"""Concurrent file operations of commands, over all runs."""
 
 SCANS_MAX: Final = 4
-"""Projects that are looked through at the same time: it may take long, and other commands do not wait for it."""
+"""Concurrent scans of projects; they may take long, and other commands do not wait for them."""
 
 T = TypeVar("T")
 Check = Callable[[], None]
-"""Raises StoppedError where nobody waits for the work any more."""
+"""Raises StoppedError if nobody waits for the work any more."""
 
 
 class StoppedError(Exception):
@@ -33,13 +32,13 @@ _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Threads, Threads]] = 
 
 
 async def on_files(work: Callable[[Check], T]) -> T:
-    """What work on some files returns; raises what it raises."""
+    """Run some file work; returns or raises what it does."""
     files, _ = _pools_here()
     return await _until_cancelled(files, work)
 
 
 async def on_trees(work: Callable[[Check], T]) -> T:
-    """The same for work that looks through a whole project."""
+    """The same for work that scans a whole project."""
     _, trees = _pools_here()
     return await _until_cancelled(trees, work)
 

@@ -24,10 +24,10 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_executor.edge.mounts import is_local
 
 FULL_EVERY_S: Final = 30.0
-"""Seconds after which everything is looked at once more, whatever the kernel has told."""
+"""Seconds after which a full scan is due, whatever the kernel has reported."""
 
 FOLDERS_MAX: Final = 4_096
-"""Most folders that are watched for one reader; a project with more is looked through at each turn."""
+"""Maximum number of watched folders for one reader; a larger project is scanned in each turn."""
 
 _EVENTS: Final = (
     (flags.MODIFY | flags.ATTRIB | flags.CLOSE_WRITE)
@@ -41,20 +41,20 @@ _log = get_logger("folders")
 
 
 class FolderWatch:
-    """Watches the folders of one project for one reader, which is in one thread at a time."""
+    """Watches the folders of one project for one reader, which uses one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._queue: _Queue | None = None
         self._seen = 0
-        """The number of the last event that this reader was told of."""
+        """Number of the last event that this reader has received."""
         self.folders: frozenset[str] = frozenset()
-        """What is followed."""
+        """The watched folders."""
         self._is_off = False
         """Whether this project cannot be watched."""
 
     def changed(self) -> Collection[str] | None:
-        """The folders in which something happened since the last call; None where that is not known."""
+        """The folders with changes since the last call; None if unknown."""
         if self._queue is None:
             return None
         try:
@@ -65,9 +65,9 @@ class FolderWatch:
         return changed & self.folders
 
     def follow(self, folders: Collection[str]) -> bool:
-        """Watch these folders below the root, and no others; whether all of them were watched before.
+        """Watch exactly these folders below the root; returns whether all of them were already watched.
 
-        Where they were not, something may have happened before they were: look again, and ask again.
+        If not, something may have happened before: scan again, and ask again.
         """
         if self._is_off or len(folders) > FOLDERS_MAX:
             self.forget()
@@ -75,7 +75,7 @@ class FolderWatch:
         try:
             return self._follow(frozenset(folders))
         except (OSError, AttributeError) as error:
-            # No inotify here, no more watches for this user, a folder that is gone by now.
+            # No inotify here, no more watches for this user, or a folder that is gone by now.
             _log.debug("folder_watch_refused", root=self._root, detail=str(error))
             self._is_off = not isinstance(error, FileNotFoundError | NotADirectoryError | _LostError)
             self.forget()
@@ -85,7 +85,7 @@ class FolderWatch:
         if self._queue is None:
             self._queue = _queue_of(self._root)
             self._seen = self._queue.join(self)
-        # That another reader has a folder watched says nothing: this one may have looked into it before.
+        # Another reader's watch proves nothing: this reader may have read the folder before that.
         were_watched = folders <= self.folders
         self.folders = folders
         self._queue.watch(folders)
@@ -97,13 +97,13 @@ class FolderWatch:
 
 
 class _LostError(OSError):
-    """Something may have happened that the kernel did not tell: the queue is closed, the next reader opens another."""
+    """Events may have been lost: the queue is closed, and the next reader opens another."""
 
 
 class _Queue:
-    """What the kernel tells of one project to all of its readers in this process; closed when the last one is gone.
+    """The inotify queue of one project, shared by all readers in this process; closed with the last one.
 
-    One for all, because a user has few of these (128), and every change is told once to each of them.
+    It is shared because a user has few of these (128), and each change is then reported once.
     """
 
     def __init__(self, root: str) -> None:
@@ -115,7 +115,7 @@ class _Queue:
         self._names: dict[int, str] = {}
         self._count = 0
         self._last: dict[str, int] = {}
-        """The number of the last event in each folder where there was one, in their order."""
+        """Number of the last event of each folder, in order."""
         self._inotify = inotify_simple.INotify(nonblocking=True)
         self._close = weakref.finalize(self, self._inotify.close)
 
@@ -130,7 +130,7 @@ class _Queue:
             return self._count
 
     def changed(self, since: int) -> tuple[int, frozenset[str]]:
-        """The number of the last event, and the folders of those after `since`. Raises _LostError."""
+        """The number of the last event, and the folders with events after `since`. Raises _LostError."""
         with self._lock:
             self._read()
             later = takewhile(lambda folder: self._last[folder] > since, reversed(self._last))
@@ -156,7 +156,7 @@ class _Queue:
             raise _LostError
 
     def watch(self, folders: frozenset[str]) -> None:
-        """Watch these, and no others but what readers follow. Raises OSError, _LostError."""
+        """Watch these folders, and only those that readers need. Raises OSError, _LostError."""
         with self._lock:
             self._check()
             for folder in folders - self._folders.keys():
@@ -185,7 +185,7 @@ _opening: Final = threading.Lock()
 
 
 def _queue_of(root: str) -> _Queue:
-    """The queue of a project in this process. Raises OSError where there is no more."""
+    """The queue of a project in this process. Raises OSError if there are none left."""
     with _opening:
         queue = _queues.get(root)
         if queue is None or queue.is_lost:

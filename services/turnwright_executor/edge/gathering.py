@@ -1,4 +1,4 @@
-"""All files below a folder, read through descriptors: never through a link, and never more than was asked for.
+"""Reading all files below a folder through descriptors, within limits, without following links.
 
 Source: row RU239; architecture 6 (paths are confined).
 """
@@ -16,14 +16,14 @@ from turnwright_executor.edge.confinement import Tree
 from turnwright_executor.tools.ports import GatheredFiles, TooMuchError
 
 DEPTH_MAX: Final = 16
-"""Folders within folders that are looked into."""
+"""Maximum depth of nested folders."""
 LOOKED_AT_FACTOR: Final = 10
-"""Names that are looked at for each file that may be read."""
+"""Names that may be examined for each file that may be read."""
 _CHUNK_BYTES: Final = 256 * 1024
 
 
 class Gathering(Struct):
-    """What was gathered so far. Mutable: one walk fills it. `is_hidden` takes paths below the root."""
+    """The files gathered so far. Mutable: filled by one walk. `is_hidden` takes paths below the root."""
 
     tree: Tree
     files_max: int
@@ -35,7 +35,7 @@ class Gathering(Struct):
     looked_at: int = 0
 
     def walk(self, path: str) -> GatheredFiles | None:
-        """The file or the folder at a path; None for what is neither. Raises TooMuchError, OSError."""
+        """Gather the file or the folder at a path; None if it is neither. Raises TooMuchError, OSError."""
         is_folder = stat.S_ISDIR(self.tree.status(path).st_mode)
         if is_folder:
             self._enter(path, "", 0)
@@ -63,7 +63,7 @@ class Gathering(Struct):
         return lambda name: not (name.startswith(".") or self.is_hidden(f"{folder}/{name}"))
 
     def _take(self, path: str, told: str) -> bool:
-        """Whether it was a file."""
+        """Read one path; returns whether it was a file."""
         with self.tree.opened(path) as found:
             if found is None:
                 return False

@@ -23,7 +23,7 @@ from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.file_threads import Check
 
 MEMORY_KIB_MAX: Final = 1024 * 1024
-"""Memory that git gets, in KiB: it reads whole lists of what is ignored, and a file of 200 GiB may be all zeros."""
+"""Memory limit of git, in KiB: it reads whole lists of ignore rules, and a file of 200 GiB may be all zeros."""
 
 _GIT: Final = (
     *("sh", "-c", f'ulimit -v {MEMORY_KIB_MAX} 2>/dev/null; exec "$0" "$@"'),
@@ -32,34 +32,34 @@ _GIT: Final = (
     *("-c", "core.fsmonitor=false"),
     *("-c", f"core.hooksPath={os.devnull}"),
     *("-c", "core.quotePath=false"),
-    # A folder that looks like the inside of a repository is none.
+    # A folder that looks like the inside of a repository does not count.
     *("-c", "safe.bareRepository=explicit"),
 )
 _ENVIRONMENT: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_NO_LAZY_FETCH": "1",
-    # What git before 2.45 understands: no way to another repository is allowed.
+    # For git before 2.45: no protocol is allowed for fetching from another repository.
     "GIT_ALLOW_PROTOCOL": "",
     "LC_ALL": "C",
 }
 _ANSWERS: Final = (0, 1)
-"""Exit codes of an answer; `check-ignore` says 1 where nothing is ignored."""
+"""Exit codes with an answer; `check-ignore` exits with 1 if nothing is ignored."""
 _NOT_FOUND: Final = 127
-"""Exit code of the shell where there is no such program."""
+"""Exit code of the shell if there is no such program."""
 
 
 class Inputs(Struct, frozen=True):
-    """Files, there or not, on which git's answers depend."""
+    """Files, existing or not, on which git's answers depend."""
 
     index: str
-    """What is tracked; each command that adds something writes it."""
+    """The index of tracked files; commands that add something write it."""
     rules: tuple[str, ...]
-    """Who says what is ignored, and who says who says it."""
+    """Ignore rules, and the configuration that names them."""
 
 
 SAID_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Longest answer that is read, in bytes: an index of some megabytes may list gigabytes of names."""
+"""Longest output that is read, in bytes: an index of some megabytes may list gigabytes of names."""
 
 _POLL_S: Final = 0.1
 _CHUNK_BYTES: Final = 256 * 1024
@@ -69,35 +69,35 @@ class GitWorkTree:
     """The part of a work tree below a root."""
 
     def __init__(self, root: str, timeout_s: float) -> None:
-        """Each question is given up after so many seconds."""
+        """Each call times out after this many seconds."""
         self.check: Check = lambda: None
-        """Asked while git is waited for: it raises where nobody waits any more."""
+        """Called while git runs: raises if nobody waits any more."""
         self._root = root
         self._timeout_s = timeout_s
 
     def files(self) -> list[str] | None:
-        """What is tracked, and what is neither tracked nor ignored; None outside of a work tree.
+        """Tracked files, and untracked ones that are not ignored; None outside a work tree.
 
-        Raises OSError where git is not installed, subprocess.SubprocessError where it does not answer or says too much.
+        Raises OSError if git is not installed, subprocess.SubprocessError if it times out or prints too much.
         """
         said = self._ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
         return None if said is None else _names(said)
 
     def ignored(self, folders: Collection[str]) -> frozenset[str]:
-        """Those of the folders into which git does not look for files to add. Raises as `files`."""
+        """Those of the folders in which git does not look for files to add. Raises as `files`."""
         asked = b"".join(os.fsencode(folder) + b"\0" for folder in folders)
         said = self._ask("check-ignore", "-z", "--stdin", stdin=asked) if asked else b""
         return frozenset(_names(said or b""))
 
     def inputs(self) -> Inputs | None:
-        """What decides beside the `.gitignore` files below the root; None where git tells not. Raises as `files`.
+        """Inputs other than the `.gitignore` files below the root; None if git does not tell. Raises as `files`.
 
-        None also where the work tree is another one than the root lies in, as a repository may say.
+        Also None if the root is not in this work tree, as a repository may claim.
         """
         where = self._ask("rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "info/exclude")
         lines = os.fsdecode(where or b"").splitlines()
         if len(lines) != 3:
-            # Outside of a work tree, or below a folder with a line break in its name.
+            # Outside a work tree, or below a folder with a line break in its name.
             return None
         top, index, exclude = (os.path.join(self._root, line) for line in lines)  # noqa: PTH118
         if not Path(self._root).is_relative_to(os.path.realpath(top)):
@@ -106,7 +106,7 @@ class GitWorkTree:
         return Inputs(index, (exclude, *above, *self._configuration(top), *_usual_files()))
 
     def _configuration(self, top: str) -> Iterator[str]:
-        """The files that configure git here, and those that they name as lists of what is ignored."""
+        """The configuration files of git here, and the ignore files that they name."""
         said = _names(self._ask("config", "--list", "--show-origin", "-z") or b"")
         for origin in {origin.removeprefix("file:") for origin in said[::2] if origin.startswith("file:")}:
             yield from (os.path.join(base, origin) for base in {self._root, top})  # noqa: PTH118
@@ -115,7 +115,7 @@ class GitWorkTree:
                 yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))  # noqa: PTH111, PTH118
 
     def _ask(self, *question: str, stdin: bytes = b"") -> bytes | None:
-        # Others of our user see the environment of whatever we start.
+        # Other processes of our user can read the environment of our children.
         environment = allowed_environment(os.environ) | _ENVIRONMENT
         with tempfile.TemporaryFile() as asked:
             asked.write(stdin)
@@ -137,7 +137,7 @@ class GitWorkTree:
         return said if process.returncode in _ANSWERS else None
 
     def _said(self, process: subprocess.Popen[bytes]) -> bytes:
-        """All that a process says, and it has ended."""
+        """The complete output of a process that has ended."""
         assert process.stdout
         said, deadline_s = bytearray(), time.monotonic() + self._timeout_s
         waiting = select.poll()
@@ -157,7 +157,7 @@ class GitWorkTree:
 
 
 def entries_above(root: str) -> list[str]:
-    """Where git looks for a repository that a folder belongs to: `.git` in it and in each folder above."""
+    """Where git looks for the repository of a folder: `.git` in it and in each folder above."""
     return [str(folder / ".git") for folder in (Path(root), *Path(root).parents)]
 
 
@@ -173,6 +173,6 @@ def _folders_between(root: str, top: str) -> Iterator[str]:
 
 
 def _usual_files() -> tuple[str, ...]:
-    """Where configuration and rules lie that may be written later."""
+    """Default locations of configuration and rules, which may be created later."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
     return "/etc/gitconfig", str(Path("~/.gitconfig").expanduser()), str(home / "config"), str(home / "ignore")

@@ -30,54 +30,54 @@ from turnwright_executor.edge.git_work_tree import SAID_BYTES_MAX, GitWorkTree, 
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
-"""Folders that a walk without version control leaves out, beside hidden ones."""
+"""Folders that a walk without version control skips, in addition to hidden ones."""
 
 SECRET_FILES: Final = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
-"""Files that it leaves out because they hold secrets by custom; so it does with `.env.*`."""
+"""Files that it skips because they usually contain secrets; so it does with `.env.*`."""
 
 RACY_NS: Final = 2_000_000_000
-"""Nanoseconds within which two changes may leave the same times: the coarsest clock of file systems in use."""
+"""Nanoseconds within which two changes may have the same time: the coarsest clock of common file systems."""
 
 SILENCE_NS: Final = 300 * 1_000_000_000
-"""Nanoseconds for which git is not asked again after it did not answer: something that it reads holds it."""
+"""Nanoseconds for which git is not asked again after it timed out: something that it reads blocks it."""
 
 FOLDERS_MAX: Final = 50_000
-"""Folders whose names are kept; the answer for a project with more is not."""
+"""Maximum number of cached folders; the listing of a larger project is not cached."""
 
 IGNORE_FILE: Final = ".gitignore"
 REPOSITORY: Final = ".git"
 
 Signature = tuple[int, ...]
 _YOUNG: Final[Signature] = (-1,)
-"""The signature of what changed so lately that its times prove nothing."""
+"""Signature of something that changed so recently that its times prove nothing."""
 _ABSENT: Final[Signature] = ()
 
 
 class Folder(Struct, frozen=True):
-    """What a folder held when it was looked at."""
+    """The content of a folder when it was read."""
 
     signature: Signature
     names: frozenset[str]
     folders: frozenset[str]
-    """Those of the names that are folders, links left out."""
+    """The names that are folders, without links."""
 
     def is_as(self, other: Folder) -> bool:
-        """Whether both held the same names, folders under the same of them."""
+        """Whether both have the same names and the same folders."""
         return self is other or (self.names, self.folders) == (other.names, other.folders)
 
 
 class Look(Struct):
-    """What an answer depends on, as it was at one moment: folders below the root, files by their whole paths."""
+    """A snapshot of what an answer depends on: folders below the root, and files by absolute path."""
 
     tree: Tree
     now_ns: int
     folders: dict[str, Folder] = field(default_factory=dict)
     files: dict[str, Signature] = field(default_factory=dict)
     is_settled: bool = True
-    """Whether a change after this moment is sure to be seen."""
+    """Whether a later change is certain to be detected."""
 
     def again(self, tree: Tree, now_ns: int) -> Look:
-        """The same folders and files, now; those that are gone are left out."""
+        """The same folders and files, now, without those that are gone."""
         look = Look(tree, now_ns)
         for path, before in sorted(self.folders.items()):
             if found := look_into(tree, path, now_ns, before):
@@ -86,7 +86,7 @@ class Look(Struct):
         return look
 
     def is_as(self, other: Look) -> bool:
-        """Whether whatever the answer depends on was the same at both moments."""
+        """Whether everything that the answer depends on is equal in both."""
         if not self.is_settled or _YOUNG in self.files.values() or self.files != other.files:
             return False
         return len(self.folders) == len(other.folders) and all(
@@ -94,7 +94,7 @@ class Look(Struct):
         )
 
     def at(self, path: str) -> Folder | None:
-        """A folder as the look knows it, looked at now if it is new to it; None where there is none."""
+        """A folder from the snapshot, read now if it is not in it; None if there is none."""
         found = self.folders.get(path)
         if found is None and (found := look_into(self.tree, path, self.now_ns, None)):
             self.is_settled &= found.signature != _YOUNG and len(self.folders) < FOLDERS_MAX
@@ -107,7 +107,7 @@ class Look(Struct):
         return os.path.join(self.tree.root, *names)  # noqa: PTH118
 
     def depend_on(self, *files: str) -> None:
-        """Take note of files, there or not."""
+        """Add files, existing or not."""
         for file in files:
             self.files.setdefault(file, signature_of(file, self.now_ns))
 
@@ -116,7 +116,7 @@ class ProjectListing:
     """The paths of one project's files, relative to its root."""
 
     def __init__(self, root: str, git_timeout_s: float, walked_max: int) -> None:
-        """Nothing is read before the first question. A walk stops at so many paths: the root may be a whole disk."""
+        """Nothing is read before the first call. A walk stops at this many paths: the root may be a whole disk."""
         self._root = root
         self._git = GitWorkTree(root, git_timeout_s)
         self._walked_max = walked_max
@@ -127,7 +127,7 @@ class ProjectListing:
         self._silent_until_ns = 0
 
     def paths(self, tree: Tree, now_ns: int) -> Sequence[str]:
-        """The paths as of now; the same object while they are the same."""
+        """The current paths; the same object while they are unchanged."""
         self._git.check = tree.check
         before = self._look
         look = before.again(tree, now_ns) if before else Look(tree, now_ns)
@@ -137,28 +137,28 @@ class ProjectListing:
             self._look = None
             self._paths = tuple(self._asked(Look(tree, now_ns, look.folders)))
         else:
-            # With the times of folders in which files were only replaced.
+            # Including the times of folders in which files were only replaced.
             self._look = look
         return self._paths
 
     def go_apart(self) -> None:
-        """Share nothing that changes with the listing that this one was copied from."""
+        """Stop sharing mutable state with the listing that this one was copied from."""
         self._git = copy.copy(self._git)
         self._ignored = dict(self._ignored)
 
     @property
     def folders(self) -> Collection[str]:
-        """The folders that the latest answer depends on; none where it was not kept."""
+        """The folders that the latest answer depends on; empty if it was not cached."""
         return self._look.folders.keys() if self._look else ()
 
     def has_same_rules(self, now_ns: int) -> bool:
-        """Whether the latest answer is still one if nothing happened in its folders."""
+        """Whether the latest answer is still valid if nothing has happened in its folders."""
         if self._look is None or not self._look.is_settled:
             return False
         return all(signature_of(path, now_ns) == before != _YOUNG for path, before in self._look.files.items())
 
     def _has_rules_of(self, before: Look, look: Look) -> bool:
-        """Whether nothing was said anew of what is ignored, and of where that is said."""
+        """Whether ignore rules, and the configuration that names them, are unchanged."""
         index = self._inputs.index if self._inputs else ""
         return all(
             look.files[path] == signature != _YOUNG for path, signature in before.files.items() if path != index
@@ -170,7 +170,7 @@ class ProjectListing:
         try:
             listed = self._by_git(look) if look.now_ns >= self._silent_until_ns else None
         except (OSError, subprocess.SubprocessError, TooMuchError) as error:
-            # No git, or none that answers as real trees make it answer: a later scan tries again.
+            # No git, or one that does not answer properly: a later scan tries again.
             listed = None
             if isinstance(error, subprocess.TimeoutExpired):
                 self._silent_until_ns = look.now_ns + SILENCE_NS
@@ -181,7 +181,7 @@ class ProjectListing:
         return paths
 
     def _by_git(self, look: Look) -> list[str]:
-        """What git lists; nothing without a repository, outside of a work tree, or for an ignored folder."""
+        """The files that git lists; empty without a repository, outside a work tree, or for an ignored folder."""
         if all(look.files[entry] == _ABSENT for entry in entries_above(self._root)):
             return []
         self._inputs = self._inputs or self._git.inputs()
@@ -195,7 +195,7 @@ class ProjectListing:
         return listed
 
     def _looked_through(self, look: Look, listed: Iterable[str]) -> set[str]:
-        """The folders in which git looks for files: those that hold some, and others that are not ignored."""
+        """The folders in which git looks for files: those that contain some, and others that are not ignored."""
         kept = _folders_of(listed)
         unknown = [inner for folder in tuple(kept) for inner in self._inside(look, folder) if inner not in kept]
         while unknown and len(kept) <= FOLDERS_MAX:
@@ -211,14 +211,14 @@ class ProjectListing:
         return [folder for folder in folders if not self._ignored[folder]]
 
     def _inside(self, look: Look, folder: str) -> list[str]:
-        """The folders in a folder; of another repository inside of this one git tells nothing."""
+        """The folders in a folder; git does not look into nested repositories."""
         found = look.at(folder)
         if found is None or (REPOSITORY in found.names and folder):
             return []
         return [os.path.join(folder, name) for name in sorted(found.folders) if name != REPOSITORY]  # noqa: PTH118
 
     def _walked(self, look: Look) -> Iterator[str]:
-        """The paths without hidden and generated folders, never through a link; at most as many as are wanted."""
+        """The paths without hidden and generated folders, without following links; at most as many as wanted."""
         waiting, count = [""], 0
         while waiting and count < self._walked_max and len(look.folders) < FOLDERS_MAX:
             folder = waiting.pop()
@@ -235,7 +235,7 @@ class ProjectListing:
 
 
 def look_into(tree: Tree, path: str, now_ns: int, before: Folder | None) -> Folder | None:
-    """A folder now; the same object where its times say that it is as before. None where there is none."""
+    """A folder now; the same object if its times are unchanged. None if there is none."""
     try:
         status = tree.status(path)
         if not stat.S_ISDIR(status.st_mode):
@@ -250,12 +250,12 @@ def look_into(tree: Tree, path: str, now_ns: int, before: Folder | None) -> Fold
 
 
 def signature_of(path: str, now_ns: int) -> Signature:
-    """What tells a change of a file apart; empty where there is none."""
+    """A value that changes with a file; empty if there is none."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
         return _ABSENT
-    # Of a repository's own folder only which one it is matters.
+    # Of a repository's own folder only its identity matters.
     return (status.st_ino, status.st_dev) if stat.S_ISDIR(status.st_mode) else _signature(status, now_ns)
 
 
@@ -267,19 +267,19 @@ def _signature(status: os.stat_result, now_ns: int) -> Signature:
 
 
 def _with_rules(folders: Mapping[str, Folder]) -> set[str]:
-    """The folders with a file that says what is ignored."""
+    """The folders with a file of ignore rules."""
     return {path for path, folder in folders.items() if IGNORE_FILE in folder.names}
 
 
 def _is_within_reach(path: str) -> bool:
-    """Whether there can be such a file for us: an index may name folders in folders without end."""
+    """Whether such a file can exist for us: an index may name endlessly nested folders."""
     return len(path) <= PATH_CHARS_MAX and path.count("/") <= DEPTH_MAX
 
 
 def _folders_of(paths: Iterable[str]) -> set[str]:
-    """The folders that hold the paths, and those above, the root as the empty text.
+    """The folders that contain the paths, and those above, with the root as the empty text.
 
-    Raises TooMuchError where they take more characters than any list of paths: those of real files take fewer.
+    Raises TooMuchError if they take more characters than any real list of paths would.
     """
     folders, chars = {""}, 0
     for path in paths:

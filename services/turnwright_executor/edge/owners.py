@@ -1,4 +1,4 @@
-"""Which executor works on a run, and the connections to the others.
+"""Service discovery between executors: which executor owns a run, and connections to the others.
 
 Source: architecture 7 (any replica answers for any run), 3 (the lease names its owner's address).
 """
@@ -20,27 +20,27 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 
 CHANNELS_MAX: Final = 64
-"""Other executors that connections are kept to, beyond those in use; the one unused for the longest time is closed."""
+"""Idle connections to other executors that are kept; the least recently used one is closed."""
 
 
 class Whereabouts(Struct, frozen=True):
-    """Where a run is worked on: the address of another executor, empty for here or nowhere; and whether it has work."""
+    """The owner of a run: the address of another executor, empty for this one or none; and whether it has work."""
 
     elsewhere: str
     has_work: bool
 
 
 class Owners:
-    """Looks up owners, and keeps the connections to them."""
+    """Looks up owners, and keeps connections to them."""
 
     def __init__(self, ledger: Ledger, own_address: str, is_held: Callable[[RunAddress], bool]) -> None:
-        """`is_held` tells of runs that this executor works on; `own_address` is what it advertises."""
+        """`is_held` says whether this executor owns a run; `own_address` is what it advertises."""
         self._ledger = ledger
         self._own_address = own_address
         self._is_held = is_held
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
         self._used: Counter[str] = Counter()
-        """Calls under way, watches among them, by address."""
+        """Calls in progress, including watches, by address."""
 
     def reached_at(self, own_address: str) -> None:
         self._own_address = own_address
@@ -49,17 +49,17 @@ class Owners:
         return self._is_held(address)
 
     async def find(self, address: RunAddress) -> Whereabouts:
-        """Where a run is worked on. Raises TurnwrightError."""
+        """The owner of a run. Raises TurnwrightError."""
         if self._is_held(address):
             return Whereabouts("", has_work=True)
         holding = await self._ledger.holding(address)
-        # Whoever had our address before us has ended: what is left of its lease passes by itself.
+        # The previous process at our address has ended: the rest of its lease expires by itself.
         is_elsewhere = bool(holding.owner) and holding.address != self._own_address
         return Whereabouts(holding.address if is_elsewhere else "", holding.run_status in (QUEUED, RUNNING))
 
     @contextlib.asynccontextmanager
     async def reached(self, address: str) -> AsyncIterator[executor_service_pb2_grpc.ExecutorServiceAsyncStub]:
-        """The rpcs of another executor; its connection is kept for the time of the block at least."""
+        """The rpcs of another executor; its connection is kept at least for the duration of the block."""
         self._used[address] += 1
         try:
             yield self._stub(address)
@@ -76,7 +76,7 @@ class Owners:
         return stub
 
     async def _close_spare(self) -> None:
-        """Close connections beyond those that are kept, the oldest first; none by which somebody is called now."""
+        """Close idle connections beyond the limit, the least recently used first."""
         self._used = +self._used
         unused = [address for address in self._channels if not self._used[address]]
         spare = max(0, len(self._channels) - CHANNELS_MAX)

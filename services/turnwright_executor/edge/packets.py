@@ -1,4 +1,4 @@
-"""What the model is sent, as the store keeps it: pieces that neighbours share, and a note for whoever sends it again.
+"""Packets in the store's format: delta-encoded pieces, and a note for an owner that sends the packet again.
 
 Source: architecture 3 (what the model was sent), 11 (the stored packet is sent again); C22.
 """
@@ -32,7 +32,7 @@ def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
 
 
 def _note_of(packet: Packet) -> str:
-    """What a turn's result says of the packet beyond its text, and what says how much the turn may bring."""
+    """What the turn's result needs to know about the packet, and how much the turn may add."""
     note: dict[str, Any] = {"tokens": packet.tokens, "cursor": astuple(packet.cursor)}
     if isfinite(effects_chars := chars_of(packet.effects)):
         note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
@@ -40,9 +40,9 @@ def _note_of(packet: Packet) -> str:
 
 
 async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:
-    """The packet that was stored; None where its last parts are missing.
+    """The stored packet; None if its last parts are missing.
 
-    Its effects were committed with it, so it has none any more.
+    Its effects were committed with it, so it has none.
     """
     roles: dict[int, str] = {}
     texts: dict[int, list[str]] = {}
@@ -70,7 +70,7 @@ def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
         overflow=False,
         digest=packet_digest((message.role, message.pieces) for message in told),
         tokens=known["tokens"],
-        # 0, not known: then the assembler is asked what fits.
+        # 0 is unknown: then the assembler is asked what fits.
         ceiling=known.get("ceiling", 0),
         cursor=Cursor(*known["cursor"]),
         effects_chars=known.get("effects_chars", 0),

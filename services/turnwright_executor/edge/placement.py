@@ -1,4 +1,4 @@
-"""Where loops work on this host: the directory of a project, its files, a shell in it."""
+"""Placement of loops on this host: the directory of a project, its files, a shell in it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync
 
 SYNCS_MAX: Final = 64
-"""Runs whose knowledge of the project's files is kept in memory; another one reads it anew."""
+"""Runs whose file state is cached in memory; that of others is read again."""
 
 _log = get_logger("places")
 
 
 class _Known(Struct, frozen=True):
-    """What a run knows of the project's files, under the constraints of the project."""
+    """A run's knowledge of the project's files, under the project's constraints."""
 
     constraints: Constraints
     scanner: DiskScanner
@@ -48,7 +48,7 @@ class _Known(Struct, frozen=True):
 
 
 class Placements:
-    """Finds the place of a loop; keeps what a run knows of its files between loops."""
+    """Finds the directory of a loop; keeps what a run knows of its files between loops."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Placements:
         sandbox: Sandbox,
         ends_s: Callable[[RunAddress], float],
     ) -> None:
-        """Read what runs know from this ledger; confine commands by this sandbox.
+        """Read file states from this ledger; confine commands with this sandbox.
 
-        `ends_s` tells until when a run is this executor's, in seconds of CLOCK_BOOTTIME.
+        `ends_s` says until when this executor owns a run, in seconds of CLOCK_BOOTTIME.
         """
         self._ends_s = ends_s
         self._ledger = ledger
@@ -69,7 +69,7 @@ class Placements:
         self._environment = allowed_environment(os.environ)
 
     async def find(self, address: RunAddress, claim: Claim, loop: Loop) -> Placement:
-        """The place of a loop. Raises OSError when the project's directory is not there."""
+        """The placement of a loop. Raises OSError if the project's directory does not exist."""
         root = Path(claim.project_root)
         constraints, workspace, shell = await self._tool_host(address.project, root)
         return Placement(
@@ -79,7 +79,7 @@ class Placements:
         )
 
     async def tool_host(self, project: str, root: str) -> ToolHost:
-        """Where clients' commands are carried out. Raises WORKSPACE_UNAVAILABLE."""
+        """The placement for clients' commands. Raises WORKSPACE_UNAVAILABLE."""
         try:
             _, workspace, shell = await self._tool_host(project, Path(root))
         except FileNotFoundError:
@@ -123,7 +123,7 @@ class Placements:
         return found.sync
 
     async def _read(self, address: RunAddress, claim: Claim, constraints: Constraints) -> _Known:
-        """What a run knows of its files; a new one begins with what another one of its project knows."""
+        """The file state of a run; a new one starts with that of another run of its project."""
         root = claim.project_root
         like_run = self._like(address.project, constraints)
         known = await self._ledger.adopt_files(address, claim.epoch, like_run.run if like_run else "")
@@ -131,16 +131,17 @@ class Placements:
         if like and not like.sync.is_spoiled:
             scanner = copy.copy(like.scanner)
             scanner.go_apart(FolderWatch(root))
-            # What is no text has attributes that may have changed although its body, which is empty, has not.
+            # A file that is not text has attributes that may have changed although its body, which is empty, has not.
             known = {path: "" if digest == EMPTY_HASH else digest for path, digest in known.items()}
         else:
             scanner = self._scanner(Path(root), constraints, FolderWatch(root))
         return _Known(constraints, scanner, FileSync(scanner, known, self._settings.token_divisor))
 
     def _like(self, project: str, constraints: Constraints) -> RunAddress | None:
-        """The run whose files those of a new run of the project are like: the one that worked here last.
+        """The run to adopt files from: the one that worked here last.
 
-        Of files that the project asks for each run has some in view from the first: those are written one by one.
+        If the project includes files with `add`, each run has them in view from the start: then they are written one by
+        one.
         """
         if constraints.paths_taken_in or constraints.patterns_taken_in:
             return None
@@ -151,17 +152,17 @@ class Placements:
 
 
 def _is_place(root: Path) -> bool:
-    """Whether a project is where it was made known: a link in its place would lead into what nobody has named."""
+    """Whether a project is where it was registered: a link in its place would lead to a directory that nobody named."""
     return os.path.isdir(root) and os.path.realpath(root) == str(root)  # noqa: PTH112 - `Path.is_dir` may raise
 
 
 async def locate(root: str) -> FoundWorkspace | None:
-    """The directory at an absolute path, with the id in its marker; None when there is none."""
+    """The directory at an absolute path, with the id from its marker; None if there is none."""
     return await on_files(lambda _: _locate(Path(root)))
 
 
 def _locate(path: Path) -> FoundWorkspace | None:
-    # `Path.is_dir` raises for some of what cannot be looked at: too long a name, a folder that is closed to us.
+    # `Path.is_dir` raises for some inaccessible paths: too long a name, or a folder without permission.
     if not path.is_absolute() or not os.path.isdir(path):  # noqa: PTH112
         return None
     found = find_workspace(path)

@@ -13,7 +13,7 @@ _PROC: Final = Path("/proc")
 
 
 def session_of(process: int) -> int:
-    """The session of a process; 0 where it is gone, or nobody may know."""
+    """The session of a process; 0 if it is gone or inaccessible."""
     try:
         return os.getsid(process)
     except (ProcessLookupError, PermissionError):
@@ -26,7 +26,7 @@ def living() -> int:
 
 
 def memory_bytes(processes: Iterable[int]) -> int:
-    """The memory that processes hold together, in bytes; what several share counts once. 0 where nobody tells."""
+    """Memory of processes together, in bytes; shared memory counts once. 0 if unknown."""
     return sum(map(_memory_of, processes))
 
 
@@ -39,7 +39,7 @@ def _memory_of(process: int) -> int:
 
 
 def name_of(process: int) -> str:
-    """The name of a process, cut as the system does; empty where it is gone."""
+    """The name of a process as truncated by the system; empty if it is gone."""
     try:
         return (_PROC / str(process) / "comm").read_text().rstrip("\n")
     except OSError:
@@ -47,6 +47,6 @@ def name_of(process: int) -> str:
 
 
 def send_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to a group in one call: what forks meanwhile is hit too."""
+    """Send a signal to a group in one call, so that processes that fork meanwhile get it too."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

@@ -28,10 +28,10 @@ from contextlib import suppress
 from typing import Final
 
 KILL_ROUNDS: Final = 50
-"""Times that marked processes are killed while new ones keep coming."""
+"""Rounds of killing marked processes while new ones keep appearing."""
 
 ROUND_S: Final = 0.002
-"""Seconds between two rounds: what was hit has to be gone before the next look."""
+"""Seconds between two rounds, so that killed processes are gone before the next one."""
 
 _HIGHEST: Final = 2**62
 _BITS: Final = 40
@@ -39,20 +39,20 @@ _LINE: Final = b"Max realtime timeout"
 
 
 def new_mark() -> int:
-    """A number that no other command has; 0 where the system leaves too little room below the limit."""
+    """A number that no other command has; 0 if the system leaves too little room below the limit."""
     hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
     highest = _HIGHEST if hard == resource.RLIM_INFINITY else hard
     return max(0, highest - 1 - secrets.randbits(_BITS))
 
 
 def marked(mark: int) -> Iterator[int]:
-    """The processes that carry a mark, in no order."""
+    """The processes with a mark, in no order."""
     names = os.listdir("/proc")  # noqa: PTH208 - thousands of names, and paths cost ten times more
     yield from (int(name) for name in names if name.isdecimal() and _mark_of(name) == mark)
 
 
 def _mark_of(process: str) -> int:
-    """The mark of a process; 0 where it has none, is gone, or nobody may know."""
+    """The mark of a process; 0 if it has none, is gone, or is inaccessible."""
     try:
         with open(f"/proc/{process}/limits", "rb") as file:  # noqa: PTH123 - as above
             found = next((line for line in file if line.startswith(_LINE)), b"")
@@ -62,7 +62,7 @@ def _mark_of(process: str) -> int:
 
 
 def kill_marked(mark: int) -> None:
-    """Leave nothing that carries a mark. Blocks for some milliseconds, longer where it multiplies meanwhile."""
+    """Kill all processes with a mark. Blocks for some milliseconds, longer if they multiply."""
     for _ in range(KILL_ROUNDS if mark else 0):
         found = list(marked(mark))
         for process in found:

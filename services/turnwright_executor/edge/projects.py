@@ -1,4 +1,4 @@
-"""The projects that the store knows, and where they stand."""
+"""The projects in the store, and their directories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Projects:
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
     async def has_root(self, root: str) -> bool:
-        """Whether a project stands at a directory, wherever its links lead."""
+        """Whether a directory, with links resolved, is a project's."""
         try:
             real = await on_files(lambda _: os.path.realpath(root))
         except (OSError, ValueError):

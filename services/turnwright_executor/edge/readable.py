@@ -27,7 +27,7 @@ SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/sys/devices/system"),
     *("/var/lib/ca-certificates", "/var/lib/gems"),
 )
-"""What distributions install for everybody."""
+"""System directories of distributions."""
 
 ETC: Final = (
     *("alternatives", "ld.so.*", "nsswitch.conf", "host.conf", "hosts", "hostname", "resolv.conf", "gai.conf"),
@@ -38,7 +38,7 @@ ETC: Final = (
     *("bash*", "fonts", "magic*", "mime.types", "mailcap", "xml", "sgml", "java*", "maven", "gradle", "python*"),
     *("perl", "php*", "ruby*", "R", "lua*", "texmf", "emacs", "vim", "man_db.conf", "manpath.config", "dpkg"),
 )
-"""Names and patterns below /etc: what libraries and languages are set up by. No keys, no accounts' secrets."""
+"""Names and patterns below /etc with configuration of libraries and languages. No keys, no account secrets."""
 
 LANGUAGES: Final = (
     *("bin", ".local/bin", ".local/lib", ".local/pipx", *(f".local/share/{name}" for name in (
@@ -50,26 +50,26 @@ LANGUAGES: Final = (
     *(".rbenv", ".rvm", ".gem/ruby", ".phpenv", ".dotnet", ".nuget/packages", ".ghcup", ".cabal/bin"),
     *(".cabal/packages", ".stack/programs", ".opam", ".elan", ".julia", ".swiftly", ".luarocks", ".linuxbrew"),
 )  # fmt: skip
-"""Where languages and their managers install below a home. `.cargo`, `.gem` and their like hold credentials too."""
+"""Where languages and their managers install below a home. `.cargo`, `.gem` and the like also contain credentials."""
 
 _INSTALLED: Final = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "JAVA_HOME", "GOROOT", "RUSTUP_HOME")
 _INSTALLED_IN_PARTS: Final = (("CARGO_HOME", ("bin", "registry", "git")), ("GOPATH", ("bin", "pkg")))
 _CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 _PROGRAMS: Final = ("bin", "sbin", "shims")
 _MIXED: Final = frozenset({".local", ".cargo", ".gem", ".config", ".npm", ".m2", ".gradle", ".cabal", ".stack", "go"})
-"""Folders of a home in which installations stand beside credentials and everything else."""
+"""Folders of a home that contain installations as well as credentials and other things."""
 
 LINKS_MAX: Final = 16
-"""Links that are followed from a program to where it is installed."""
+"""Links that are followed from a program to its installation."""
 
 LINE_BYTES_MAX: Final = 8192
 """Bytes that are read of a file in which git names a path."""
 
 
 def readable(environment: Mapping[str, str], more: Iterable[str], writable: Sequence[str] = ()) -> tuple[str, ...]:
-    """Paths that commands with this environment may read, beside their project; they exist. Blocks: looks at many.
+    """Existing paths that commands with this environment may read, in addition to their project. Blocks: checks many.
 
-    `writable` are folders that commands can write, beside their projects.
+    `writable` are folders that commands can write, in addition to their projects.
     """
     found = dict.fromkeys(path for path in (*SYSTEM, *_etc()) if os.path.lexists(path))
     home = Path(environment.get("HOME", "/"))
@@ -87,7 +87,7 @@ def readable(environment: Mapping[str, str], more: Iterable[str], writable: Sequ
 
 
 def is_replaceable(path: Path, writable: Iterable[str]) -> bool:
-    """Whether commands could put a link in the place of a path: it lies in a project, or in a folder they share."""
+    """Whether commands could replace a path with a link: it is in a project, or in a shared writable folder."""
     for place in {path, Path(os.path.realpath(path))}:
         if any(place.is_relative_to(folder) for folder in writable):
             return True
@@ -102,7 +102,7 @@ def _etc() -> Iterator[str]:
 
 
 def is_wide(path: Path) -> bool:
-    """Whether a path holds somebody's home, or most of a disk: too much to be shown because something is in it."""
+    """Whether a path contains somebody's home, or most of a disk: too much to expose."""
     if len(path.parts) <= 2:
         return True
     return any(home.is_relative_to(path) for home in _homes()) or path.resolve() in _homes()
@@ -126,7 +126,7 @@ def _programs(search_path: str, shown: Iterable[str], writable: Sequence[str]) -
 
 
 def _hops(link: Path, writable: Sequence[str]) -> Iterator[Path]:
-    """Where the links of a program lead, one after the other."""
+    """The targets of a program's links, one after the other."""
     for _ in range(LINKS_MAX):
         if not link.is_symlink() or is_replaceable(link.parent, writable):
             return
@@ -135,7 +135,7 @@ def _hops(link: Path, writable: Sequence[str]) -> Iterator[Path]:
 
 
 def _installation(folder: Path) -> Path:
-    """What a folder with programs belongs to; the folder itself where that holds other things too."""
+    """The installation that a folder with programs belongs to; the folder itself if it also contains other things."""
     whole = folder.parent
     is_alone = folder.name not in _PROGRAMS or whole.name in _MIXED or is_wide(whole)
     return folder if is_alone else whole
@@ -146,9 +146,10 @@ def _is_in(path: Path, roots: Sequence[Path]) -> bool:
 
 
 def around(root: str) -> tuple[str, ...]:
-    """What of git lies outside of a project: the work tree around it, or what a linked work tree shares.
+    """Parts of git outside a project: the work tree around it, or what a linked work tree shares.
 
-    A project may hold a `.git` of strangers that names any folder: it counts where that folder names it too.
+    A project may contain an untrusted `.git` that names any folder: it counts only if that folder names the work tree,
+    too.
     """
     for folder in (Path(root), *Path(root).parents):
         entry = folder / ".git"
@@ -164,7 +165,7 @@ def around(root: str) -> tuple[str, ...]:
 def _shared(entry: Path) -> tuple[str, ...]:
     """The repository of a linked work tree, if it knows this one.
 
-    Its folder for the work tree lies in it: one that a project brings could name any other as its repository.
+    Its folder for the work tree is inside it: an untrusted project could name any other folder as its repository.
     """
     with suppress(OSError, ValueError):
         own = Path(os.path.realpath(entry.parent / _line(entry).removeprefix("gitdir:").strip()))
@@ -174,7 +175,7 @@ def _shared(entry: Path) -> tuple[str, ...]:
 
 
 def _line(path: Path) -> str:
-    """What a small file says, without the space around. A project may bring pipes and endless files in its place."""
+    """The content of a small file, stripped. An untrusted project may have pipes and endless files in its place."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -26,22 +26,22 @@ from turnwright_executor.watching.tail import Tail, TailBounds
 _log = get_logger("relaying")
 
 RelayKey = tuple[RunAddress, str]
-"""A run, and the address of the executor that has it."""
+"""A run, and the address of its owner."""
 
 Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
-"""Opens a run's events behind a cursor."""
+"""Opens a run's event stream after a cursor."""
 
 
 class FellBehindError(Exception):
-    """The relay does not have what follows a watcher's position."""
+    """The relay no longer has the events after a watcher's position."""
 
 
 class MovedError(Exception):
-    """The run of a watch is worked on elsewhere by now: no fault, the watch goes on there."""
+    """The run has moved to another executor; the watch continues there."""
 
 
 class Relay:
-    """The newest events of a run at another executor, and those who wait for more."""
+    """The newest events of a run at another executor, and its watchers."""
 
     def __init__(self, after: EventCursor, bounds: TailBounds) -> None:
         self.holders = 0
@@ -54,7 +54,7 @@ class Relay:
         self._task: asyncio.Task[None] | None = None
 
     def reaches(self, position: EventCursor) -> bool:
-        """Whether all that follows a position comes by."""
+        """Whether everything after a position is available."""
         return not self._ended and position.epoch == self._epoch and position.seq >= self._tail.base
 
     @property
@@ -71,7 +71,7 @@ class Relay:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, events: AsyncGenerator[WatchRunResponse, None]) -> None:
-        """Take over the events until they end; why they did is what the watchers hear."""
+        """Receive events until the stream ends; watchers get the reason."""
         try:
             async with contextlib.aclosing(events):
                 async for message in events:
@@ -89,7 +89,7 @@ class Relay:
         elif event.cursor.epoch == self._epoch and event.cursor.seq == self._tail.seq + 1:
             self._tail.add(event)
         else:
-            # A snapshot: the owner has no longer what follows. Whoever watches gets one of its own.
+            # A snapshot means that the owner no longer has the events. Each watcher gets a stream of its own.
             raise FellBehindError
         self._wake()
 
@@ -98,10 +98,10 @@ class Relay:
         changed.set()
 
     async def watch(self, position: int, *, batched: bool = False) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events behind a position until the owner's stream ends, with its heartbeats where there is nothing else.
+        """The events after a position until the owner's stream ends, with its heartbeats if there is nothing else.
 
-        `batched`: what is there at the same time comes in one message. Raises FellBehindError, and what ended the
-        owner's stream.
+        `batched`: pending events are combined into one message. Raises FellBehindError, and what ended the owner's
+        stream.
         """
         heartbeat = self._heartbeat
         while True:
@@ -125,26 +125,26 @@ class Relay:
 
 
 def _told(task: asyncio.Task[None]) -> None:
-    """A relay that crashed says so: its watchers only see that it has ended."""
+    """Log a crash of a relay: its watchers only see that it has ended."""
     if not task.cancelled() and (error := task.exception()):
         _log.error("relay_crashed", relay=task.get_name(), exc_info=error)
 
 
 class Relays:
-    """The relays that somebody watches; each ends with the last of its watchers."""
+    """The relays with watchers; each ends with the last of its watchers."""
 
     def __init__(self, bounds: TailBounds) -> None:
         self._bounds = bounds
         self._relays: dict[RelayKey, Relay] = {}
 
     def can_join(self, key: RelayKey, position: EventCursor) -> bool:
-        """Whether a relay goes on from a position: one that is there, or one that begins there."""
+        """Whether a relay can serve a position: an existing one, or a new one that begins there."""
         relay = self._relays.get(key)
         return relay is None or relay.has_ended or relay.reaches(position)
 
     @contextlib.asynccontextmanager
     async def hold(self, key: RelayKey, position: EventCursor, upstream: Upstream) -> AsyncIterator[Relay]:
-        """The relay of a run, kept meanwhile; where there is none it begins at the position."""
+        """The relay of a run, kept during the block; created at the position if there is none."""
         relay = self._relays.get(key)
         if relay is None or relay.has_ended:
             relay = self._relays[key] = Relay(position, self._bounds)

@@ -44,24 +44,24 @@ else:
     Context = grpc.aio.ServicerContext
 
 TO_OWNER: Final = frozenset({"Resolve", "Abort", "CancelStream", "Notify"})
-"""Calls of which the owner hears at once: they end what it does, wake it, or tell those who watch it."""
+"""Calls that must reach the owner at once: they end its work, wake it, or notify its watchers."""
 
 WATCH: Final = "WatchRun"
 
 FORWARDED: Final = "turnwright-forwarded"
-"""Metadata of a call that another executor has forwarded."""
+"""Metadata of a call that was forwarded by another executor."""
 
 FORWARD_S_MAX: Final = 3.0
-"""Seconds that an owner has to answer a forwarded call: one that is paused or cut off must not hold up an abort."""
+"""Timeout of a forwarded call in seconds: an owner that hangs must not delay an abort."""
 
 SLOWER_MAX: Final = 3
-"""How much longer than the first wait the later ones between two looks are, at most: many watches may wait at once."""
+"""Maximum factor by which the interval between ownership checks grows: many watches may wait at once."""
 
 AVOIDED_LOOKS: Final = 10
-"""Looks at a run's owner in which one that did not answer is not tried again."""
+"""Ownership checks for which an unresponsive owner is not tried again."""
 
 GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.NOT_OWNER)
-"""What the calls to an owner end with that has died, ends, or was followed."""
+"""Errors of calls to an owner that has died, is shutting down, or was replaced."""
 
 _log = get_logger("routing")
 
@@ -71,21 +71,21 @@ WatchHandler = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunRespon
 
 
 class _Look(Struct):
-    """Between a watch and its look at where the run is worked on."""
+    """Schedules a watch's checks of who owns the run."""
 
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set where somebody may have begun to work on the run."""
+    """Set if somebody may have started to work on the run."""
     is_resting: bool = False
-    """Whether nobody looks before it is set."""
+    """Whether no check is due until it is set."""
 
 
 class Router:
-    """Decides for each call where it is answered."""
+    """Decides for each call which executor handles it."""
 
     def __init__(self, owners: Owners, poll_s: float, relays: Relays, own_metadata: RpcMetadata) -> None:
-        """`poll_s` are the seconds between two looks where the run of a watch is worked on.
+        """`poll_s` is the interval between ownership checks of a watch.
 
-        `own_metadata` say who this executor is: what many watch together is asked for in its name.
+        `own_metadata` identifies this executor: shared streams are opened on its own behalf.
         """
         self._owners = owners
         self._poll_s = poll_s
@@ -93,7 +93,7 @@ class Router:
         self._own_metadata = own_metadata
 
     def route(self, servicer: Any) -> None:
-        """Have those calls of a servicer go through here that must reach the owner of a run."""
+        """Route those calls of a servicer that must reach the owner of a run."""
         for name in TO_OWNER:
             setattr(servicer, name, self.answering(name, getattr(servicer, name)))
         servicer.WatchRun = self.watching(servicer.WatchRun)
@@ -132,11 +132,11 @@ class Router:
                 raise from_rpc(error, "executor", owner) from None
 
     async def _elsewhere(self, address: RunAddress, metadata: RpcMetadata) -> str:
-        """The address of the executor that works on a run, if it is another one. Raises NOT_OWNER, RUN_NOT_FOUND."""
+        """The address of the run's owner, if it is another executor. Raises NOT_OWNER, RUN_NOT_FOUND."""
         try:
             found = await self._owners.find(address)
         except TurnwrightError as error:
-            # Without the store nobody knows; whoever answers here will say what is wrong.
+            # Without the store nobody knows; the handler here will report the error.
             if error.reason in GONE or error.reason is Reason.DATABASE_UNAVAILABLE:
                 return ""
             raise
@@ -147,11 +147,11 @@ class Router:
     # Watches -----------------------------------------------------------------------------------------------------
 
     def watching(self, inner: WatchHandler) -> WatchHandler:
-        """A handler that watches here as `inner` does, or at the run's owner, and follows the run where it moves."""
+        """A handler that watches here as `inner` does, or at the run's owner, and follows the run when it moves."""
 
         async def watch(request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
             metadata = tuple(context.invocation_metadata() or ())
-            # Whoever waits long for the first event knows by it that it waits for an executor.
+            # A watcher that waits long for its first event learns this way that it waits for an executor.
             await context.send_initial_metadata(((ANSWERED, "1"),))
             avoided = ""
             while True:
@@ -172,7 +172,7 @@ class Router:
                         raise
                     _log.info("owner_lost", method=WATCH, run=request.run, owner=at, reason=error.reason.name)
                     if request.after.SerializeToString() != before:
-                        # It told something: perhaps only the connection is gone. It is asked once more.
+                        # It did send something: perhaps only the connection was lost. Try it once more.
                         continue
                 if not at:
                     return
@@ -183,7 +183,7 @@ class Router:
     def _from(
         self, at: str, avoided: str, inner: WatchHandler, request: WatchRunRequest, context: Context
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events behind `request.after`, from the executor `at` an address or from here; MovedError."""
+        """The events after `request.after`, from the executor `at` an address or from here; MovedError."""
         if at:
             return self._relayed(at, request, tuple(context.invocation_metadata() or ()))
         return self._followed(inner(request, context), RunAddress(request.project, request.run), "", avoided)
@@ -191,9 +191,9 @@ class Router:
     async def _relayed(
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The owner's events behind `request.after`, which the caller moves on; MovedError when the run does.
+        """The owner's events after `request.after`, which the caller advances; MovedError when the run moves.
 
-        As long as no relay has what follows they come in a stream of this watcher's own, and in its name.
+        While no relay has the position, they come in a stream of the watcher's own, on its own behalf.
         """
         address = RunAddress(request.project, request.run)
         key = (address, owner)
@@ -244,7 +244,7 @@ class Router:
         try:
             while True:
                 if not at and (look.is_resting or self._owners.is_here(address)):
-                    # While nobody works on it, or we do, nothing can move; each event is worth a task otherwise.
+                    # While nobody or this executor owns it, nothing can move; otherwise each event would cost a task.
                     event = await anext(events)
                 else:
                     coming = asyncio.ensure_future(anext(events))
@@ -264,10 +264,10 @@ class Router:
             await events.aclose()
 
     async def _until_moved(self, address: RunAddress, at: str, avoided: str, look: _Look) -> None:
-        """Wait until another executor works on the run; one that did not answer is tried again after a while.
+        """Wait until another executor owns the run; one that did not answer is tried again after a while.
 
-        Who watches from here is told by the store that somebody works on the run, but not what the model says
-        meanwhile: it looks at once who that is. A run at rest does not move: nobody looks before there is an event.
+        A watcher here learns from the store that somebody works on the run, but not what the model is saying: so it
+        checks at once who that is. A run at rest does not move: no checks before there is an event.
         """
         looks = 0
         while True:
@@ -299,7 +299,7 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _tells_of_work(message: WatchRunResponse) -> bool:
-    """Whether somebody may have begun to work on a run."""
+    """Whether somebody may have started to work on a run."""
     return any(
         event.HasField("turn_started")
         or (event.HasField("run_state") and event.run_state.run.status in (QUEUED, RUNNING))
@@ -312,7 +312,7 @@ def _is_forwarded(metadata: RpcMetadata) -> bool:
 
 
 def _passed_on(metadata: RpcMetadata) -> tuple[tuple[str, str | bytes], ...]:
-    """What an owner has to know of the caller: its token and the tier that it asked for."""
+    """The caller's credentials for the owner: its token and the tier that it requested."""
     kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER, TRACEPARENT, TRACESTATE))
     return (*kept, (FORWARDED, "1"), RECEIVES_ALL)
 
@@ -323,6 +323,6 @@ def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:
 
 
 def _is_position(event: WatchRunResponse) -> bool:
-    """Whether one can go on after an event: after a whole snapshot only, and a heartbeat may come between its parts."""
+    """Whether a watch can resume after an event: only after a complete snapshot; heartbeats come between its parts."""
     kind = event.WhichOneof("event")
     return kind != "heartbeat" and (kind != "snapshot" or event.snapshot.last)

@@ -1,4 +1,4 @@
-"""What GetRun shows of a run beside its row: loops, turns, history, open questions, telemetry, spending.
+"""The content of GetRun besides the run: loops, turns, history, open questions, telemetry, spend.
 
 Source: rows RU238, RU247, RU248.
 """
@@ -30,7 +30,7 @@ from turnwright_executor.edge.schemes import KnownSchemes
 LOOPS_PAGE: Final = 100
 UNKNOWNS_MAX: Final = 1000
 PART_BYTES: Final = 512 * 1024
-"""About how many bytes of loops, of turns, of history and of questions an answer has, each."""
+"""Approximate maximum size of each part of an answer, in bytes."""
 M = TypeVar("M", bound=Message)
 _AUDIT: Final = ("audit", "hidden")
 
@@ -44,7 +44,7 @@ class RunPayload:
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
 
     async def read(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
-        """A run with its loops and turns, and its history where that is asked for. Raises TurnwrightError."""
+        """A run with its loops and turns, and its history if requested. Raises TurnwrightError."""
         if request.history_max > PAGE_SIZE_MAX:
             message = f"history_max is {request.history_max}; the limit is {PAGE_SIZE_MAX}."
             raise fault(
@@ -87,7 +87,7 @@ class RunPayload:
             answer.unknowns.extend(_first(unknowns[:UNKNOWNS_MAX]))
 
     async def _timeline(self, request: query_pb2.GetRunRequest) -> list[entry_pb2.Entry]:
-        """Every entry of the run that is no audit, in the order of the timeline."""
+        """Every entry of the run except stored packets, in timeline order."""
         wanted = read_pb2.ReadViewRequest(
             project=request.project,
             run=request.run,
@@ -111,7 +111,7 @@ class RunPayload:
 
 
 def _first(items: Sequence[M]) -> list[M]:
-    """As many of the first ones as fit into the answer beside the rest, but one at least."""
+    """As many of the first items as fit, but at least one."""
     found: list[M] = []
     room = PART_BYTES
     for item in items:

@@ -27,37 +27,37 @@ BUBBLEWRAP: Final = "bubblewrap"
 LIMITS: Final = "limits"
 
 Choice = Literal["auto", "bubblewrap", "limits"]
-"""What the settings ask for: the best that the host can do, or one of the two and nothing else."""
+"""The setting: the best that the host supports, or one kind only."""
 
 SECRETS: Final = ("~/.cache/huggingface/token", "~/.cache/huggingface/stored_tokens")
 """Credentials that tools keep among their caches."""
 
 TMPFS_BYTES: Final = 1024 * 1024 * 1024
-"""What a directory that stands in memory holds at most, in bytes: it counts to no process."""
+"""Size limit of an in-memory directory, in bytes: its memory counts to no process."""
 
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not ours, the sandbox's
 _MIB: Final = 1024 * 1024
 SMALL_TMPFS_BYTES: Final = {"/run": 16 * _MIB, _SHARED_MEMORY: 64 * _MIB, "/var/tmp": 256 * _MIB}  # noqa: S108
-"""The same of those that hold little: for shared memory what containers usually have."""
+"""Size limit of small in-memory directories: that of shared memory in typical containers."""
 
 PROBE_S: Final = 5.0
-"""Seconds that the sandbox has to show that the host lets it work."""
+"""Timeout for testing whether the sandbox works on this host, in seconds."""
 
 
 class SandboxMissingError(Exception):
-    """The settings ask for a sandbox that this host does not have. The text says what to do."""
+    """The settings require a sandbox that this host does not support. The text says what to do."""
 
 
 class Sandbox(Struct, frozen=True):
-    """How commands are confined. `program` is bubblewrap's; empty: by limits only."""
+    """How commands are confined. `program` is bubblewrap's; empty: limits only."""
 
     program: str = ""
     hidden: tuple[str, ...] = ()
-    """Directories and files that are empty to a command, wherever they are."""
+    """Directories and files that appear empty to a command, wherever they are."""
     readable: tuple[str, ...] = ()
-    """Paths beside the project that a command may read, where they exist; it sees nothing else of the host."""
+    """Existing paths besides the project that a command may read; it sees nothing else of the host."""
     writable: tuple[str, ...] = ()
-    """Directories beside the project that a command may write, where they exist."""
+    """Existing directories besides the project that a command may write."""
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Sandbox(Struct, frozen=True):
 
     @property
     def own_processes(self) -> frozenset[str]:
-        """Names of the processes that hold the sandbox: a command ends before them, else it has no time to."""
+        """Names of the processes that hold the sandbox: the command is killed before them."""
         return frozenset({Path(self.program).name[:15]} if self.program else ())
 
     @property
@@ -73,20 +73,20 @@ class Sandbox(Struct, frozen=True):
         return bool(self.program)
 
     def wrapped(self, argv: Sequence[str], root: str, *, read_only: bool) -> list[str]:
-        """The program and arguments that run a command in a project's root under this confinement."""
+        """The command line that runs a command in a project's root inside the sandbox."""
         if not self.program:
             return list(argv)
         network = ["--unshare-net"] if read_only else []
         return [
             *(self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", *network, *_capabilities()),
             *("--unsetenv", "TMPDIR", *self._mounts(root, read_only=read_only)),
-            # It stands in memory too, without a bound.
+            # It is in memory, too, without a limit.
             *("--remount-ro", "/dev"),
             *(*([] if root == "/" else ["--remount-ro", "/"]), "--chdir", root, "--", *argv),
         ]
 
     def _mounts(self, root: str, *, read_only: bool) -> Iterator[str]:
-        """Options that put the view together: what is deeper lies on top, of two at one place the later one."""
+        """The mount options: deeper paths come later, and of two for one path the later wins."""
         bind = "--ro-bind-try" if read_only else "--bind-try"
         home = os.path.expanduser("~")  # noqa: PTH111 - text in, text out
         beside = [
@@ -98,7 +98,7 @@ class Sandbox(Struct, frozen=True):
         steps = [
             *(step for step in beside if not self._is_covered(step[-1], root)),
             *(("--dev", "/dev"), _empty(_SHARED_MEMORY), ("--proc", "/proc"), _bound(bind.removesuffix("-try"), root)),
-            # What says which workspace this is: a command that could write it could take another one's place.
+            # The workspace id: a command that could write it could impersonate another workspace.
             _bound("--ro-bind-try", str(PurePath(root) / MARKER_FOLDER)),
             *(_covered(path) for path in self.hidden),
         ]
@@ -107,16 +107,16 @@ class Sandbox(Struct, frozen=True):
             yield from latest[place]
 
     def _is_replaced(self, path: str) -> bool:
-        """Whether a command has put a link in the place of what was to be shown, or could have."""
+        """Whether a command has replaced a path with a link, or could have."""
         return os.path.realpath(path) != path and is_replaceable(Path(path), self.writable)
 
     def _is_covered(self, path: str, root: str) -> bool:
-        """Whether a path lies in the project, which is shown whole, or in what is hidden."""
+        """Whether a path is in the project, which is visible as a whole, or in what is hidden."""
         return any(PurePath(path).is_relative_to(other) for other in (root, *self.hidden))
 
 
 BwrapOption = tuple[str, ...]
-"""One option of bubblewrap; its last word is the place in the sandbox."""
+"""One option of bubblewrap; its last word is the path in the sandbox."""
 
 
 def _bound(option: str, path: str) -> BwrapOption:
@@ -124,7 +124,7 @@ def _bound(option: str, path: str) -> BwrapOption:
 
 
 def _shown(path: str) -> BwrapOption:
-    """A path read-only; a link stays one, where it is of those that distributions have in their root."""
+    """A read-only path; top-level links of distributions stay links."""
     place = Path(path)
     if len(place.parts) == 2 and place.is_symlink():
         return "--symlink", str(place.readlink()), path
@@ -132,17 +132,17 @@ def _shown(path: str) -> BwrapOption:
 
 
 def _empty(path: str) -> BwrapOption:
-    """An empty directory in memory, which a command may fill so far."""
+    """An empty in-memory directory with a size limit."""
     return "--size", str(SMALL_TMPFS_BYTES.get(path, TMPFS_BYTES)), "--tmpfs", path
 
 
 def _covered(path: str) -> BwrapOption:
-    """Nothing in the place of a directory or a file."""
+    """An empty directory or file in place of a path."""
     return _empty(path) if Path(path).is_dir() else ("--ro-bind", "/dev/null", path)
 
 
 KEPT_RIGHTS: Final = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
-"""What is left of a superuser's rights: those over files. Others have none of them."""
+"""Capabilities that a superuser keeps: those over files. Other users have none of them."""
 
 
 def _capabilities() -> list[str]:
@@ -153,10 +153,10 @@ def _capabilities() -> list[str]:
 async def find_sandbox(
     choice: Choice, home: Path, writable: Sequence[str] = (), more: Sequence[str] = (), program: str = "bwrap"
 ) -> Sandbox:
-    """The sandbox of this host. Raises SandboxMissingError where the settings ask for one that does not work.
+    """The sandbox of this host. Raises SandboxMissingError if the settings require one that does not work.
 
-    `home` is hidden from commands; `writable` are directories beside the project, `more` are paths that can be read
-    beside system files and toolchains; `~` is the user's own directory.
+    `home` is hidden from commands; `writable` are additional writable directories, `more` additional readable paths;
+    `~` is the user's own directory.
     """
     if choice == LIMITS:
         return Sandbox()
@@ -182,12 +182,12 @@ def _expanded(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _existing(*paths: Path | str) -> tuple[str, ...]:
-    # `Path.exists` raises where a folder above is closed to us; what we cannot see is not there for commands either.
+    # `Path.exists` raises if a folder above is inaccessible; what we cannot see does not exist for commands either.
     return tuple(str(Path(path).resolve()) for path in paths if os.path.exists(path))  # noqa: PTH110
 
 
 async def _problem(sandbox: Sandbox) -> str:
-    """What keeps the sandbox from working here; empty when it does."""
+    """Why the sandbox does not work here; empty if it does."""
     argv = sandbox.wrapped(["/bin/sh", "-c", ":"], "/usr", read_only=True)
     process = await asyncio.create_subprocess_exec(
         *argv,

@@ -33,13 +33,13 @@ from turnwright_executor.ports.workspaces import Scan, SeenFile
 from turnwright_executor.tools.ports import ChangedFile, OutsideProjectError, ScannedFile, TooMuchError
 
 FOLLOWS_MAX: Final = 3
-"""Times that a scan asks for the folders of a project until all of them have been watched from before that."""
+"""Attempts of a scan until all folders of a project have been watched before they were listed."""
 
 FULL_EVERY_NS: Final = round(FULL_EVERY_S * 1e9)
 
 
 class _Seen(SeenFile, frozen=True):
-    """A file as the last scan left it; `signature` is None where its times cannot be trusted."""
+    """A file as of the last scan; `signature` is None if its times cannot be trusted."""
 
     signature: Signature | None
 
@@ -47,9 +47,9 @@ class _Seen(SeenFile, frozen=True):
 class DiskScanner:
     """Implements ports.FileScanner for one watcher of one root.
 
-    `file_bytes_max` in bytes: a larger file is reported without text and with a hash of its size and time, because
-    reading it whole at each change costs more than it tells. `files_max`: further files, in path order, are left out.
-    `home`: where the runtime keeps what is its own; nothing below it is a file of the project.
+    A file above `file_bytes_max` bytes is reported without text and with a hash of its size and time, because reading
+    it whole at each change costs more than it is worth. Files beyond `files_max`, in path order, are left out. `home`
+    is the runtime's own directory; nothing below it is a file of the project.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DiskScanner:
         now_ns: Callable[[], int] = time.time_ns,
         watch: FolderWatch | None = None,
     ) -> None:
-        """Nothing is read before the first scan. `watch` tells where something happened; None: nobody does."""
+        """Nothing is read before the first scan. `watch` reports changed folders; None: there is no watch."""
         self.root = os.path.realpath(root)
         self._home = path_below(self.root, home)
         self._file_bytes_max = file_bytes_max
@@ -77,10 +77,10 @@ class DiskScanner:
         self._takes_in = bool(self._paths_taken_in or self._patterns_taken_in)
         self._now_ns = now_ns
         self._seen: dict[str, _Seen] = {}
-        # Of what constraints take in from anywhere nobody knows which folders it depends on.
+        # If constraints include files by pattern, it is unknown which folders the answer depends on.
         self._watch = None if self._takes_in else watch
         self._is_watched = False
-        """Whether all that happened since the scan before is told."""
+        """Whether everything since the last scan has been reported."""
         self._full_due_ns = 0
 
     @property
@@ -89,11 +89,11 @@ class DiskScanner:
 
     @property
     def files(self) -> Mapping[str, SeenFile]:
-        """The files as the scan before found them, by path."""
+        """The files as of the last scan, by path."""
         return self._seen
 
     def go_apart(self, watch: FolderWatch) -> None:
-        """Go on as a scanner of its own after the one that this was copied from: not while that one scanned."""
+        """Become independent of the scanner that this one was copied from; not while that one scans."""
         self._listing = copy.copy(self._listing)
         self._listing.go_apart()
         self._seen = dict(self._seen)
@@ -101,11 +101,11 @@ class DiskScanner:
         self._is_watched = False
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
-        """Look again: files in path order. Raises OSError when the root cannot be read. `doubtful`: see FileScanner."""
+        """Scan again: files in path order. Raises OSError if the root cannot be read. `doubtful`: see FileScanner."""
         return await on_trees(lambda check: self._scan(frozenset(doubtful), check))
 
     async def states(self) -> dict[str, Signature]:
-        """What changes with a file, of every file of the project. Raises OSError when the root cannot be read."""
+        """A change signature of every file of the project. Raises OSError if the root cannot be read."""
         return await on_trees(self._states)
 
     def _states(self, check: Check) -> dict[str, Signature]:
@@ -119,7 +119,7 @@ class DiskScanner:
         if folders is not None and not folders:
             return self._looked_at_again(doubtful, check, began_ns) if doubtful else Scan((), ())
         before, self._seen = self._seen, {}
-        # Until the end: a scan that is broken off has taken what was told, and not looked at all of it.
+        # Set only at the end: an interrupted scan has consumed events without scanning everything.
         self._is_watched = False
         known = {path: seen for path, seen in before.items() if path not in doubtful} if doubtful else before
         with Tree(self.root, check) as tree:
@@ -130,13 +130,13 @@ class DiskScanner:
                 }
                 paths = [path for path in paths if path not in self._seen]
             changed = [file for path in paths if (file := self._looked_at(tree, path, known.get(path), began_ns))]
-            # What is not looked at, because it is ignored, may be there all the same.
+            # A path that is not listed, because it is ignored, may still exist.
             gone = {path for path in doubtful - self._seen.keys() if not _is_there(tree, path)}
         self._is_watched = is_watched
         return Scan(tuple(changed), tuple(sorted((known.keys() - self._seen.keys()) | gone)))
 
     def _looked_at_again(self, doubtful: frozenset[str], check: Check, began_ns: int) -> Scan:
-        """What doubtful paths are now, where nothing happened in the folders of the project."""
+        """The current state of doubtful paths, if nothing happened in the project's folders."""
         self._is_watched = False
         listed = self._usable[1] if self._usable else ()
         with Tree(self.root, check) as tree:
@@ -149,7 +149,7 @@ class DiskScanner:
         return Scan(tuple(found), tuple(sorted(gone)))
 
     def _changed_folders(self, now_ns: int) -> Collection[str] | None:
-        """The folders of which something is to be looked at; None: all of them."""
+        """The folders to scan; None: all of them."""
         changed = self._watch.changed() if self._watch else None
         if not self._is_watched or now_ns >= self._full_due_ns or not self._listing.has_same_rules(now_ns):
             self._full_due_ns = now_ns + FULL_EVERY_NS
@@ -157,13 +157,13 @@ class DiskScanner:
         return changed
 
     def _followed(self, tree: Tree, now_ns: int) -> tuple[Sequence[str], bool]:
-        """The paths of all files, and whether their folders are watched from before any of them is read."""
+        """The paths of all files, and whether their folders were watched before any of them is read."""
         paths = self._paths(tree, now_ns)
         for _ in range(FOLLOWS_MAX if self._watch else 0):
             folders = self._listing.folders
             if not folders or (self._watch and self._watch.follow(folders)):
                 return paths, bool(folders)
-            # What came before they were watched.
+            # Events from before the folders were watched.
             paths = self._paths(tree, now_ns)
         return paths, False
 
@@ -176,7 +176,7 @@ class DiskScanner:
         return self._usable[1]
 
     def _taken_in(self, tree: Tree) -> Iterator[str]:
-        """What the project adds whatever else says no: paths by themselves, and what fits below a pattern's folder."""
+        """Files that the project always includes: exact paths, and matches below a pattern's folder."""
         yield from self._paths_taken_in
         for folder, patterns in self._patterns_taken_in.items():
             below = islice(everything(tree, folder), self._files_max)
@@ -187,7 +187,7 @@ class DiskScanner:
         return self._constraints.is_ignored(path)
 
     def _looked_at(self, tree: Tree, path: str, before: _Seen | None, began_ns: int) -> ScannedFile | None:
-        """The file if it is new or another; remembers it in any case. None for links, and for what is gone."""
+        """The file if it is new or changed; remembers it in any case. None for links and missing files."""
         try:
             status = _file_status(tree, path)
             if status is None:
@@ -215,9 +215,9 @@ class DiskScanner:
         return None if file is None else ScannedFile(path, file.text, file.hash, file.bytes_)
 
     def _is_usable(self, path: str) -> bool:
-        """Whether a path may become that of an entry: below the root, printable, of a length that the store takes.
+        """Whether a path can be that of an entry: below the root, printable, not too long.
 
-        Git tells names out of an index that anybody may have written, and a project may name what it likes.
+        Git reads names from an index that anybody may have written, and a project's constraints may name anything.
         """
         if len(path) > PATH_CHARS_MAX or is_closed(path, self._home) or is_temporary(path.rpartition("/")[2]):
             return False
@@ -227,7 +227,7 @@ class DiskScanner:
 
 
 def everything(tree: Tree, folder: str) -> Iterator[str]:
-    """The paths of all files in a folder, version control's own left out, and never through a link."""
+    """The paths of all files in a folder, without version control's own, without following links."""
     waiting = [folder]
     while waiting:
         place = waiting.pop()
@@ -252,7 +252,7 @@ def _holds(listed: Sequence[str], path: str) -> bool:
 
 
 def _file_status(tree: Tree, path: str) -> os.stat_result | None:
-    """What the system says of a file; None for what is no file, and for what is gone or out of reach."""
+    """The status of a file; None for anything else, and for what is gone or inaccessible."""
     with suppress(OSError, OutsideProjectError):
         status = tree.status(path)
         return status if stat.S_ISREG(status.st_mode) else None

@@ -1,4 +1,4 @@
-"""The registered schemes as this executor knows them: what the store's latest answer said of them."""
+"""The registered schemes as this executor knows them: a cache, updated from the store's answers."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from turnwright_core.wire.schemes import registry_from_pb, scheme_from_pb, schem
 
 
 class Telling(Protocol):
-    """An answer of the store that tells what is registered, where that is something else than the caller knows."""
+    """An answer of the store that contains the schemes if the caller has another version."""
 
     @property
     def schemes(self) -> scheme_pb2.SchemeRegistry:
         """All that is registered."""
 
     def HasField(self, field_name: Literal["schemes"]) -> bool:  # noqa: N802 - the runtime of the stubs calls it so
-        """Whether it tells anything."""
+        """Whether it contains them."""
 
 
 class KnownSchemes:
-    """One for all that speak to the store. Learning costs no call of its own: claims, turns and runs bring it."""
+    """Shared by all clients of the store. Updates cost no extra call: claims, turns and runs carry them."""
 
     def __init__(self) -> None:
         self._known = BUILT_IN
 
     @property
     def version(self) -> str:
-        """To be sent with what may bring news."""
+        """To be sent with calls whose answers may contain an update."""
         return self._known.version
 
     def rules(self, name: str) -> Scheme:
         return self._known.rules(name)
 
     def learn(self, answer: Telling) -> None:
-        """Go by what an answer tells from now on; most tell nothing."""
+        """Use the schemes of an answer from now on; most answers contain none."""
         self.learn_registry(answer.schemes if answer.HasField("schemes") else None)
 
     def learn_registry(self, registry: scheme_pb2.SchemeRegistry | None) -> None:
@@ -49,7 +49,7 @@ class KnownSchemes:
 
 
 async def register_schemes(peer: Peer, wanted: Iterable[Scheme]) -> None:
-    """Have the store know these schemes; what it knows already is left as it is. Raises TurnwrightError."""
+    """Register these schemes with the store, unless it already has them. Raises TurnwrightError."""
     store = store_service_pb2_grpc.StoreServiceStub(peer.channel)
     listed = await peer.call(store.ListSchemes, registry_pb2.ListSchemesRequest())
     known = {one.name: scheme_from_pb(one) for one in listed.schemes}

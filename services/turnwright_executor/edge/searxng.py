@@ -1,7 +1,7 @@
-"""Asking a SearXNG instance. What it answers is the text of strangers: it is read as such, and bounded.
+"""The client of a SearXNG instance. Its answers are untrusted text, and read within limits.
 
-Its address is the operator's, so it may stand anywhere, on this host too; redirects are not followed.
-Source: rows RU179, RU309.
+Its URL comes from the operator, so it may be anywhere, even on this host; redirects are not followed. Source: rows
+RU179, RU309.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORBIDDEN: Final = (
 
 
 class SearxNg:
-    """Asks one instance. Its address may hold a user and a password; nobody else hears of them."""
+    """Queries one instance. Its URL may contain a user and a password; they are sent to nobody else."""
 
     def __init__(self, base_url: str, timeout_s: float) -> None:
         self._url = httpx.URL(base_url.rstrip("/") + "/search")
@@ -80,7 +80,7 @@ async def _body(response: httpx.Response) -> bytes:
 
 
 def hits_in(answer: bytes, results_max: int) -> Iterator[WebResult]:
-    """The results in an answer, each address once; what is no result is left out. Raises WebError."""
+    """The results in an answer, each URL once; invalid ones are left out. Raises WebError."""
     try:
         value = parse_json(answer.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -105,7 +105,7 @@ def _readable(results: Iterable[Any]) -> Iterator[WebResult]:
             address = page_address(result["url"])
         except PageAddressError:
             continue
-        # A longer one could not be named in a command.
+        # A command could not name a longer one.
         if len(address) <= TARGET_CHARS_MAX and "*" not in address:
             title, snippet = (
                 _line(result.get("title"), TITLE_CHARS_MAX),
@@ -115,7 +115,7 @@ def _readable(results: Iterable[Any]) -> Iterator[WebResult]:
 
 
 def _line(value: Any, chars_max: int) -> str:
-    """A text in one line, no longer than that."""
+    """A text in one line, truncated."""
     if not isinstance(value, str):
         return ""
     printable = "".join(char if char.isprintable() else " " for char in value[: 10 * chars_max])

@@ -60,13 +60,13 @@ exec "$@"
 """
 
 ALLOW_S: Final = 0.25
-"""Seconds between two words to a supervisor about the time that a command has; leases last for seconds."""
+"""Seconds between two updates of a supervisor's deadline; leases last for seconds."""
 
 STATES_S_MAX: Final = 5.0
-"""Seconds that a look at all files may hold up a command; of a project that takes longer no changes are listed."""
+"""Seconds that listing all files may delay a command; for slower projects changes are not listed."""
 
 POLL_S: Final = 0.02
-"""Seconds between two looks whether a command that was told to end has any process left."""
+"""Seconds between checks whether a command that was told to end has processes left."""
 
 CHANNELS: Final = (1, 2)
 """Standard output and standard error."""
@@ -75,44 +75,46 @@ OnOutput = Callable[[int, str], Awaitable[None]]
 
 
 class ShellLimits(Struct, frozen=True):
-    """What one command may use; 0 means that there is no limit.
+    """Resource limits of one command; 0 means no limit.
 
-    CPU time, file size and files hold for each process by itself, memory for all together. `processes` counts all
-    processes of the user while the command runs. The system does not bind the superuser by it: then the executor counts
-    the command's own processes, and stops the command that has more.
+    CPU time, file size and open files are limited per process, memory for all together. `processes` counts all
+    processes of the user while the command runs. The kernel does not apply it to the superuser: then the executor
+    counts the command's own processes, and kills a command that has more.
     """
 
     output_bytes: int = 1024 * 1024
-    """Output that is kept, in bytes per channel: its beginning and its end; what is between is read and dropped."""
+    """Output that is kept, in bytes per channel: its beginning and its end; the middle is dropped."""
     cpu_s: int = 600
     """Seconds of processor time."""
     memory_mb: int = 0
-    """Memory that all processes of the command hold together, in MiB. Address space is not limited: many runtimes
-    reserve far more than they use."""
+    """Memory that all processes of the command hold together, in MiB.
+
+    Address space is not limited, because many runtimes reserve far more than they use.
+    """
     processes: int = 512
-    """Processes of the user, of the command alone where the user is the superuser."""
+    """Processes of the user, or of the command alone if the user is the superuser."""
     files: int = 1024
     """Open files."""
     file_mb: int = 1024
     """Largest file that is written, in MiB."""
     term_grace_s: float = 2.0
-    """Seconds between the request to end and the end."""
+    """Seconds between SIGTERM and SIGKILL."""
     close_grace_s: float = 0.5
-    """Seconds that background processes have to close the output once the command has ended."""
+    """Seconds that background processes have to close the output after the command has ended."""
     drain_s: float = 30.0
-    """Seconds that may pass until all output is delivered once the command has ended."""
+    """Seconds that delivering the remaining output may take after the command has ended."""
     stop_drain_s: float = 2.0
-    """The same when somebody has stopped the command and waits for that."""
+    """The same if somebody has stopped the command and waits for that."""
     kill_s: float = 5.0
-    """Seconds that a supervisor has to kill all there is; a process that the system cannot end holds it up."""
+    """Seconds that a supervisor has to kill everything; unkillable processes delay it."""
     count_s: float = 0.1
-    """Seconds between two counts of the command's processes, where the system does not keep the limit itself."""
+    """Seconds between counts of the command's processes, if the kernel does not enforce the limit."""
     weigh_s: float = 0.5
-    """Seconds between two looks at the memory that the command's processes hold."""
+    """Seconds between measurements of the command's memory."""
 
 
 class Stop(Enum):
-    """Why a command was stopped before its end."""
+    """Why a command was stopped."""
 
     TIME = "time"
     PROCESSES = "processes"
@@ -130,25 +132,24 @@ class LocalShell(Struct):
     limits: ShellLimits = field(default_factory=ShellLimits)
     environment: Mapping[str, str] = field(default_factory=lambda: allowed_environment(os.environ))
     clock: Callable[[], float] = time.monotonic
-    """Seconds, for the duration that is told."""
+    """A clock in seconds, for the reported duration."""
     sandbox: Sandbox = field(default_factory=Sandbox)
     ends_s: Callable[[], float] = _never
-    """Until when commands may run, as their run is this executor's: seconds of CLOCK_BOOTTIME, infinite for as long as
-    they take."""
+    """Until when commands may run, according to the lease: seconds of CLOCK_BOOTTIME, infinite without one."""
     files: DiskScanner | None = None
-    """Looks at the project's files before and after a command, to say which ones changed."""
+    """Lists the project's files before and after a command, to report changed ones."""
 
     @property
     def keeps_read_only(self) -> bool:
-        """Whether a command that only looks can be kept from changing the project."""
+        """Whether read-only commands can be prevented from changing the project."""
         return self.sandbox.keeps_read_only
 
     async def run(self, command: str, timeout_s: float, on_output: OnOutput, *, read_only: bool = False) -> CommandEnd:
         """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
 
-        All processes are stopped when the limit is reached or the call is cancelled; what they had written until then
-        still arrives. `read_only` keeps the command from changing the project, where the sandbox can. Raises OSError
-        when nothing could be started, and whatever `on_output` raises.
+        All processes are killed at the time limit or on cancellation; what they have written until then still arrives.
+        `read_only` prevents changes to the project, if the sandbox can. Raises OSError if nothing could be started, and
+        whatever `on_output` raises.
         """
         before = None if read_only else await self._states()
         began = self.clock()
@@ -178,7 +179,7 @@ class LocalShell(Struct):
         )
 
     async def _states(self) -> dict[str, Signature] | None:
-        """The state of each file of the project; None where that cannot be said, or not soon."""
+        """Change signatures of the project's files; None if they are unavailable, or not soon enough."""
         if self.files is None:
             return None
         with suppress(OSError, TimeoutError):
@@ -193,13 +194,13 @@ class LocalShell(Struct):
         pumps: list[asyncio.Task[None]],
         timeout_s: float,
     ) -> Stop | None:
-        """Wait for the end, make it where it is due, and deliver what was written until then."""
+        """Wait for the end, enforce the limits, and deliver the output."""
         stopped: Stop | None = None
         try:
             try:
                 stopped = await self._watch(process, pumps, timeout_s)
             finally:
-                # What grows without end is given no time for it.
+                # Output without end gets no more time.
                 is_growing = stopped in (Stop.PROCESSES, Stop.MEMORY)
                 await self._kill(process, 0.0 if is_growing else self.limits.term_grace_s)
         except asyncio.CancelledError:
@@ -210,7 +211,7 @@ class LocalShell(Struct):
         return stopped
 
     async def _allow(self, process: CommandProcess) -> None:
-        """Tell the supervisor again and again until when the command may run."""
+        """Keep updating the supervisor's deadline."""
         told = 0
         while True:
             if (moment := self._until_ms()) != told:
@@ -220,7 +221,7 @@ class LocalShell(Struct):
 
     def _until_ms(self) -> int:
         ends_s = self.ends_s()
-        # 0 would be no end at all.
+        # 0 would mean no end at all.
         return 0 if isinf(ends_s) and ends_s > 0 else max(1, int(max(ends_s, 0.0) * 1000))
 
     def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> CommandProcess:
@@ -247,7 +248,10 @@ class LocalShell(Struct):
         return [_ulimit(kind, value, unit) for kind, value, unit in wanted]
 
     async def _watch(self, process: CommandProcess, pumps: list[asyncio.Task[None]], timeout_s: float) -> Stop | None:
-        """Wait for the command and then shortly for its output; why it must be stopped. Raises what a pump raised."""
+        """Wait for the command and then briefly for its output; returns why it must be stopped.
+
+        Raises what a pump raised.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         ended = asyncio.create_task(process.wait())
@@ -273,7 +277,7 @@ class LocalShell(Struct):
                 task.cancel()
 
     async def _crowd(self, process: CommandProcess) -> None:
-        """Wait until a command has too many processes, where nobody else counts."""
+        """Wait until a command has too many processes, if the kernel does not count."""
         if not self.limits.processes or os.geteuid():
             await asyncio.Event().wait()
         while True:
@@ -291,7 +295,7 @@ class LocalShell(Struct):
                 return
 
     async def _drain(self, streams: Sequence[Stream], pumps: list[asyncio.Task[None]], limit_s: float) -> None:
-        """Deliver what the killed session left in the pipes; do not wait for processes that escaped with a pipe."""
+        """Deliver what the killed session left in the pipes, without waiting for processes that escaped with a pipe."""
         try:
             async with asyncio.timeout(limit_s):
                 while any(not task.done() for task in pumps):
@@ -305,13 +309,13 @@ class LocalShell(Struct):
         await asyncio.gather(*pumps)
 
     async def _kill(self, process: CommandProcess, grace_s: float) -> None:
-        """Leave no process of the command and no zombie."""
+        """Kill all processes of the command, and leave no zombie."""
         try:
             if process.exit_code is None and grace_s:
                 process.send(signal.SIGTERM)
                 async with asyncio.timeout(grace_s) as grace:
                     await process.wait()
-                    # The shell ends at once; what it has started may need the grace.
+                    # The shell ends at once; its background processes may need the grace period.
                     while process.has_any():  # noqa: ASYNC110 - nobody tells when they are gone
                         await asyncio.sleep(POLL_S)
         except TimeoutError:
@@ -322,7 +326,7 @@ class LocalShell(Struct):
 
 
 def _ulimit(kind: int, value: int, unit: int) -> str:
-    """A limit as the script takes it; never above what the executor itself is held to, which would be refused."""
+    """A limit for the script; never above the executor's own limit, which would be refused."""
     hard = resource.getrlimit(kind)[1]
     if not value:
         return "-"
@@ -330,7 +334,7 @@ def _ulimit(kind: int, value: int, unit: int) -> str:
 
 
 class _Pipes:
-    """The socket by which a command is held, and the pipes of its two outputs."""
+    """The supervisor's control socket, and the pipes of the two outputs."""
 
     def __init__(self) -> None:
         self.control, end = socket.socketpair()
@@ -344,7 +348,7 @@ class _Pipes:
             self._open |= {self.readers[channel], self.writers[channel]}
 
     def take_reader(self, channel: int) -> int:
-        """The end that output is read from; whoever takes it closes it."""
+        """The reading end of an output; the caller closes it."""
         reader = self.readers[channel]
         self._open.discard(reader)
         return reader

@@ -1,8 +1,8 @@
-"""The output of a command as text in pieces: large enough to be worth a write, and never held back for long.
+"""The output of a command as text in pieces: large enough to be worth a write, and never delayed for long.
 
-Nothing here grows with the output: a pipe holds 64 KiB, a reader twice READ_BYTES, a channel the end that it keeps.
-Whoever takes the pieces slowly slows the reading, and so the command.
-Source: architecture 3 (streaming bodies grow by at least 4 KB or 100 ms), 12.7.
+Memory is bounded: a pipe holds 64 KiB, a reader twice READ_BYTES, a channel the end that it keeps. Back pressure: a
+slow consumer slows down reading, and so the command. Source: architecture 3 (streaming bodies grow by at least 4 KB or
+100 ms), 12.7.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from typing import Final
 from msgspec import Struct, field
 
 PIECE_BYTES: Final = 4096
-"""Output is passed on at once when there is so much of it."""
+"""Output is passed on at once when there is this much."""
 
 PIECE_WAIT_S: Final = 0.1
-"""Less output waits so long for more, in seconds."""
+"""Less output waits this long for more, in seconds."""
 
 READ_BYTES: Final = 64 * 1024
-"""Most output in one piece."""
+"""Maximum output in one piece."""
 
 
 HEAD_SHARE: Final = 0.5
-"""Part of the kept output that is its beginning; the rest is its end."""
+"""Share of the kept output that is its beginning; the rest is its end."""
 
 
 class Output(Struct):
-    """One channel's text: its beginning as it comes, its end when there is no more, and how much lies between.
+    """One channel's text: its beginning as it comes, then its end, and how much was dropped between.
 
-    Mutable: it counts, and holds at most the end. Bytes that are no UTF-8, and NUL, which databases refuse, become
-    U+FFFD.
+    Mutable: it counts, and holds at most the end. Invalid UTF-8, and NUL, which databases refuse, become U+FFFD.
     """
 
     bytes_max: int
@@ -44,7 +43,7 @@ class Output(Struct):
     _tail: deque[bytes] = field(default_factory=deque)
     _tail_bytes: int = 0
     left_out_bytes: int = 0
-    """Bytes between beginning and end, that nobody keeps."""
+    """Bytes that were dropped between beginning and end."""
     _line_open: bool = False
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -58,7 +57,7 @@ class Output(Struct):
         return self.left_out_bytes > 0
 
     def take(self, data: bytes) -> str:
-        """The text of the next bytes as far as it belongs to the beginning."""
+        """The text of the next bytes, as far as it belongs to the beginning."""
         head, rest = data[: self._head_left], data[self._head_left :]
         self._head_left -= len(head)
         if rest:
@@ -66,7 +65,7 @@ class Output(Struct):
         return self._text(head)
 
     def end(self) -> str:
-        """What follows the beginning once no more bytes come: how much was left out, and the end."""
+        """What follows the beginning at the end of the output: how much was dropped, and the end."""
         tail = b"".join(self._tail)
         self._tail.clear()
         if not self.is_cut:
@@ -96,7 +95,7 @@ class Output(Struct):
 
 
 def _torn(data: bytes) -> int:
-    """How many bytes at the beginning belong to a character that began before."""
+    """Number of leading bytes that continue a split character."""
     return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
@@ -109,7 +108,7 @@ class OutputPipe(Struct):
 
 @asynccontextmanager
 async def opened(descriptor: int) -> AsyncIterator[OutputPipe]:
-    """A pipe that is read; it is closed at the end of the block, in any case."""
+    """A pipe being read; it is closed at the end of the block in any case."""
     reader = asyncio.StreamReader(limit=READ_BYTES)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         loop = asyncio.get_running_loop()
@@ -121,7 +120,7 @@ async def opened(descriptor: int) -> AsyncIterator[OutputPipe]:
 
 
 class Stream(Struct):
-    """One channel on its way from a pipe to whoever keeps it. Mutable: it knows whether it waits for the pipe."""
+    """One channel on its way from a pipe to its consumer. Mutable: it knows whether it waits for the pipe."""
 
     channel: int
     pipe: OutputPipe
@@ -130,9 +129,9 @@ class Stream(Struct):
     is_idle: bool = True
 
     async def pump(self) -> None:
-        """Pass on what the pipe brings until it ends.
+        """Pass on the output until it ends.
 
-        It is read no faster than it is taken; once only its end is kept, as fast as it comes.
+        It is read no faster than it is consumed; once only its end is kept, as fast as it comes.
         """
         while True:
             self.is_idle = True
@@ -148,7 +147,7 @@ class Stream(Struct):
         self.pipe.transport.close()
 
     async def _piece(self) -> bytes:
-        """The next bytes, empty at the end: the first that come, and what follows shortly after if they are few."""
+        """The next bytes, empty at the end: the first to come, and what follows shortly after if they are few."""
         data = await self.pipe.reader.read(READ_BYTES)
         if not data:
             return data

@@ -1,4 +1,4 @@
-"""How this executor and the services behind it are."""
+"""The status of this executor and of the services behind it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.settings_report import settings_in_force
 
 STATUS_TIMEOUT_S: Final = 3.0
-"""Seconds that a service has to answer before its status says that it does not."""
+"""Timeout of a service's status, in seconds."""
 
 CHECK_TIMEOUT_S: Final = 20.0
-"""Seconds that all vendors together have to say whether their models can be called."""
+"""Timeout for checking models with all vendors together, in seconds."""
 
 
 class Status:
-    """Asks all services how they are."""
+    """Asks all services for their status."""
 
     def __init__(self, store: Peer, assembler: Peer, provider: Peer, confinement: str, settings: Settings) -> None:
-        """Speak through these peers. `confinement` says how commands are confined here; the settings are ours."""
+        """Use these peers. `confinement` says how commands are confined here; the settings are ours."""
         self._settings = settings
         self._confinement = confinement
         self._store = store
@@ -46,7 +46,7 @@ class Status:
         self._own_address = own_address
 
     async def read(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
-        """How this executor and the services behind it are. What does not answer is said, not raised."""
+        """The status of this executor and the services behind it. Unreachable ones are reported, not raised."""
         tells = current_caller().holds_secret
         services = await asyncio.gather(*(_probe(peer, with_settings=tells) for peer in self._peers))
         own = query_pb2.ServiceStatus(
@@ -97,7 +97,7 @@ async def _probe(peer: Peer, *, with_settings: bool) -> query_pb2.ServiceStatus:
 
 
 async def _settings_of(peer: Peer) -> Sequence[setting_pb2.Setting]:
-    """The settings of a service; none of one that does not tell them, as an older one."""
+    """The settings of a service; empty for one that does not report them, such as an older one."""
     stub = settings_service_pb2_grpc.SettingsServiceStub(peer.channel)
     try:
         return (await peer.call(stub.GetSettings, settings_service_pb2.GetSettingsRequest(), STATUS_TIMEOUT_S)).settings

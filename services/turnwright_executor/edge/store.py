@@ -1,4 +1,4 @@
-"""The store over gRPC: the ledger of runs."""
+"""The store's gRPC client: the ledger of runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from turnwright_executor.ports.ledger import Claim, LeaseRenewal, Renewal, RunOw
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bodies and attributes of records that are asked for in one call, in bytes."""
+"""Bodies and attributes of records that one call requests, in bytes."""
 
 _log = get_logger("ledger")
 
@@ -53,9 +53,9 @@ class StoreLedger(StorePlans):
     def __init__(
         self, peer: Peer, owner: str, own_address: str, lease_ms: int = 0, schemes: KnownSchemes | None = None
     ) -> None:
-        """Speak through this peer. `lease_ms` is the length of leases to ask for; 0: the store's.
+        """Use this peer. `lease_ms` is the duration of leases to request; 0: the store's.
 
-        `schemes` is where others who speak to the store learn of registered schemes too.
+        Other clients of the store share `schemes`, the cache of registered schemes.
         """
         super().__init__(peer, schemes or KnownSchemes())
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
@@ -83,7 +83,7 @@ class StoreLedger(StorePlans):
         return await self._readable(answer.claims)
 
     async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[Claim]:
-        """The claims whose records can be read; the others are given back. Raises what the last did where none can."""
+        """The claims whose records can be read; the others are released. Raises the last error if none can."""
         claims: list[Claim] = []
         problem: Exception | None = None
         for claim in granted:
@@ -92,7 +92,7 @@ class StoreLedger(StorePlans):
             except (TurnwrightError, ValueError) as error:  # the store's answer, or a value that there is not
                 problem = error
                 _log.warning("claim_decoding_failed", run=claim.run.run, exc_info=error)
-                # Else it would stay leased, and count as lost by an owner that died.
+                # Otherwise it would stay leased, and count as lost by an owner that died.
                 with contextlib.suppress(TurnwrightError):
                     await self.release(RunAddress(claim.run.project, claim.run.run), claim.fence.epoch)
         if problem and not claims:
@@ -118,7 +118,7 @@ class StoreLedger(StorePlans):
         )
 
     async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
-        """The records, those read that came with nothing because a message is too small for all."""
+        """The records, including the content of those that did not fit into the claim."""
         found: dict[str, Entry] = {}
         asked: list[str] = []
         total = 0
@@ -241,7 +241,7 @@ class StoreLedger(StorePlans):
         call = WatchChangesCall(address.project, address.run, after, read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max)
         is_neighbour = self._peer.is_neighbour
         request: Any = call if is_neighbour else watch_changes_to_pb(call)
-        # No deadline: the stream lives as long as somebody looks at the run; keepalive bounds the silence.
+        # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
         watching: Any = self.stub.WatchChanges
         async with self._peer.stream(watching, request, None) as messages:
             async for message in messages:

@@ -1,4 +1,4 @@
-"""The store over gRPC: the plans of a run, which are written in no other way."""
+"""The store's gRPC client: the plans of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The store over gRPC: what the owner of a run writes.
+"""The store's gRPC client: writes of a run's owner.
 
-A request carries a limited number of writes; more of them go in parts, the request itself with the last one. How many
-the store takes it says when it refuses: a deployment may allow fewer than the contract.
+A request has a limited number of writes; more of them are sent in parts, the request itself with the last one. The
+store reports its limit when it refuses: a deployment may allow fewer than the contract.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet
 
 BUSY_BACKOFF: Final = Backoff(0.05, 1.0)
-"""Before a store that has too much to do is asked again."""
+"""Backoff for an overloaded store."""
 
 BUSY_RETRIES_MAX: Final = 5
-"""Times that it is; then whoever asked has to wait, or to begin again."""
+"""Retries for an overloaded store; then the caller has to wait or start over."""
 
 StoreRequest = TypeVar("StoreRequest")
 StoreResponse = TypeVar("StoreResponse")
@@ -54,7 +54,7 @@ class StoreWrites:
     """The writing half of ports.Ledger."""
 
     def __init__(self, peer: Peer, schemes: KnownSchemes) -> None:
-        """Speak through this peer. `schemes` learns of registered schemes."""
+        """Use this peer. `schemes` is updated from answers."""
         self._peer = peer
         self._schemes = schemes
         self._writes_max = WRITES_MAX
@@ -63,7 +63,7 @@ class StoreWrites:
     async def _call(
         self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
     ) -> StoreResponse:
-        """The store's answer. Where it is too busy it has done nothing: what a command brought is not lost for that."""
+        """Call the store, with retries if it is overloaded: it has done nothing then, and no result is lost."""
         return await self._busy(lambda: self._peer.call(method, request))
 
     async def _busy(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -87,7 +87,7 @@ class StoreWrites:
         send: Callable[[Sequence[EntryWrite], tuple[str, ...]], Awaitable[T]],
         durability: write_pb2.Durability.ValueType = write_pb2.DURABILITY_NORMAL,
     ) -> T:
-        """What `send` makes of the writes, or of the last of them, and of the paths of those before."""
+        """The result of `send` for the writes, or for their last part, with the paths of the earlier parts."""
         paths: tuple[str, ...] = ()
         while True:
             try:
@@ -102,7 +102,7 @@ class StoreWrites:
                     raise
 
     def _learns(self, error: TurnwrightError) -> bool:
-        """Whether a refusal says that the store takes fewer writes at once than was known."""
+        """Whether a refusal reports a lower limit for writes than was known."""
         told = error.metadata
         if error.reason is not Reason.LIMIT_EXCEEDED or (told.get("field"), told.get("unit")) != ("writes", "items"):
             return False
@@ -128,7 +128,7 @@ class StoreWrites:
         return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
-        """The files that a run sees, after it was shown those of another one. Raises SERVICE_UNAVAILABLE."""
+        """Adopt the files of another run; returns the files that the run sees. Raises SERVICE_UNAVAILABLE."""
         request = ledger_pb2.AdoptFilesRequest(
             project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch), like_run=like_run
         )
@@ -152,7 +152,7 @@ class StoreWrites:
         run_status: int = 0,
         tell_view: bool = False,
     ) -> WriteAck:
-        """Write entries; `full` survives the loss of power."""
+        """Write entries; with `full` they survive a loss of power."""
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> WriteAck:
@@ -169,7 +169,7 @@ class StoreWrites:
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
     ) -> WriteAck:
-        """Commit the effects of an assembly with the packet, by what differs from that of `base_turn`; 0: whole."""
+        """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
 
         async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> WriteAck:
             told = turn_packet(turn, packet, base_turn)
@@ -185,7 +185,7 @@ class StoreWrites:
         return await self._in_parts(address, epoch, packet.effects, send)
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
-        """The stored packet of the open turn is about to be sent once more: count it."""
+        """Count another model call with the stored packet of the open turn, which is about to be made."""
         again = TurnPacket(turn, (), again=True)
         await self._written(WriteEntriesCall(address.project, address.run, epoch, (), packet=again))
 
@@ -202,9 +202,9 @@ class StoreWrites:
         tell_view: bool = False,
         release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
-        """End a turn, and the loop with it where `loop_end` says so; or open the next turn.
+        """End a turn, and the loop if `loop_end` is given; or open the next turn.
 
-        A next turn that begins with more writes than the store takes at once is not opened.
+        A next turn with more writes than the store accepts at once is not opened.
         """
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> TurnEnded:

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PR_SET_CHILD_SUBREAPER = 36
-"""Of prctl(2): whoever sets it becomes the parent of its descendants that lose theirs."""
+"""See prctl(2): the process becomes the parent of orphaned descendants."""
 
 ROUND_S = 0.002
-"""Seconds after the first round of killing; each later wait is twice the one before, up to ROUND_S_MAX."""
+"""Seconds after the first round of killing; each later wait doubles, up to ROUND_S_MAX."""
 
 ROUND_S_MAX = 0.5
 
 LOOK_MS = 1000
-"""Milliseconds between two looks at the clock: those of a wait stand still while the host sleeps."""
+"""Milliseconds between two checks of the clock: timers of a wait stand still while the host sleeps."""
 
 CLOCK_BOOTTIME = 7
-"""Of clock_gettime(2): it goes on while the host sleeps."""
+"""See clock_gettime(2): it goes on while the host sleeps."""
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEFAULT_IN_CHILD = (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
@@ -46,7 +46,7 @@ _DEAD = frozenset(("Z", "X"))
 
 
 def descendants(root: int) -> list[tuple[int, int]]:
-    """The living processes below one, each with its group, nearest first; empty where the system does not tell."""
+    """The living descendants, each with its group, nearest first; empty if the system does not tell."""
     children: dict[int, list[tuple[int, int, bool]]] = {}
     try:
         names = posix.listdir("/proc")
@@ -63,9 +63,9 @@ def descendants(root: int) -> list[tuple[int, int]]:
 
 
 def _stat(name: str) -> tuple[str, int, int] | None:
-    """State, parent and group of a process; None where it is gone."""
+    """State, parent and group of a process; None if it is gone."""
     try:
-        # Paths would cost ten times more, and there may be thousands.
+        # pathlib would cost ten times more, and there may be thousands.
         with open(f"/proc/{name}/stat", errors="replace") as file:  # noqa: PTH123
             state, parent, group = file.read().rpartition(")")[2].split(maxsplit=3)[:3]
     except (OSError, ValueError):
@@ -74,9 +74,9 @@ def _stat(name: str) -> tuple[str, int, int] | None:
 
 
 def send(root: int, number: int) -> bool:
-    """Send a signal to all below a process, whose group is its own; whether there was anybody.
+    """Send a signal to all descendants; returns whether there were any. The process group of this process is its own.
 
-    By groups: who is hit together does not fork meanwhile.
+    By groups, because processes that are signalled together cannot fork meanwhile.
     """
     below = descendants(root)
     for group in dict.fromkeys(group for _, group in below):
@@ -95,9 +95,9 @@ def _send(kill: Callable[[int, int], None], target: int, number: int) -> None:
 
 
 def main() -> None:
-    """Run the command of the arguments until the control ends, or the time of the executor.
+    """Run the command in the arguments until the control channel ends, or until the deadline.
 
-    Before it stand the mark that its processes bear, and that moment: milliseconds of CLOCK_BOOTTIME, 0 for none.
+    The first arguments are the mark for its processes, and the deadline: milliseconds of CLOCK_BOOTTIME, 0 for none.
     """
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -106,11 +106,11 @@ def main() -> None:
     control, wake = posix.dup(0), _wake_descriptor()
     nothing = posix.open("/dev/null", posix.O_RDWR)
     posix.dup2(nothing, 0)
-    # A group of its own: what the command sends to its group does not reach this process.
+    # A group of its own, so that signals to the command's group do not reach this process.
     mark, until, *argv = sys.argv[1:]
     _bear(int(mark))
     child = posix.posix_spawn(argv[0], argv, _environment(), setpgroup=0, setsigdef=_DEFAULT_IN_CHILD)
-    # Whoever reads the command's output waits for its end, which is not this process's.
+    # Readers of the command's output wait for its end, so this process must not hold the pipes.
     posix.dup2(nothing, 1)
     posix.dup2(nothing, 2)
     posix.close(nothing)
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def _bear(mark: int) -> None:
-    """Bear a mark, which all descendants will have: see process_mark, of which this script may import nothing."""
+    """Set the mark, which all descendants inherit: see process_mark, which this script must not import."""
     if mark:
         try:
             resource.setrlimit(resource.RLIMIT_RTTIME, (mark, mark))
@@ -129,7 +129,7 @@ def _bear(mark: int) -> None:
 
 
 def _environment() -> dict[bytes, bytes]:
-    """The environment as it was given: the interpreter adds a locale to its own where it finds none."""
+    """The original environment: the interpreter adds a locale to its own if there is none."""
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - as above
         pairs = (line.partition(b"=") for line in file.read().split(b"\0"))
     return {name: value for name, _, value in pairs if name}
@@ -145,7 +145,7 @@ def _wake_descriptor() -> int:
 
 
 def _serve(control: int, wake: int, child: int, until_ms: int) -> int | None:
-    """Reap until the control ends, or its time; the exit code of the command where it has ended."""
+    """Reap children until the control channel ends or the deadline; returns the command's exit code if it has ended."""
     status: int | None = None
     said = b""
     poller = select.poll()
@@ -177,7 +177,7 @@ def _hear(control: int) -> bytes:
 
 
 def _reap(child: int) -> int | None:
-    """Bury the dead; the exit code of the command if it is among them."""
+    """Reap dead children; returns the exit code of the command if it is among them."""
     status = None
     while True:
         try:
@@ -198,7 +198,7 @@ def _tell(control: int, number: int) -> None:
 
 
 def _end(control: int, child: int, status: int | None) -> None:
-    """Kill until nobody is left: others may still fork until they are hit."""
+    """Kill until nobody is left: others may fork before they are hit."""
     wait_s = ROUND_S
     while send(posix.getpid(), signal.SIGKILL):
         time.sleep(wait_s)

@@ -1,6 +1,6 @@
-"""Which vendors the provider has.
+"""The vendors of the provider.
 
-They change only with its settings: it is asked again only about a vendor that it did not name before.
+They change only with its settings, so the provider is asked again only about a vendor that it did not list before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from turnwright_core.suggestions import unknown_vendor
 
 
 class Vendors:
-    """Asks the provider."""
+    """Asks the provider for its vendors."""
 
     def __init__(self, provider: Peer) -> None:
         self._provider = provider
@@ -21,7 +21,7 @@ class Vendors:
         self._known: frozenset[str] = frozenset()
 
     async def check(self, vendor_model: str, field: str) -> None:
-        """Refuse a model of a vendor that there is not; aliases, and how names are built, the store checks.
+        """Refuse a model of an unknown vendor; the store validates aliases and the form of names.
 
         Raises INVALID_FIELD.
         """

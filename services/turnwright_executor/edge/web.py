@@ -1,8 +1,7 @@
-"""The web for tools: pages as text, downloads, and a search engine, under limits. Implements tools.ports.Web.
+"""The web for tools: pages as text, downloads, and a search engine, within limits. Implements tools.ports.Web.
 
-Nothing of it is loaded before a command needs it, and then beside the event loop: HTTP and TLS cost a process a quarter
-of a second.
-Source: rows RU119, RU123, RU179, RU309.
+Nothing of it is imported before a command needs it, and then outside the event loop: HTTP and TLS cost a process a
+quarter of a second. Source: rows RU119, RU123, RU179, RU309.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from turnwright_executor.edge.web_fetch import Fetched, Fetcher
 
 FETCHES_MAX: Final = 16
-"""Fetches that go on at the same time, of all runs together; others wait within their deadline."""
+"""Concurrent fetches over all runs; others wait within their deadline."""
 
 UNCONFIGURED: Final = (
     "No search engine is configured here, so <search> finds nothing in this run: go on without it. "
@@ -33,16 +32,16 @@ UNCONFIGURED: Final = (
 
 
 class WebLimits(Struct, frozen=True):
-    """What the web may cost. `networks`: those beside the public ones, as in the setting."""
+    """Limits for the web. `networks`: additional allowed networks, as in the setting."""
 
     searxng_url: str
     networks: str
     timeout_s: float
-    """Seconds for one page with its redirects, or for one search."""
+    """Timeout in seconds for one page with its redirects, or for one search."""
     page_bytes: int
-    """Most of a page that is read, in bytes after unpacking."""
+    """Maximum size of a page that is read, in bytes after decompression."""
     text_bytes: int = 256 * 1024
-    """Most of a page's text that is kept, in bytes: what is left of it is far more than a packet holds."""
+    """Maximum size of a page's text that is kept, in bytes; far more than a packet holds."""
     redirects_max: int = 5
 
 
@@ -60,7 +59,7 @@ class HttpWeb:
             return await _page_of(fetched, self._limits.text_bytes)
 
     async def download(self, address: str, bytes_max: int) -> Download:
-        """What stands at an address, whole. Raises WebError."""
+        """Download a URL. Raises WebError."""
         from turnwright_executor.edge.web_text import media_type_of  # noqa: PLC0415
 
         async with self._bounded(address):
@@ -71,7 +70,7 @@ class HttpWeb:
         return Download(fetched.address, media_type_of(fetched.content_type, fetched.data), fetched.data)
 
     async def search(self, query: str, results_max: int) -> list[WebResult]:
-        """What the engine finds. Raises WebError, also where no engine is configured."""
+        """Search results. Raises WebError, also if no engine is configured."""
         if not self._limits.searxng_url:
             raise WebError("unavailable:503", UNCONFIGURED)
         async with self._bounded("The search engine"):
@@ -80,7 +79,7 @@ class HttpWeb:
 
     @asynccontextmanager
     async def _bounded(self, what: str) -> AsyncIterator[None]:
-        """A place among those that fetch, and a deadline for all of it."""
+        """A slot among the concurrent fetches, and a deadline for everything."""
         try:
             async with asyncio.timeout(self._limits.timeout_s), self._places:
                 yield
@@ -103,7 +102,7 @@ class HttpWeb:
 
 
 async def _page_of(fetched: Fetched, text_bytes: int) -> Page:
-    """The text of what was fetched. Raises WebError for what has none."""
+    """The text of a response. Raises WebError if it has none."""
     from turnwright_executor.edge.web_markdown import markdown_of  # noqa: PLC0415
     from turnwright_executor.edge.web_text import (  # noqa: PLC0415
         HTML_TYPES,
@@ -120,7 +119,7 @@ async def _page_of(fetched: Fetched, text_bytes: int) -> Page:
     text = await asyncio.to_thread(decoded, fetched.data, fetched.content_type, is_cut=fetched.is_cut)
     is_html = media_type in HTML_TYPES
     if is_html:
-        # One byte more tells whether there is more.
+        # One more byte tells whether there is more.
         shown = await markdown_of(text, fetched.address, text_bytes + 1)
     else:
         shown = text[: text_bytes + 1].encode("utf-8", "replace")

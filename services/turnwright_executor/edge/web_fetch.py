@@ -33,7 +33,7 @@ from turnwright_executor.tools.ports import WebError
 
 USER_AGENT: Final = f"turnwright/{__version__}"
 ADDRESSES_MAX: Final = 4
-"""Addresses of one host that are tried."""
+"""Maximum number of addresses of one host that are tried."""
 ENCODINGS: Final = GZIP | {"deflate"}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _GONE: Final = frozenset({404, 410})
@@ -44,20 +44,20 @@ _HEADERS: Final = {
 }
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The numeric addresses of a host. Raises OSError."""
+"""The IP addresses of a host. Raises OSError."""
 
 
 class FetchLimits(Struct, frozen=True):
-    """What one fetch may take. `timeout_s`: connecting, and the longest pause between two pieces."""
+    """Limits of one fetch. `timeout_s`: for connecting, and the longest pause between two pieces."""
 
     timeout_s: float
     redirects_max: int
     networks: tuple[Network, ...] = ()
-    """Networks beside the public ones that may be reached."""
+    """Allowed networks besides the public ones."""
 
 
 class Fetched(Struct, frozen=True):
-    """An answer with its body as far as it was wanted. `address`: after redirects."""
+    """A response with the requested part of its body. `address`: after redirects."""
 
     address: str
     content_type: str
@@ -66,13 +66,13 @@ class Fetched(Struct, frozen=True):
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
-    """What the system says of a host. Raises OSError."""
+    """Resolve a host with the system's resolver. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[4][0]) for address in found))
 
 
 class Fetcher:
-    """Fetches pages. One TLS context for all of them."""
+    """Fetches pages, with one TLS context for all of them."""
 
     def __init__(self, limits: FetchLimits, resolve: Resolve = resolved) -> None:
         self._limits = limits
@@ -80,7 +80,7 @@ class Fetcher:
         self._tls = tls_context()
 
     async def fetch(self, address: str, bytes_max: int) -> Fetched:
-        """What stands at an address, at most so many bytes of it. Raises WebError."""
+        """Fetch at most this many bytes of a URL. Raises WebError."""
         for _ in range(self._limits.redirects_max + 1):
             async with AsyncExitStack() as closing:
                 response = await self._opened(address, closing)
@@ -90,7 +90,7 @@ class Fetcher:
         raise WebError("bad_gateway:502", f"It was redirected more than {self._limits.redirects_max} times.")
 
     async def _opened(self, address: str, closing: AsyncExitStack) -> httpx.Response:
-        """The answer to a request, its body unread, from the first address of the host that accepts a connection."""
+        """The response to a request, its body unread, from the first address of the host that accepts a connection."""
         url = _url(address)
         problem: httpx.TransportError | None = None
         for number in await self._numbers(url):
@@ -105,7 +105,7 @@ class Fetcher:
         raise broken(_host(url), problem) from None
 
     def _request(self, url: httpx.URL, number: str) -> httpx.Request:
-        """A request that goes to a number and speaks to a name."""
+        """A request that connects to an IP address and uses the host name for TLS and the Host header."""
         timeout = httpx.Timeout(self._limits.timeout_s).as_dict()
         request = httpx.Request("GET", url, headers=_HEADERS, extensions={"timeout": timeout})
         request.extensions["sni_hostname"] = _host(url)
@@ -113,7 +113,7 @@ class Fetcher:
         return request
 
     async def _numbers(self, url: httpx.URL) -> Sequence[str]:
-        """The addresses of a host. Raises WebError where one of them is not for commands to reach."""
+        """The IP addresses of a host. Raises WebError if one of them is not allowed."""
         host = _host(url)
         try:
             numbers = await self._resolve(host, url.port or (443 if url.scheme == "https" else 80))
@@ -136,7 +136,7 @@ def _url(address: str) -> httpx.URL:
 
 
 def _host(url: httpx.URL) -> str:
-    """The host as it is sent: not every name can be turned back into the letters that it stands for."""
+    """The host in the form in which it is sent; not every IDNA name can be decoded."""
     return url.raw_host.decode("ascii")
 
 
@@ -150,7 +150,7 @@ async def _answer(
 
 
 def _redirected(address: str, location: str) -> str:
-    """Where a redirect leads. Raises WebError where that is not an address of a page."""
+    """The target of a redirect. Raises WebError if it is not the URL of a page."""
     try:
         return page_address(urljoin(address, location))
     except (PageAddressError, ValueError) as error:
@@ -174,9 +174,9 @@ def _refused(status: int) -> WebError:
 
 
 async def read_body(response: httpx.Response, bytes_max: int) -> tuple[bytes, bool]:
-    """The unpacked body up to so many bytes, and whether there was more.
+    """The decompressed body up to this many bytes, and whether there was more.
 
-    Raises WebError for a compression that nobody asked for, httpx.TransportError, zlib.error, EOFError.
+    Raises WebError for an encoding that was not requested, httpx.TransportError, zlib.error, EOFError.
     """
     kept = bytearray()
     encoding = response.headers.get("content-encoding", "")
@@ -193,7 +193,7 @@ async def read_body(response: httpx.Response, bytes_max: int) -> tuple[bytes, bo
 
 
 def broken(host: str, error: Exception | None) -> WebError:
-    """An error of the network in our words; without an error nothing accepted a connection."""
+    """The error for a network failure; without an exception nothing accepted a connection."""
     if isinstance(error, httpx.TimeoutException):
         return WebError("timeout:504", f"{host} did not answer in time. Try another page, or try it later.")
     chain: BaseException | None = error

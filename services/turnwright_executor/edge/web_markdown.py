@@ -1,4 +1,4 @@
-"""HTML as Markdown, by a process of its own for each page: what a page does to its reader, it does to nobody else.
+"""HTML to Markdown in a separate process for each page, so that a hostile page can only harm that process.
 
 Source: architecture 10; row RU179.
 """
@@ -16,9 +16,9 @@ _READER: Final = str(Path(__file__).with_name("page_reader.py"))
 
 
 async def markdown_of(text: str, address: str, bytes_max: int) -> bytes:
-    """An HTML page as Markdown, at most so many bytes: without scripts, menus, forms and pictures, links made whole.
+    """An HTML page as Markdown, at most this many bytes: without scripts, menus, forms and images, links absolute.
 
-    Cancelling ends the process. Raises WebError for a page that is too much to be read.
+    Cancelling kills the process. Raises WebError for a page that exceeds the limits.
     """
     reader = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", _READER, address, str(bytes_max)),
@@ -28,7 +28,7 @@ async def markdown_of(text: str, address: str, bytes_max: int) -> bytes:
         env={},
     )
     try:
-        # Halves of characters, which some charsets can hold, are no text for others.
+        # Unpaired surrogates, which some charsets can decode to, are not valid text.
         markdown, _ = await reader.communicate(text.encode("utf-8", "replace"))
     finally:
         if reader.returncode is None:

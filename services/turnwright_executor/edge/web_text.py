@@ -1,4 +1,4 @@
-"""The characters of a page: what kind of text its bytes are, in which charset, and what it is called.
+"""The text of a page: its media type, its charset, and its title.
 
 Source: rows RU071, RU179.
 """
@@ -19,8 +19,7 @@ _CHARSETS: Final = re.compile(
     r"utf-(?:8|16|32)(?:-[bl]e)?|utf-8-sig|ascii|cp\d+|(?:iso8859|iso2022)[\w-]*|koi8-\w|mac-\w+|gb\w+|big5\w*|euc_\w+"
     r"|shift_jis\w*|johab|hz"
 )
-# What these are called in a page is a superset of theirs in every browser.
-# Without a mark of their order the small end of UTF-16 and UTF-32 comes first.
+# Browsers treat these names as supersets. Without a BOM, UTF-16 and UTF-32 are little-endian.
 _SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _META_CHARSET: Final = re.compile(
@@ -33,7 +32,7 @@ TITLE_CHARS_MAX: Final = 200
 
 
 def media_type_of(content_type: str, data: bytes) -> str:
-    """The media type in a header, in small letters; where it says nothing, what the bytes look like."""
+    """The media type in a header, in lower case; if there is none, guessed from the bytes."""
     named = content_type.partition(";")[0].strip().lower()
     if "/" in named and named != "application/octet-stream":
         return named
@@ -48,9 +47,9 @@ def is_readable(media_type: str) -> bool:
 
 
 def decoded(data: bytes, content_type: str, *, is_cut: bool = False) -> str:
-    """The characters of a page: as its marks, its header or its own words say, else as the bytes look.
+    """The decoded text of a page: by BOM, header or meta tag, else guessed from the bytes.
 
-    Never raises: what a wrong charset makes unreadable is replaced. Where the end `is_cut` off, half a character is.
+    Never raises: undecodable bytes are replaced. If the end `is_cut` off, so is half a character.
     """
     names = [*_marked(data), *_named(content_type), *_declared(data), "utf-8"]
     for name in names:
@@ -63,7 +62,7 @@ def decoded(data: bytes, content_type: str, *, is_cut: bool = False) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without what no store can hold, and without carriage returns."""
+    """Without characters that the store refuses, and without carriage returns."""
     return text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -81,12 +80,12 @@ def _named(content_type: str) -> list[str]:
 def _declared(data: bytes) -> list[str]:
     found = _META_CHARSET.search(data[:_META_BYTES])
     named = _codec(found[1].decode("ascii", "replace")) if found else []
-    # It was read byte by byte, so wide characters are what it is not made of.
+    # The meta tag was found byte by byte, so it cannot be a wide encoding.
     return [name for name in named if not name.startswith(("utf-16", "utf-32"))]
 
 
 def _codec(name: str) -> list[str]:
-    """The codec of a charset's name; none for a name of something else: Python has codecs that are no charsets."""
+    """The codec of a charset's name; None for anything else: Python has codecs that are not charsets."""
     try:
         found = codecs.lookup(name.strip()).name
     except (LookupError, ValueError):
@@ -104,6 +103,6 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def title_of(text: str) -> str:
-    """The title of an HTML page, one line; empty where it has none."""
+    """The title of an HTML page, one line; empty if it has none."""
     found = _TITLE.search(text[:_HEAD_CHARS])
     return " ".join(html.unescape(found[1]).split())[:TITLE_CHARS_MAX] if found else ""

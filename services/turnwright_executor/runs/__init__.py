@@ -1,1 +1,1 @@
-"""Which loops this executor works on: its workers, its leases, and what the store has not taken yet."""
+"""Runs on this executor: workers, leases, and results that the store does not have yet."""

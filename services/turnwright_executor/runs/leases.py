@@ -26,22 +26,22 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 
 WORK_SHARE: Final = 2 / 3
-"""Part of a lease's term in which work goes on without a renewal."""
+"""Share of a lease's term after which work stops without a renewal."""
 
 RENEWALS: Final = 3
-"""Renewals in a term."""
+"""Renewals per term."""
 
 LEFT_SHARE: Final = 1 / 6
-"""Part of a lease's term that must be left of its working time for an effect to begin without a renewal."""
+"""Share of a lease's working time that must be left to start an effect without a renewal."""
 
 TRIES: Final = 12
-"""Tries of a renewal in a term, at most, while the store does not answer."""
+"""Maximum attempts at a renewal per term while the store does not answer."""
 
 TERM_S_FIRST: Final = 6.0
-"""Term of a lease before the store has said it, in seconds: its own default."""
+"""Assumed term in seconds before the store has reported it: its default."""
 
 RELEASE_S_MAX: Final = 2.0
-"""Longest wait for giving everything back at the end, in seconds; what is left over passes by itself."""
+"""Timeout for releasing everything at shutdown, in seconds; other leases expire by themselves."""
 
 T = TypeVar("T")
 
@@ -49,13 +49,13 @@ _log = get_logger("leases")
 
 
 class Holder(Protocol):
-    """Who works under the leases."""
+    """The worker under the leases."""
 
     def on_lost(self, address: RunAddress, *, to_other: bool) -> None:
-        """Stop the work on a run: somebody else holds it, or it could not be renewed."""
+        """Stop the work on a run: another executor holds it, or it could not be renewed."""
 
     def abort(self, address: RunAddress) -> None:
-        """Somebody has asked that the active loop ends."""
+        """Somebody has requested to abort the active loop."""
 
 
 class _Held(Struct):
@@ -64,16 +64,19 @@ class _Held(Struct):
     until_s: float
     """When work must stop, by the executor's clock."""
     is_changing: bool = False
-    """Whether it is being given back, or claimed once more: that the store has heard of it already is no loss."""
+    """Whether it is being released or claimed again: then a refused renewal is not a loss."""
 
 
 class Leases:
-    """Keeps the leases of one executor."""
+    """The leases of one executor."""
 
     def __init__(
         self, ledger: Ledger, clock_s: Callable[[], float], workspaces: Sequence[str], *, registers: bool
     ) -> None:
-        """`clock_s` goes on while the host sleeps. `registers`: the store is told of this executor without work too."""
+        """`clock_s` must go on while the host sleeps.
+
+        `registers`: register this executor with the store even without work.
+        """
         self._ledger = ledger
         self._clock_s = clock_s
         self._workspaces = workspaces
@@ -88,7 +91,7 @@ class Leases:
         self._returning: set[asyncio.Task[None]] = set()
 
     def start(self, holder: Holder) -> None:
-        """Begin to renew; the holder is told what it loses."""
+        """Start renewals; the holder is notified of losses."""
         self._holder = holder
         self._begin(holder, 0.0)
 
@@ -97,17 +100,17 @@ class Leases:
         self._task.add_done_callback(partial(self._ended, holder))
 
     def _ended(self, holder: Holder, task: asyncio.Task[None]) -> None:
-        """A fault of ours must not leave work without anybody who renews and watches over it."""
+        """A crash of the renewal task must not leave work running without renewals."""
         if task.cancelled() or not (error := task.exception()):
             return
         _log.error("renewals_crashed", exc_info=error)
         for address in list(self._held):
             self._lose(holder, address, to_other=False)
-        # What crashes at once would do so again and again, with a call to the store each time.
+        # A crash that repeats at once would call the store each time.
         self._begin(holder, self._term_s / TRIES)
 
     async def stop(self) -> None:
-        """End the renewals and give everything back."""
+        """Stop renewals and release everything."""
         tasks = [*self._renewing, *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
@@ -133,7 +136,7 @@ class Leases:
         return claim
 
     async def claim_work(self, limit: int) -> list[Claim]:
-        """Take runs that have work and no owner. Raises TurnwrightError."""
+        """Claim runs that have work and no owner. Raises TurnwrightError."""
         asked_s = self._clock_s()
         claims = await self._granted(self._ledger.claim_work(limit, self._workspaces), lambda claims: claims)
         for claim in claims:
@@ -141,7 +144,10 @@ class Leases:
         return claims
 
     async def _granted(self, asking: Coroutine[Any, Any, T], claims_of: Callable[[T], Sequence[Claim]]) -> T:
-        """What the store answers. Who is cancelled meanwhile may have been granted runs: nobody hears of them then."""
+        """Await a claim.
+
+        If the caller is cancelled meanwhile, claims may have been granted that nobody hears of: release them.
+        """
         asked = detached(asking, name="claim")
         try:
             return await asyncio.shield(asked)
@@ -152,14 +158,14 @@ class Leases:
             raise
 
     async def _return(self, asked: asyncio.Task[T], claims_of: Callable[[T], Sequence[Claim]]) -> None:
-        """Give back what is granted to nobody: else it would be taken for the work of an owner that died."""
+        """Release claims without a worker: otherwise they would count as lost by a dead owner."""
         with contextlib.suppress(TurnwrightError):
             for claim in claims_of(await asked):
                 await self._ledger.release(_address_of(claim), claim.epoch)
 
     def _hold(self, address: RunAddress, claim: Claim, asked_s: float) -> None:
         held = self._held.get(address)
-        # Answers of two claims may come in either order; the later epoch is the one that counts.
+        # Answers to two claims may arrive in either order; the later epoch counts.
         if held is None or held.epoch < claim.epoch:
             self._term_s = claim.lease_ms / 1000
             self._held[address] = _Held(claim.epoch, self._term_s, asked_s + self._term_s * WORK_SHARE)
@@ -176,18 +182,18 @@ class Leases:
         return address in self._held
 
     def ends_s(self, address: RunAddress) -> float:
-        """When the lease of a run ends, by the executor's clock; the past where it is not held.
+        """When the lease of a run ends, by the executor's clock; in the past if it is not held.
 
-        Nobody else has the run before. What cannot be stopped by this process, because the process itself is stopped,
-        is to end by then.
+        Nobody else owns the run before. Whatever this process cannot stop itself, because it may be stopped, must end
+        by then.
         """
         held = self._held.get(address)
         return held.until_s + held.term_s * (1 - WORK_SHARE) if held else -inf
 
     async def confirm(self, address: RunAddress) -> None:
-        """Make sure that the run is ours, just before something happens to the world; asks nobody while time is left.
+        """Make sure that we hold the lease right before an effect; calls the store only if little time is left.
 
-        What remains is a process that is stopped between this and the effect. Raises LEASE_LOST, TurnwrightError.
+        The remaining risk is a process that is paused between this and the effect. Raises LEASE_LOST, TurnwrightError.
         """
         held = self._held.get(address)
         if held and self._holder and held.until_s - self._clock_s() < held.term_s * LEFT_SHARE:
@@ -197,7 +203,7 @@ class Leases:
             raise fault(Reason.LEASE_LOST, f"The run {address.run} now belongs to another executor.", run=address.run)
 
     async def give_back(self, address: RunAddress) -> None:
-        """Free a run, if it is held. Never raises TurnwrightError: a lease that stays passes by itself."""
+        """Release a run, if it is held. Never raises TurnwrightError: the lease would expire by itself."""
         held = self._held.get(address)
         if held is None:
             return
@@ -210,7 +216,10 @@ class Leases:
 
     @contextlib.contextmanager
     def returning(self, address: RunAddress) -> Iterator[Callable[[], None]]:
-        """Around a call that may give a run back: no renewal takes it for a loss. Call what it yields once it did."""
+        """Context for a call that may release the run: renewals must not report a loss.
+
+        Call the yielded function once it did.
+        """
         held = self._held.get(address)
 
         def returned() -> None:
@@ -243,7 +252,7 @@ class Leases:
                     await self._taken.wait()
 
     def _due_s(self) -> float:
-        """When to renew: a third of a term after the oldest answer, not at once again after a try that failed."""
+        """When to renew: a third of a term after the oldest answer, with a pause after a failed attempt."""
         term_s = min((held.term_s for held in self._held.values()), default=self._term_s)
         dues = [held.until_s - held.term_s / RENEWALS for held in self._held.values()]
         dues += [self._asked_s + term_s / RENEWALS] if self._registers else []
@@ -251,7 +260,7 @@ class Leases:
         return min(max(min(dues, default=inf), self._asked_s + term_s / TRIES), min(ends, default=inf))
 
     async def _renew_in_time(self, holder: Holder) -> None:
-        """Renew, waiting no longer than work may go on without it; then stop what is over."""
+        """Renew, waiting no longer than work may go on without it; then stop what has expired."""
         self._asked_s = self._clock_s()
         first_end_s = min((held.until_s for held in self._held.values()), default=inf)
         left_s = min(self._term_s / RENEWALS, max(first_end_s - self._asked_s, 0.0))
@@ -264,7 +273,7 @@ class Leases:
             self._renewing.remove(renewing)
             renewing.result()
         else:
-            # Not given up: where everything is slow, an answer that comes late still comes before the end.
+            # Not cancelled: if everything is slow, a late answer may still come before the end.
             _log.warning("renewal_delayed", runs=len(self._held))
         self._stop_what_is_over(holder)
 
@@ -286,7 +295,7 @@ class Leases:
             if not state.held:
                 self._lose(holder, address, to_other=True)
                 continue
-            # Answers may come in another order than they were asked for.
+            # Answers may arrive in another order than the requests.
             held.term_s = self._term_s
             held.until_s = max(held.until_s, asked_s + self._term_s * WORK_SHARE)
             if state.abort_requested:

@@ -1,9 +1,8 @@
-"""The workers: one task for each run that has something to do on this executor.
+"""The scheduler: one worker task for each run that has something to do on this executor.
 
-A worker claims its run, drives the active loop until it ends or waits for a decision, and claims again until nothing
-is left. It holds nothing that is not in the ledger: waiting for a decision means that the worker has ended, and the
-decision starts another one, here or in a later process.
-Source: architecture 3, 11; rows RU109-RU111, RU255; docs/adr/0002.
+A worker claims its run, drives the active loop until it ends or waits for a decision, and claims again until nothing is
+left. It has no state that is not in the ledger: while a decision is awaited there is no worker, and the decision starts
+another one, here or in a later process. Source: architecture 3, 11; rows RU109-RU111, RU255; docs/adr/0002.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 
 SERVICE_BACKOFF: Final = Backoff(0.3, 5.0)
-"""Before a loop goes on after a service of ours did not answer."""
+"""Backoff before a loop goes on after one of our services was unavailable."""
 
 SERVICE_RETRIES_MAX: Final = 5
-"""Times that it goes on, over nine seconds: a service that is started again is back by then. Then the loop fails.
+"""Retries over nine seconds, in which a restarted service is back; then the loop fails.
 
-While it is the store that does not answer, the loop is looked at again every `work_poll_s` instead.
+If it is the store that is unavailable, the loop is retried every `work_poll_s` instead.
 """
 
 CLAIMS_MAX: Final = 100
-"""Runs that one call may claim."""
+"""Maximum number of runs to claim in one call."""
 
 RETRY_S_MORE: Final = 0.05
-"""Seconds after the end of another's lease before it is claimed: the clocks of two hosts do not run alike."""
+"""Seconds after another's lease has expired before it is claimed: the clocks of two hosts differ."""
 
 _log = get_logger("scheduler")
 
@@ -62,9 +61,9 @@ class _Worker(Struct):
     is_placed: bool = False
     """Whether it has one of the slots."""
     sequence: int = 0
-    """The loop that is driven; 0: none."""
+    """The loop being driven; 0: none."""
     claim: Claim | None = None
-    """A claim that was taken from the queue for this worker."""
+    """A claim from the work queue for this worker."""
 
 
 class Scheduler:
@@ -78,9 +77,9 @@ class Scheduler:
         place: Placing,
         backoff: Backoff = SERVICE_BACKOFF,
     ) -> None:
-        """`place` finds where a loop works on this host; it raises OSError where it cannot.
+        """`place` finds where a loop works on this host; it raises OSError if it cannot.
 
-        `backoff` is how long a loop waits before it goes on after a failure of a service of ours.
+        `backoff` is the pause of a loop after a failure of one of our services.
         """
         self._services = services
         self._leases = leases
@@ -93,19 +92,19 @@ class Scheduler:
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        """Set when work may be found before the next look for it is due."""
+        """Set when there may be work before the next poll is due."""
         self._waiting: dict[RunAddress, asyncio.TimerHandle] = {}
         self._expecting: dict[RunAddress, asyncio.Task[None]] = {}
-        """Runs whose proposals wait, and who is to hear of it when nobody decides."""
+        """Runs with waiting proposals, and the tasks that wait for their expiry."""
 
     def start(self, *, seek: bool) -> None:
-        """Begin to keep leases; `seek`: look for runs with work again and again, those that others left among them."""
+        """Start lease renewals; `seek`: also poll for runs with work, including those that others left."""
         self._leases.start(self)
         if seek:
             self._seeking = asyncio.create_task(self._seek(), name="seek work")
 
     async def _seek(self) -> None:
-        """Services start in any order, and fail for a while: whatever the store answers, the next look comes."""
+        """Services start in any order, and fail for a while: whatever the store answers, polling goes on."""
         settings = self._services.settings
         while True:
             free = min(settings.loops_max - len(self._workers), CLAIMS_MAX)
@@ -136,7 +135,8 @@ class Scheduler:
 
     def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
         if claim is None and self._seeking and self._leases.is_workspace_bound:
-            # Who claims a run starts its loop, and nobody may have its workspace: that is told of runs that are found.
+            # Claiming a run starts its loop, even if nobody has its workspace; for runs found by polling the store
+            # checks that.
             self._wake.set()
             return
         if expecting := self._expecting.pop(address, None):
@@ -145,7 +145,7 @@ class Scheduler:
         worker.task = detached(self._run(address, worker), name=f"worker {address.run}")
 
     def kick(self, address: RunAddress) -> None:
-        """There may be something to do for a run: look, now or as soon as its worker comes round."""
+        """There may be something to do for a run: check now, or as soon as its worker is free."""
         if self._draining:
             return
         worker = self._workers.get(address)
@@ -155,9 +155,9 @@ class Scheduler:
         self._employ(address)
 
     def _expect_expiry(self, address: RunAddress, since: int) -> None:
-        """A decision is awaited. Whoever looks for no work by itself has to be told that the time for it is over.
+        """A decision is awaited. An executor that does not poll must be notified when the proposal expires.
 
-        `since` is a moment before the run was claimed: what passed before that was seen then.
+        `since` is a moment before the run was claimed: an earlier expiry was already seen then.
         """
         if self._seeking is None and not self._draining:
             if before := self._expecting.get(address):
@@ -171,12 +171,12 @@ class Scheduler:
         self.kick(address)
 
     def _kick_later(self, address: RunAddress, wait_s: float) -> None:
-        """Look after a while; several wishes for one run are one."""
+        """Kick after a pause; several requests for one run are merged."""
         if address not in self._waiting and not self._draining:
             self._waiting[address] = asyncio.get_running_loop().call_later(wait_s, self._kick_now, address)
 
     def _stopped(self, address: RunAddress, error: TurnwrightError) -> None:
-        """A worker stops: not even the loop's end could be stored. It goes on where it was, once that is possible."""
+        """A worker stops: not even the loop's end could be stored. It goes on from there once that is possible."""
         _log.warning("worker_stopped", run=address.run, reason=error.reason.name, detail=error.message)
         if error.reason in AWAY:
             self._kick_later(address, self._services.settings.work_poll_s)
@@ -186,7 +186,7 @@ class Scheduler:
             self._known.pop(address, None)
 
     def _look_again(self, address: RunAddress) -> None:
-        """A run was left for a reason that may stay: where nobody looks for work, look as those who do."""
+        """A run was left for a reason that may persist: an executor that does not poll must retry it."""
         if self._seeking is None:
             self._kick_later(address, self._services.settings.work_poll_s)
 
@@ -195,7 +195,7 @@ class Scheduler:
         self.kick(address)
 
     def on_lost(self, address: RunAddress, *, to_other: bool) -> None:
-        """Stop the work on a run whose lease is lost. What nobody else has taken is looked at again."""
+        """Stop the work on a run whose lease is lost. If nobody else has taken it, it is claimed again."""
         worker = self._workers.get(address)
         if worker and worker.task:
             worker.task.cancel()
@@ -205,9 +205,9 @@ class Scheduler:
             self._kick_later(address, self._services.settings.work_poll_s)
 
     def abort(self, address: RunAddress, sequence: int = 0) -> None:
-        """The abort of the active loop is in the store: stop what is under way, and settle it.
+        """The abort of the active loop is stored: stop what is in progress, and settle it.
 
-        `sequence` says of which loop, where that is known: another one that has begun since goes on.
+        `sequence` says which loop, if known: another one that has started since goes on.
         """
         worker = self._workers.get(address)
         if worker and (worker.aborting or (sequence and worker.sequence and worker.sequence != sequence)):
@@ -217,13 +217,13 @@ class Scheduler:
             if worker.driver:
                 worker.driver.interrupt(ABORT)
             elif worker.task and not worker.is_placed:
-                # It waits for others to end: the next one settles the abort before it does.
+                # It waits for a slot: the next owner of one settles the abort first.
                 worker.task.cancel()
         elif not self._draining:
             self._employ(address, aborting=True)
 
     async def drain(self) -> None:
-        """Stop all workers where they are, and give their runs back; the ledgers say how to go on."""
+        """Stop all workers where they are, and release their runs; the ledgers say how to continue."""
         self._draining = True
         for timer in self._waiting.values():
             timer.cancel()
@@ -255,7 +255,7 @@ class Scheduler:
             await self._leases.give_back(address)
             self._look_again(address)
         finally:
-            # No await between the last look at `again` and here: a kick finds either this worker or none.
+            # No await between the last check of `again` and here: a kick finds either this worker or none.
             del self._workers[address]
             if worker.aborting and not worker.is_placed:
                 asyncio.get_running_loop().call_soon(self.abort, address)
@@ -264,7 +264,7 @@ class Scheduler:
                 self._kick_later(address, 0)
 
     async def _settle_aborted(self, address: RunAddress) -> None:
-        """Settle an abort without a slot: nothing is carried out for it. Where that fails the worker does it later."""
+        """Settle an abort without a slot: nothing is carried out for it. If that fails, the worker does it later."""
         with suppress(TurnwrightError):
             claim = await self._leases.claim(address)
             if claim.loop and claim.abort_requested:
@@ -273,7 +273,7 @@ class Scheduler:
         await self._leases.give_back(address)
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
-        """Loop after loop, until none is left or one waits. Never raises, so that no run is lost to another's fault."""
+        """Drive loop after loop, until none is left or one waits. Never raises, so that one run cannot break others."""
         failures = 0
         while True:
             try:
@@ -289,7 +289,7 @@ class Scheduler:
                         self._expect_expiry(address, since)
                         return
                     if not self._leases.holds(address):
-                        # It was given back with the end of its last loop.
+                        # It was released with the end of its last loop.
                         return
                 failures = 0
             except TurnwrightError as error:
@@ -297,7 +297,8 @@ class Scheduler:
                     self._known.pop(address, None)
                     self._kick_later(address, self._retry_s(error))
                     return
-                # A loop is not failed for want of the store: that end could not be stored, and it may be back by then.
+                # A loop does not fail because the store is unavailable: its end could not be stored, and the store may
+                # be back soon.
                 tries = SERVICE_RETRIES_MAX if is_of_store(error) else SERVICE_RETRIES_MAX + 1
                 if error.reason not in AWAY or failures >= tries:
                     self._stopped(address, error)
@@ -313,12 +314,12 @@ class Scheduler:
         return claim or await self._leases.claim(address)
 
     def _retry_s(self, error: TurnwrightError) -> float:
-        """When to look again at a run that another executor has: once its lease may have passed, or been given back."""
+        """When to retry a run that another executor has: once its lease may have expired or been released."""
         expires_s = int(error.metadata.get("expires_in_ms", "0")) / 1000
         return min(expires_s + RETRY_S_MORE, self._services.settings.work_poll_s)
 
     def _driver(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> tuple[LoopSteps, Driver]:
-        """What drives a loop from where its ledger says that it stands."""
+        """A driver for a loop in the state of its ledger."""
         known = self._known.get(address)
         if known is None or known.loop != loop.sequence:
             known = self._known[address] = Unsaved(loop.sequence)
@@ -333,10 +334,11 @@ class Scheduler:
         return steps, driver
 
     async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> Action:
-        """Drive a loop until it ends or waits for a decision. Raises TurnwrightError where it is left as it is."""
+        """Drive a loop until it ends or waits for a decision. Raises TurnwrightError if it is left as it is."""
         steps, driver = self._driver(address, claim, loop, hub)
         worker.driver, worker.sequence = driver, loop.sequence
-        # An abort may be asked of another executor, or of the store: its feed tells it at once, a renewal later.
+        # An abort may be requested from another executor, or from the store: the change feed reports it at once, a
+        # renewal later.
         heard = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
         heard.add_done_callback(partial(self._heard, address, loop.sequence))
         if worker.aborting:
@@ -350,7 +352,7 @@ class Scheduler:
             await asyncio.gather(heard, return_exceptions=True)
 
     def _heard(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
-        """An abort that the store told; where it cannot tell any more, a renewal of the lease does."""
+        """Wait for an abort in the change feed; if that is unavailable, the next renewal of the lease reports it."""
         if not task.cancelled() and task.exception() is None:
             self.abort(address, sequence)
 

@@ -1,1 +1,1 @@
-"""The tools that a model can call, one file each, with the text that the model reads beside it."""
+"""The tools that a model can call, one file each, with the documentation for the model next to it."""

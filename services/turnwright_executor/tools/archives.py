@@ -1,6 +1,6 @@
-"""Zip archives of strangers: unpacked in memory, within limits, and only where every name stays inside.
+"""Untrusted zip archives: unpacked in memory, within limits, and only if no name leaves the archive's folder.
 
-Sizes are counted while unpacking, because what an archive says of itself may be wrong. Source: row RU239.
+Sizes are counted while unpacking, because an archive's own figures may be wrong. Source: row RU239.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from turnwright_executor.tools.paths import refused
 from turnwright_executor.tools.ports import GatheredFiles
 
 RATIO_MAX: Final = 100
-"""Bytes that one byte of an archive may unpack to."""
+"""Maximum compression ratio."""
 
 _CHUNK_BYTES: Final = 64 * 1024
 _ENCRYPTED: Final = 0x1
-# Others unpack a piece of any size at once.
+# Other methods may unpack pieces of any size at once.
 _METHODS: Final = frozenset({ZIP_STORED, ZIP_DEFLATED})
 _UNREADABLE: Final = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
@@ -30,7 +30,7 @@ def is_archive(data: bytes) -> bool:
 
 
 def unpacked(data: bytes, files_max: int, bytes_max: int) -> GatheredFiles:
-    """The files in an archive. Raises RefusedError for one that is broken, too large, or leaves its folder."""
+    """The files in an archive. Raises RefusedError if it is broken, too large, or has a name that leaves its folder."""
     try:
         with ZipFile(BytesIO(data)) as archive:
             return _files(archive, min(bytes_max, RATIO_MAX * len(data)), files_max)
@@ -69,7 +69,7 @@ def _members(archive: ZipFile, files_max: int) -> Iterator[ZipInfo]:
 
 
 def _content(archive: ZipFile, info: ZipInfo, bytes_max: int) -> bytes:
-    """The bytes of one file. Raises RefusedError where they are more than that."""
+    """The bytes of one file. Raises RefusedError if they exceed the limit."""
     kept = bytearray()
     with archive.open(info) as file:
         while chunk := file.read(_CHUNK_BYTES):

@@ -1,4 +1,4 @@
-"""ask_user: a question that waits for a person's answer, as any other proposal waits for its decision.
+"""ask_user: a question that waits for a person's answer, like any other proposal.
 
 Source: rows RU009, RU122, RU258; decisions C2, C8.
 """
@@ -16,13 +16,13 @@ from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_grammar import Command
 
 OPTIONS_MAX: Final = 20
-"""Most answers that a question suggests; the rest is left out."""
+"""Maximum number of suggested answers; the rest is dropped."""
 
 UNANSWERED: Final = "Nobody answers questions in this run. Decide by yourself, and say in <update> what you assumed."
 
 
 class AskUser:
-    """Proposes to be answered; the answer settles the record."""
+    """Proposes a question; the answer settles the record."""
 
     name = "ask_user"
     parameters = (
@@ -39,7 +39,7 @@ class AskUser:
         return Proposed(QuestionEffect(question, options), "\n".join([question, *(f"- {one}" for one in options)]))
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
-        """Settle with the answer; a run that accepts everything by itself has none."""
+        """Settle with the answer; a yolo run has none."""
         if not isinstance(effect, QuestionEffect):
             return failed("invalid:400", "<ask_user> asks a question and changes nothing.")
         if not effect.answer:
@@ -48,7 +48,7 @@ class AskUser:
 
 
 def options_of(text: str) -> tuple[str, ...]:
-    """The suggested answers in a text: a JSON list, lines, or what stands between commas. Never raises."""
+    """Parse suggested answers: a JSON list, lines, or comma-separated. Never raises."""
     found = _listed(text.strip())
     chosen = dict.fromkeys(one[:TARGET_CHARS_MAX] for one in found if one)
     return tuple(chosen)[:OPTIONS_MAX]
@@ -58,7 +58,7 @@ def _listed(text: str) -> list[str]:
     if text.startswith("["):
         with suppress(ValueError, RecursionError):
             parsed = json.loads(text)
-            # JSON can spell what no record can hold: half a character, and nothing at all.
+            # JSON can contain what a record cannot: unpaired surrogates, and NUL.
             return [str(one).encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip() for one in parsed]
     lines = text.splitlines() if "\n" in text else text.split(",")
     return [line.strip().removeprefix("- ").removeprefix("* ").strip() for line in lines]

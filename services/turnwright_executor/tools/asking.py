@@ -1,9 +1,8 @@
-"""Which addresses of the web are opened without asking.
+"""Exfiltration protection: which URLs are fetched without asking.
 
-An address carries data to whoever has the host: what a model has read, a page or a file that it was told to read may
-make it put into a path or a query. So it is opened unasked where the model did not make it up: a person named it, a
-search found it, a page that was opened leads there, or a setting trusts the host. Any other is a proposal.
-Source: architecture 10.
+A URL carries data to its host: a page or file may trick the model into putting what it has read into a path or a query.
+So a URL is fetched without asking only if the model did not make it up: a person named it, a search found it, a fetched
+page links to it, or a setting trusts its host. Any other URL becomes a proposal. Source: architecture 10.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _PEOPLE: Final = ("prompt://**", "log://**/inject/**")
 _FOUND: Final = "log://**/search/**"
 _PAGES: Final = ("https://**", "http://**")
 _READ_MAX: Final = 100
-"""Entries with the host in them that are looked through, of each kind."""
+"""Maximum number of entries with the host that are searched, of each kind."""
 
 
 async def proposed_address(address: str, hosts: Collection[str], context: Context) -> Proposed | None:
-    """The proposal to open an address; None where nobody needs to be asked. `hosts` are patterns of trusted ones."""
+    """The proposal to fetch a URL; None if it needs no approval. `hosts` are patterns of trusted ones."""
     host = urlsplit(address).hostname or ""
     if any(fnmatchcase(host, pattern) for pattern in hosts) or await _is_known(address, host, context):
         return None
@@ -37,12 +36,12 @@ async def _is_known(address: str, host: str, context: Context) -> bool:
     for pattern in (*_PEOPLE, *_PAGES):
         if any(is_named(address, entry.body) for entry in await _theirs(pattern, host, context)):
             return True
-    # A search that finds nothing repeats its words: only a line of its own is a result.
+    # A search without results repeats its query: only a line of its own is a result.
     found = await _theirs(_FOUND, host, context)
     return any(address == line.strip() for entry in found for line in entry.body.splitlines())
 
 
 async def _theirs(pattern: str, host: str, context: Context) -> list[Entry]:
-    """The entries with a host in them that no model has written."""
+    """Entries that contain a host and were not written by a model."""
     found = await context.entries.find(pattern, host, limit=_READ_MAX)
     return [entry for entry in found if entry.writer in (Tier.PLUGIN, Tier.SYSTEM)]

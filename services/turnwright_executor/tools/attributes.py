@@ -10,7 +10,7 @@ from turnwright_core.limits import SUMMARY_CHARS_MAX
 from turnwright_executor.tools.paths import refused
 from turnwright_grammar import Command
 
-# Some models write every number of their JSON with a point.
+# Some models write every number in JSON with a decimal point.
 _INTEGER: Final = re.compile(r"([+-]?\d{1,9})(?:\.0{1,9})?")
 _VISIBILITIES: Final = {
     "visible": Visibility.VISIBLE,
@@ -20,7 +20,7 @@ _VISIBILITIES: Final = {
 
 
 def visibility_of(command: Command) -> Visibility:
-    """The visibility that a command names, UNSPECIFIED when it names none. Raises RefusedError."""
+    """The visibility that a command sets, UNSPECIFIED if it sets none. Raises RefusedError."""
     word = command.attributes.get("visibility", "").strip().lower()
     if not word:
         return Visibility.UNSPECIFIED
@@ -30,13 +30,13 @@ def visibility_of(command: Command) -> Visibility:
 
 
 def summary_of(command: Command) -> str | None:
-    """The summary that a command gives, cut to its limit; None when it gives none. Source: RU203."""
+    """The summary that a command sets, truncated to its limit; None if it sets none. Source: RU203."""
     summary = command.attributes.get("summary")
     return None if summary is None else " ".join(summary.split())[:SUMMARY_CHARS_MAX]
 
 
 def with_summary(command: Command, entry: Entry | None) -> str | None:
-    """The attributes of an entry with the summary that a command gives; None: they stay as they are."""
+    """The attributes of an entry with the summary that a command sets; None: unchanged."""
     summary = summary_of(command)
     if summary is None:
         return None
@@ -44,7 +44,7 @@ def with_summary(command: Command, entry: Entry | None) -> str | None:
 
 
 def integer_of(command: Command, name: str) -> int | None:
-    """A whole number among the attributes, None when it is absent. Raises RefusedError."""
+    """An integer attribute, None if it is absent. Raises RefusedError."""
     value = command.attributes.get(name)
     if value is None:
         return None

@@ -1,8 +1,8 @@
-"""What cp and mv share: which sources go to which destinations, and what that changes.
+"""The common part of cp and mv: sources, destinations, and the resulting changes.
 
-A destination that ends with a slash (or follows a pattern) is a folder: each source keeps its path below the fixed
-part of the pattern. All destinations of one command are files, or all are entries; so are its sources.
-Source: rows RU026, RU027, RU259; decision C17; architecture 3 (`mv` never changes a path in place).
+A destination that ends with a slash (or follows a pattern) is a folder: each source keeps its path below the fixed part
+of the pattern. All destinations of one command are files, or all are entries; so are its sources. Source: rows RU026,
+RU027, RU259; decision C17; architecture 3 (`mv` never changes a path in place).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from turnwright_grammar import Command
 
 
 class Pair(Struct, frozen=True):
-    """One source and the path that it goes to."""
+    """One source and its destination."""
 
     source: PathItem
     to: str
 
 
 class Copying:
-    """The whole of cp, and of mv with `moves`."""
+    """The implementation of cp, and of mv with `moves`."""
 
     name = ""
     parameters = (
@@ -148,7 +148,10 @@ class Copying:
         return EntryWrite(to, change, Tier.MODEL)
 
     async def _moved(self, effect: FileEffect, command: Command, context: Context) -> Done:
-        """Files first become entries, then go; entries go once the files are there. So nothing is lost in a crash."""
+        """Files first become entries, then they are deleted; entries are removed once the files exist.
+
+        A crash loses nothing.
+        """
         path, to = (command.attributes.get(name, "").strip() for name in ("path", "to"))
         if not is_file(to):
             for edit in effect.edits:
@@ -170,7 +173,7 @@ class Copying:
         return Done(done.body, done.state, done.outcome, done.attributes, writes)
 
     async def _left(self, path: str, context: Context) -> list[PathItem]:
-        """The sources that are still there."""
+        """The sources that still exist."""
         if is_pattern(path):
             return await find_items(path, context, self._limits.matches_max)
         source = await find_item(path, context)
@@ -178,7 +181,7 @@ class Copying:
 
 
 def _file_of(source: PathItem) -> str:
-    """The file whose mode a copy gets; empty for an entry, which has none."""
+    """The file whose permissions a copy gets; empty for an entry, which has none."""
     return source.path if source.is_file else ""
 
 

@@ -1,4 +1,4 @@
-"""env: run a shell command that only looks. Source: rows RU009, RU163; decision C30."""
+"""env: run a read-only shell command. Source: rows RU009, RU163; decision C30."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from turnwright_grammar import Command
 
 
 class Env(Running):
-    """Runs at once where the sandbox keeps the project as it is, else after acceptance.
+    """Runs at once if the sandbox keeps the project unchanged, else after acceptance.
 
-    Limits alone cannot make the project read-only; so somebody has to look at each command then, and where nobody
-    does, as in a yolo run, the command is refused (C30).
+    Limits alone cannot make the project read-only; then somebody must approve each command, and if nobody does, as in a
+    yolo run, the command is refused (C30).
     """
 
     name = "env"
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Ask to run the command; refuse it where it would run unseen and could change the project."""
+        """Propose to run the command; refuse it if it would run unapproved and could change the project."""
         if context.shell.keeps_read_only:
             return self._proposed(command, read_only=True)
         if context.yolo:

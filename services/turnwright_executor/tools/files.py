@@ -1,6 +1,6 @@
-"""Changes of project files: how they are proposed, and how they are carried out once they were accepted.
+"""File changes: proposing them, and carrying them out after acceptance.
 
-Carrying out may happen twice when a process dies in between: a file that already is what it shall become counts as
+A change may be carried out twice if a process dies in between: a file that already has the target content counts as
 done. Source: rows RU009, RU204, RU205; architecture 6 and 11.
 """
 
@@ -34,22 +34,22 @@ from turnwright_executor.wire.effects import effect_bytes
 from turnwright_grammar import Command
 
 EFFECT_BYTES_MAX: Final = RECORD_BYTES_MAX - 64 * 1024
-"""Longest effect together with its command, in bytes: both stand in one record."""
+"""Maximum size of an effect together with its command, in bytes: both are in one record."""
 
 CONFLICT: Final = "conflict:409"
 INVALID: Final = "invalid:400"
 CONFLICT_CHARS_MAX: Final = 8000
-"""Most of a file that the model reads with a conflict, in characters."""
+"""How much of a file the model reads with a conflict, in characters."""
 
 _CUT: Final = "... "
 _CUT_BYTES: Final = 128
-"""Room for the line that says how much of a difference is not shown."""
+"""Room for the line that says how much of a diff is not shown."""
 
 
 def changed(item: PathItem | None, path: str, content: str, like: str = "") -> FileEdit:
-    """The edit that makes a file what `content` says; `item` is the file as it is, None where there is none.
+    """The edit that gives a file this content; `item` is the file as it is, None if there is none.
 
-    A new file gets the mode of the file `like`, where one is named.
+    A new file gets the permissions of the file `like`, if given.
     """
     old = "" if item is None else item.text or ""
     patch = unified_patch(path, old, content)
@@ -64,9 +64,9 @@ def removed(item: PathItem) -> FileEdit:
 
 
 def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] = ()) -> Proposed:
-    """The proposal of some edits; notes tell how an edit was understood.
+    """The proposal for some edits; notes say how an edit was understood.
 
-    Raises RefusedError when they are too large to be kept, or hold what no file can.
+    Raises RefusedError if they are too large to be stored, or contain what no file can.
     """
     for edit in edits:
         _check_encodable(edit)
@@ -81,9 +81,9 @@ def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] =
 
 
 async def checked(effect: FileEffect, command: Command, context: Context) -> FileEffect:
-    """The effect of a plugin's tool with differences of our own making: people decide by them, whatever the tool says.
+    """The effect of a plugin's tool with diffs computed here: people decide by them, whatever the tool says.
 
-    Raises RefusedError where a file is not what the tool made its change from, and as `proposed`.
+    Raises RefusedError if a file is not what the tool made its change from, and as `proposed`.
     """
     edits: list[FileEdit] = []
     for edit in effect.edits:
@@ -100,7 +100,7 @@ async def checked(effect: FileEffect, command: Command, context: Context) -> Fil
 
 
 def _check_encodable(edit: FileEdit) -> None:
-    """Arguments in JSON can name halves of characters, which have no bytes."""
+    """Arguments in JSON can contain unpaired surrogates, which have no bytes."""
     try:
         (edit.content or "").encode()
     except UnicodeEncodeError as error:
@@ -109,7 +109,7 @@ def _check_encodable(edit: FileEdit) -> None:
 
 
 async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
-    """Make the changes and bring the store's entries to what the files now are."""
+    """Make the changes and update the entries of the files."""
     if not isinstance(effect, FileEffect):
         return failed(INVALID, f"<{command.name}> changes files and runs no commands.")
     if stale := await _stale(effect.edits, context):
@@ -133,9 +133,9 @@ async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, 
 
 
 async def conflict(path: str, context: Context) -> Done:
-    """The end of a command whose file is no longer what the proposal was made from: nothing was overwritten.
+    """The result for a command whose file has changed since the proposal: nothing was overwritten.
 
-    The model reads what is there now, as far as CONFLICT_CHARS_MAX allows.
+    The model reads the current content, up to CONFLICT_CHARS_MAX.
     """
     told = f"{path} has changed since the proposal was made, and was left as it is."
     try:
@@ -158,13 +158,13 @@ def _beginning(text: str) -> str:
 
 
 def _unwritten(problem: Done, edits: Sequence[FileEdit]) -> Done:
-    """The end of a command with what a person wanted to be written: it stands nowhere else."""
+    """The result for a conflict, with the content that a person wanted to write: it is stored nowhere else."""
     lost = {edit.path: edit.content for edit in edits if edit.amended and edit.content is not None}
     return replace(problem, attributes={**problem.attributes, "unwritten": lost}) if lost else problem
 
 
 def _told(edit: FileEdit) -> str:
-    """What was done. Where somebody amended the content, the model must not take its own text for what is there."""
+    """What was done. If a person edited the content, the model must not assume that its own text was written."""
     if not edit.amended:
         return summary_line(edit)
     what = f"wrote {edit.path} with other content than you proposed"
@@ -185,7 +185,7 @@ def summary_line(edit: FileEdit) -> str:
 
 
 def _change(edit: FileEdit) -> dict[str, object]:
-    """Path, kind, and lines added and removed, where the difference from what was there is whole."""
+    """Path, kind, and lines added and removed, if the diff is complete."""
     kind = "remove" if edit.content is None else "change" if edit.base_hash else "create"
     told: dict[str, object] = {"path": edit.path, "kind": kind}
     lines = edit.patch.splitlines()
@@ -198,7 +198,7 @@ def _change(edit: FileEdit) -> dict[str, object]:
 
 
 def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
-    """The edits with their patches cut, so that all together stay below the limit of a proposal."""
+    """The edits with their patches truncated, so that together they stay below the limit of a proposal."""
     left = PATCH_BYTES_MAX
     for edit in edits:
         patch = edit.patch
@@ -212,7 +212,7 @@ def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
 
 
 async def _stale(edits: Sequence[FileEdit], context: Context) -> Done | None:
-    """The end of a command with a file that is neither what an edit was made from nor what it makes; None: go on."""
+    """The result if a file has neither the content before nor after an edit; None: continue."""
     for edit in edits:
         try:
             file = await read_file(edit.path, context)
@@ -242,9 +242,9 @@ async def _replace(edit: FileEdit, context: Context) -> Done | None:
 
 
 def _mirrored(edit: FileEdit, command: Command, entries: Mapping[str, Entry]) -> list[EntryWrite]:
-    """The write that makes a file's entry say what the file now says (RU204).
+    """The write that updates a file's entry to the file's content (RU204).
 
-    A new file is visible; one that was there keeps its visibility unless the command names one (RU205).
+    A new file is visible; an existing one keeps its visibility unless the command sets one (RU205).
     """
     entry = entries.get(edit.path)
     if edit.content is None:

@@ -9,7 +9,7 @@ from turnwright_executor.tools.paths import refused
 
 
 def check_size(path: str, text: str, limits: ToolLimits) -> None:
-    """Raises RefusedError for a body that is too long for its scheme, whichever command makes it."""
+    """Raises RefusedError for a body that is too long for its scheme, whichever command writes it."""
     tokens = token_count(text, limits.token_divisor)
     if scheme_of(path) != "known" or tokens <= limits.known_tokens_max:
         return

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class ToolLimits(Struct, frozen=True):
-    """What the tools are set to. Source: RU221, RU297; architecture 6."""
+    """The settings of the tools. Source: RU221, RU297; architecture 6."""
 
     known_tokens_max: int = 512
     """Longest body of a `known://` entry that a model writes, in tokens (C17)."""
@@ -19,11 +19,11 @@ class ToolLimits(Struct, frozen=True):
     command_timeout_s: float = 300.0
     """Longest run of a shell command, in seconds."""
     beat_s: float = 5.0
-    """Seconds between two signs of life of a command that no lease holds: the store ends what is silent for long."""
+    """Seconds between heartbeats of a command without a lease: the store ends streams that are silent for long."""
     prefetch_max: int = 3
     """Pages that a search opens at once; 0: none."""
     web_hosts: tuple[str, ...] = ()
-    """Patterns of hosts whose pages are opened without asking."""
+    """Patterns of hosts whose pages are fetched without asking."""
     prefetch_timeout_s: float = 10.0
     """Seconds that a search waits for these pages; the rest is only listed."""
     skill_files_max: int = 200

@@ -1,4 +1,4 @@
-"""How the records of commands speak of entries: one terse line each (row RU083)."""
+"""One-line descriptions of entries for records of commands (row RU083)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from turnwright_executor.domain.tokens import token_count
 
 LISTED_MAX: Final = 200
-"""Most files that the record of a change names: it stays in the log."""
+"""Maximum number of files that the record of a change lists: it stays in the log."""
 
 
 def line_count(text: str) -> int:
-    """How many lines a text has; a final newline begins no other."""
+    """Number of lines in a text; a final newline begins no further line."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
 
 
@@ -27,7 +27,7 @@ def described(path: str, text: str, divisor: int) -> str:
 
 
 def listed(lines: Sequence[str], lines_max: int) -> str:
-    """The lines, and how many more there were."""
+    """The lines, and how many more there are."""
     more = len(lines) - lines_max
     return "\n".join([*lines[:lines_max], *([f"... and {more} more"] if more > 0 else [])])
 

@@ -1,4 +1,4 @@
-"""mv: copy, then take the source away. Source: row RU027; architecture 3."""
+"""mv: copy, then remove the source. Source: row RU027; architecture 3."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tools as a model is offered them that calls them natively: name, description and the schema of the arguments.
+"""Tool definitions for native calls: name, description and JSON Schema of the arguments.
 
-The description is the tool's text without what teaches tags: its purpose and its bullets. Source: C41, C44.
+The description is the tool's documentation without the examples of tags: its purpose and its bullets. Source: C41, C44.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ATTRIBUTE: Final = re.compile(r'([a-z_]+)(?:="([^"]*)")?')
 
 
 def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The definitions of the tools that have a text, in the order of the texts."""
+    """The definitions of the tools that have documentation, in its order."""
     return [
         {"name": name, "description": description_of(doc), "parameters": schema(tools[name])}
         for name, doc in docs.items()
@@ -32,7 +32,7 @@ def schema(tool: Tool) -> dict[str, Any]:
 
 
 def description_of(doc: str) -> str:
-    """A tool's text without its examples, which are tags; the calls that it mentions as they are made natively."""
+    """A tool's documentation without examples, which are tags; calls that it mentions are written as native calls."""
     lines = doc.splitlines()
     heading = _HEADING.match(lines[0]) if lines else None
     told = [line for line in lines if line.startswith("* ")]

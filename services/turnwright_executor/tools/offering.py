@@ -37,43 +37,43 @@ from turnwright_executor.tools.paths import RefusedError
 from turnwright_grammar import Command
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
-"""A tool's name, and so its tag."""
+"""Valid names of tools, and so of their tags."""
 
 DOC_CHARS_MAX: Final = 8192
-"""Longest text about a tool that a model reads, in code points: it stands in every packet."""
+"""Maximum length of a tool's documentation, in code points: it is in every packet."""
 
 SCHEMA_BYTES_MAX: Final = 16 * 1024
-"""Longest JSON Schema of a tool's arguments, in bytes of JSON: it stands in every native call of a model."""
+"""Maximum size of the JSON Schema of a tool's arguments, in bytes: it is in every native model call."""
 
 ANSWER_BYTES_MAX: Final = 64 * 1024
-"""Longest attributes, or data of an effect, that a tool gives to its record, in bytes of JSON."""
+"""Maximum size of attributes, or of an effect's data, that a tool returns, in bytes of JSON."""
 
 PHASES_OPEN: Final = tuple(phase for phase, _ in PHASES if phase != "communicate")
-"""Where tools of plugins may stand; the last words of a reply are the runtime's own."""
+"""Phases open to plugins' tools; the last part of a reply is the runtime's own."""
 
 KEPT: Final = frozenset({"tool", "target", PRODUCER})
-"""Attributes of a record that the runtime sets: what its tag shows, and who brings the output of a stream."""
+"""Attributes of a record that only the runtime sets: those shown in its tag, and the producer of its output."""
 
 _WRITERS: Final = {Tier.UNSPECIFIED: Tier.PLUGIN, Tier.PLUGIN: Tier.PLUGIN, Tier.MODEL: Tier.MODEL}
 
 
 class PluginTool:
-    """A tool. Subclass it, say what it is, and register one object of it with `registry.tool(...)`.
+    """A tool. Subclass it, set its attributes, and register an instance with `registry.tool(...)`.
 
-    The attributes are read once, when it is registered. `prepare` and `perform` may be plain functions as well: a
-    plain one is called in a thread, so it may block.
+    The attributes are read once, when it is registered. `prepare` and `perform` may be plain functions as well: a plain
+    one is called in a thread, so it may block.
     """
 
     name: str = ""
-    """Its tag: a lower-case letter, then letters, digits and `_`, at most 32 characters. Nobody else may have it."""
+    """Its tag: a lower-case letter, then letters, digits and `_`, at most 32 characters. Must be unique."""
     doc: str = ""
-    """What the model reads about it, at most 8,192 characters: `## <name .../> - what it does`, examples, bullets."""
+    """Documentation for the model, at most 8,192 characters: `## <name .../> - what it does`, examples, bullets."""
     effect_class: EffectClass = EffectClass.PURE
-    """What an interrupted command of it means for whoever goes on."""
+    """What happens to an interrupted command of this tool."""
     needs: frozenset[Need] = frozenset()
-    """What it cannot do without; a loop that has it not does not offer the tool."""
+    """Its requirements; a loop that lacks one does not offer the tool."""
     target: str = ""
-    """The attribute that says what a command is about: it must be there, in one line, and it names the record."""
+    """The attribute with a command's target; required in each command, one line, and part of the record's path."""
     phase: str = "act"
     """Its place in the list of tools: `gather`, `reason` or `act`."""
     parameters: Mapping[str, Any] | None = None
@@ -83,7 +83,7 @@ class PluginTool:
     """Schemes of entries that it brings along; they are registered with the store when the executor starts."""
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Settle the command, or say what it wants to do. Changes nothing in the world."""
+        """Settle the command, or propose an effect. Has no effect outside the store."""
         raise NotImplementedError
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
@@ -92,7 +92,7 @@ class PluginTool:
 
 
 def check_tool(tool: PluginTool) -> None:
-    """Raises ValueError, or TypeError, for a tool that could not be offered."""
+    """Raises ValueError, or TypeError, for a tool that cannot be offered."""
     if not isinstance(tool, PluginTool):
         raise TypeError(f"{tool!r} is not a PluginTool")
     if not NAME.fullmatch(tool.name):
@@ -122,7 +122,7 @@ def _default_schema(tool: PluginTool) -> dict[str, Any]:
 
 
 class PluginEntries:
-    """The store as plugins have it: the entries of one run, read as it sees them and written at plugin tier."""
+    """The store for plugins: the entries of one run, written with the rights of the tier `plugin`."""
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
@@ -139,12 +139,12 @@ class PluginEntries:
         return self._entries.scheme(name)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
-        """See Entries. Raises ValueError for a writer above a plugin, TurnwrightError for what the store refuses."""
+        """See Entries. Raises ValueError for a tier above plugin, TurnwrightError for what the store refuses."""
         await self._entries.write([as_plugin(write) for write in writes])
 
 
 def as_plugin(write: EntryWrite) -> EntryWrite:
-    """The write as a plugin may make it, in the turn at hand. Raises ValueError for a writer above a plugin."""
+    """The write with the tier of a plugin, in the current turn. Raises ValueError for a higher tier."""
     if write.writer not in _WRITERS:
         raise ValueError(f"{write.path}: a plugin writes as plugin or as model, not as {write.writer.name}")
     change = write.change
@@ -154,7 +154,7 @@ def as_plugin(write: EntryWrite) -> EntryWrite:
 
 
 class Offered:
-    """A plugin's tool as the pipeline calls it; implements Tool."""
+    """Adapter of a plugin's tool for the pipeline; implements Tool."""
 
     def __init__(self, tool: PluginTool, plugin: str, calls: PluginCalls) -> None:
         self.name = tool.name
@@ -169,7 +169,7 @@ class Offered:
         self._calls = calls
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """What the tool answers, as a record can hold it. Raises what it raised."""
+        """The tool's answer in storable form. Raises what the tool raised."""
         answer = await self._answer(self._tool.prepare, command, context)
         if not isinstance(answer, Proposed):
             return _done(answer)
@@ -184,11 +184,11 @@ class Offered:
             return error.done
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """What came of the effect. Raises what the tool raised."""
+        """The result of the effect. Raises what the tool raised."""
         return _done(await self._answer(self._tool.perform, effect, command, context))
 
     def _scoped(self, context: Context) -> Context:
-        """What a plugin's tool may reach: the store at its tier, and plans of its own (AP42)."""
+        """The context for a plugin's tool: the store at its tier, and its own plans (AP42)."""
         return replace(context, entries=PluginEntries(context.entries), plans=context.plans.scoped(self.name))
 
     async def _answer(self, step: Callable[..., Any], *given: Any) -> Any:
@@ -212,7 +212,7 @@ def _refused_in_ask_mode(answer: Proposed, context: Context) -> Done | None:
 
 
 def _proposed(answer: Proposed) -> Proposed:
-    """Raises ValueError or TypeError for what no proposal can be."""
+    """Raises ValueError or TypeError for an invalid proposal."""
     if not isinstance(answer.effect, FileEffect | CommandEffect | QuestionEffect | CallEffect):
         raise TypeError(f"{type(answer.effect).__name__} is not an effect")
     if isinstance(answer.effect, CallEffect):
@@ -222,7 +222,7 @@ def _proposed(answer: Proposed) -> Proposed:
 
 
 def _done(answer: object) -> Done:
-    """Raises ValueError or TypeError for what no record can hold."""
+    """Raises ValueError or TypeError for what a record cannot hold."""
     if not isinstance(answer, Done):
         raise TypeError(f"it returned {type(answer).__name__}, neither Done nor Proposed")
     if not isinstance(answer.state, State) or not answer.state.is_settled:

@@ -1,4 +1,4 @@
-"""The web where there is none: every command that needs it fails and says so."""
+"""The null web adapter: every command that needs the web fails with an explanation."""
 
 from __future__ import annotations
 

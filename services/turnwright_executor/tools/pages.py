@@ -1,7 +1,7 @@
-"""Pages of the web as entries: which one a path names, and the write that keeps what was fetched.
+"""Web pages as entries: which page a path names, and the write that stores what was fetched.
 
-A page is fetched once for a run; afterwards its entry is what commands read. Whoever wants it anew removes it first.
-Source: rows RU071, RU179.
+A page is fetched once for a run; afterwards commands read its entry. To fetch it again, remove the entry first. Source:
+rows RU071, RU179.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EMPTY = "(The page has no text.)"
 
 
 async def page_item(path: str, context: Context, web: Web) -> PathItem:
-    """What is kept of a page, else the page as it is fetched now, with the write that keeps it. Raises RefusedError."""
+    """The stored page, or the page as fetched now with the write that stores it. Raises RefusedError."""
     if item := await kept_page(path, context):
         return item
     address = checked_address(path)
@@ -33,7 +33,7 @@ async def page_item(path: str, context: Context, web: Web) -> PathItem:
 
 
 async def kept_page(path: str, context: Context) -> PathItem | None:
-    """What is kept of a page; None where it would have to be fetched. Raises RefusedError."""
+    """The stored page; None if it would have to be fetched. Raises RefusedError."""
     for spelling in dict.fromkeys((checked_address(path), path.strip())):
         if item := await find_item(spelling, context):
             return item
@@ -41,7 +41,7 @@ async def kept_page(path: str, context: Context) -> PathItem | None:
 
 
 def checked_address(path: str) -> str:
-    """The one spelling of a page's address. Raises RefusedError."""
+    """The canonical URL of a page. Raises RefusedError."""
     try:
         return page_address(path)
     except PageAddressError as error:
@@ -49,7 +49,7 @@ def checked_address(path: str) -> str:
 
 
 def page_write(address: str, page: Page) -> EntryWrite:
-    """The write that keeps a page: summarized where it is new, else as visible as it was."""
+    """The write that stores a page: summarized if it is new, else with its current visibility."""
     told = {"title": page.title, "summary": (page.title or address)[:SUMMARY_CHARS_MAX], "type": page.media_type}
     found = {"address": page.address} if page.address != address else {}
     cut = {"cut": True} if page.is_cut else {}

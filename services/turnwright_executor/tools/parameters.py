@@ -1,7 +1,7 @@
-"""What a tool takes, said once beside it: the schema that a model is offered for native calls is made from it.
+"""The parameters of a tool, from which the JSON Schema for native calls is generated.
 
-The names are those that the grammar leaves in a command; `body` is the command's body. Types are those of JSON; the
-arguments become texts on their way to the command, as attributes of tags are.
+Names are those of the command's attributes after parsing; `body` is the command's body. Types are those of JSON;
+arguments become texts, like the attributes of tags.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BODY: Final = "body"
 
 
 class ToolParameter(Struct, frozen=True):
-    """An attribute of a command, or its body. `words` are all that it may be; empty: anything."""
+    """An attribute of a command, or its body. `words` are the allowed values; empty: any."""
 
     name: str
     about: str

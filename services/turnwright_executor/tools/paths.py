@@ -1,7 +1,7 @@
-"""What a path in a command stands for: a project file, an entry, or a pattern over one of them.
+"""Resolution of a path in a command: a project file, an entry, or a pattern over either.
 
-Files are read from the disk whenever a command names them, so that a command sees what an earlier one of the same
-turn did to them (row RU204). What a command may not touch is a RefusedError, which carries the settled command.
+Files are read from disk whenever a command names them, so that a command sees the changes of earlier ones in the same
+turn (row RU204). What a command may not touch raises RefusedError, which carries the settled command.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ NEAR_MAX: Final = 3
 _NEIGHBOURS_MAX: Final = 200
 
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bodies that one read asks for, in bytes; one entry may be longer."""
+"""Total size of bodies that one read requests, in bytes; a single entry may be longer."""
 
 GIVEN_BYTES_MAX: Final = 64 * 1024
-"""Longest file whose text is given to the store unasked: writing it costs less than asking."""
+"""Longest file whose text is written without asking the store first: writing costs less than asking."""
 
 BATCH_PATHS_MAX: Final = 1000
 """Paths that one read asks for."""
 
 
 class RefusedError(Exception):
-    """A command that cannot be done; `done` is how it ends."""
+    """A command that cannot be carried out; `done` is its result."""
 
     def __init__(self, done: Done) -> None:
         super().__init__(done.body)
@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 def answering(step: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A | Done]]:
-    """The same step of a tool; a command that is refused on the way is done."""
+    """Wraps a step of a tool: RefusedError becomes its result."""
 
     @wraps(step)
     async def answer(*args: P.args, **kwargs: P.kwargs) -> A | Done:
@@ -68,15 +68,15 @@ def answering(step: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any
 
 
 def refused(outcome: str, body: str) -> RefusedError:
-    """The error that ends a command as `failed(outcome, body)`."""
+    """The error that settles a command as `failed(outcome, body)`."""
     return RefusedError(failed(outcome, body))
 
 
 class PathItem(Struct, frozen=True):
-    """One thing that a path stands for.
+    """One file or entry that a path names.
 
-    `text` is None for a file that is no text, `hash` is that of a file's bytes and empty for an entry. `entry` is
-    what the store has of it, `refresh` the writes that bring the store to what the disk says.
+    `text` is None for a file that is not text, `hash` is that of a file's bytes and empty for an entry. `entry` is what
+    the store has of it, `refresh` the writes that update the store from disk.
     """
 
     path: str
@@ -85,7 +85,7 @@ class PathItem(Struct, frozen=True):
     entry: Entry | None = None
     refresh: tuple[EntryWrite, ...] = ()
     gives_text: bool = False
-    """Whether nobody looked what the store has of it: `refresh` gives the text in any case."""
+    """Whether the store was not asked what it has: `refresh` then contains the text in any case."""
 
     @property
     def is_file(self) -> bool:
@@ -101,7 +101,7 @@ def is_pattern(path: str) -> bool:
 
 
 async def normal(path: str, context: Context, *, writing: bool = False) -> str:
-    """The path in its one spelling; that of an entry is taken as it is. Raises RefusedError."""
+    """The normalized path; that of an entry is not changed. Raises RefusedError."""
     path = path.strip()
     if not is_file(path):
         return path
@@ -114,14 +114,14 @@ async def normal(path: str, context: Context, *, writing: bool = False) -> str:
 
 
 async def read_file(path: str, context: Context) -> FileText | None:
-    """A project file as it is on the disk, None where there is none. Raises RefusedError."""
+    """A project file from disk, None if there is none. Raises RefusedError."""
     with _refusing(path):
         return await context.workspace.read(path)
 
 
 @contextmanager
 def _refusing(path: str) -> Iterator[None]:
-    """Refuse what a file cannot be read for."""
+    """Translate errors of reading a file into RefusedError."""
     try:
         yield
     except OutsideProjectError as error:
@@ -135,10 +135,10 @@ def _refusing(path: str) -> Iterator[None]:
 
 
 async def find_item(path: str, context: Context, *, gives_text: bool = False) -> PathItem | None:
-    """What stands at exactly this path, None where nothing does. Raises RefusedError.
+    """What exists at exactly this path, or None. Raises RefusedError.
 
-    `gives_text`: a short file comes without its entry, which needs no look at the store; its refresh gives the text
-    whatever the store has.
+    `gives_text`: a short file is returned without its entry, which saves a call to the store; its refresh then contains
+    the text.
     """
     path = path.strip()
     if not is_file(path):
@@ -159,19 +159,19 @@ async def _entry_at(path: str, context: Context) -> Entry | None:
 
 
 def _file_item(path: str, file: FileText, entry: Entry | None) -> PathItem:
-    """A file as it is on the disk; `entry` is what the store has of it, its body is not looked at."""
+    """A file from disk; `entry` is what the store has of it, whose body is not compared."""
     return PathItem(path, file.text, file.hash, entry, refreshed(path, file, entry))
 
 
 def _giving(path: str, file: FileText) -> EntryWrite:
-    """The write of a file's text, where nobody knows what the store has of it; a summary stays."""
+    """The write of a file's text if it is unknown what the store has; a summary stays."""
     told = to_attributes_json({"bytes": file.bytes_, "binary": None})
     change = SetEntry(file.text, merge_attributes_json=told, initial_visibility=Visibility.ARCHIVED)
     return EntryWrite(path, change, Tier.PLUGIN)
 
 
 async def get_item(path: str, context: Context, *, gives_text: bool = False) -> PathItem:
-    """What stands at exactly this path, as `find_item`. Raises RefusedError, with near paths where nothing does."""
+    """What exists at exactly this path, as `find_item`. Raises RefusedError, with similar paths if there is nothing."""
     item = await find_item(path, context, gives_text=gives_text)
     if item is None:
         raise RefusedError(await missing(await normal(path, context), context))
@@ -179,13 +179,14 @@ async def get_item(path: str, context: Context, *, gives_text: bool = False) -> 
 
 
 async def find_items(pattern: str, context: Context, limit: int, body_pattern: str = "") -> list[PathItem]:
-    """What a pattern stands for, a path that is spelled like one included; files are read. Raises RefusedError.
+    """The matches of a pattern, including a path that equals it literally; files are read. Raises RefusedError.
 
-    A file that cannot be read is left out. More than `limit` are refused: who acts on some of them must know which.
+    Unreadable files are left out. More than `limit` matches are refused, because acting on some of them would be
+    arbitrary.
     """
     if not body_pattern and (exact := await exactly(pattern, context)):
         return [exact]
-    # Without bodies first: a pattern may match more text than one message carries.
+    # Without bodies first: a pattern may match more text than one message can carry.
     found = await find_entries(pattern, body_pattern, context, limit + 1, bodies=False)
     if len(found) > limit:
         told = f"{pattern} stands for more than {limit} entries, which is too many for one command."
@@ -203,7 +204,7 @@ async def find_items(pattern: str, context: Context, limit: int, body_pattern: s
 
 
 async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, PathItem]:
-    """Entries with their bodies, read in messages of a bounded size."""
+    """Entries with their bodies, read in messages of bounded size."""
     items: dict[str, PathItem] = {}
     batch: list[Entry] = []
     for place, entry in enumerate(found):
@@ -217,7 +218,7 @@ async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, PathIte
 
 
 async def exactly(path: str, context: Context) -> PathItem | None:
-    """What stands at a path that may also be a pattern, such as `app/[id]/page.tsx`. Raises RefusedError."""
+    """What exists at a path that could also be a pattern, such as `app/[id]/page.tsx`. Raises RefusedError."""
     if shape_of(path) is Shape.REGEX:
         return None
     try:
@@ -229,9 +230,9 @@ async def exactly(path: str, context: Context) -> PathItem | None:
 
 
 async def find_entries(pattern: str, body_pattern: str, context: Context, limit: int, *, bodies: bool) -> list[Entry]:
-    """The entries that a pattern stands for and that a model may see. Raises RefusedError for a bad pattern.
+    """The matches of a pattern among entries that a model may see. Raises RefusedError for a bad pattern.
 
-    A glob without a scheme is about files only.
+    A glob without a scheme matches files only.
     """
     for one in (pattern, body_pattern):
         check_pattern(one)
@@ -243,7 +244,7 @@ async def find_entries(pattern: str, body_pattern: str, context: Context, limit:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises RefusedError for a pattern that cannot be used (RU276)."""
+    """Raises RefusedError for an invalid pattern (RU276)."""
     try:
         search(pattern, "")
     except PatternError as error:
@@ -251,7 +252,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def refreshed(path: str, file: FileText, entry: Entry | None) -> tuple[EntryWrite, ...]:
-    """The write that brings the store to what the disk says of a file; none when it does already."""
+    """The write that updates a file's entry from disk; none if it is up to date."""
     if entry is not None and (entry.hash == file.hash or (file.text is None and not entry.body_size_bytes)):
         return ()
     attributes = file_attributes(file.text, file.bytes_, entry)
@@ -260,7 +261,7 @@ def refreshed(path: str, file: FileText, entry: Entry | None) -> tuple[EntryWrit
 
 
 def file_attributes(text: str | None, bytes_: int, entry: Entry | None) -> dict[str, Any]:
-    """The attributes of a file's entry; what others keep there, such as a summary, stays."""
+    """The attributes of a file's entry; those of others, such as a summary, are kept."""
     kept = {key: value for key, value in (entry.attributes if entry else {}).items() if key not in ("bytes", "binary")}
     return kept | {"bytes": bytes_} | ({"binary": True} if text is None else {})
 
@@ -270,10 +271,10 @@ def removal(path: str) -> EntryWrite:
 
 
 def check_writable(path: str, context: Context) -> None:
-    """Raises RefusedError for an entry that a model may not write: checked here because the store refuses wholesale.
+    """Raises RefusedError for an entry that a model may not write; the store would refuse the whole request.
 
-    Records are history: a model may hide them, which needs no right to write, but not change them. Plans have tools of
-    their own (C45).
+    Records are history: a model may hide them, which needs no right to write, but not change them. Plans have their own
+    tools (C45).
     """
     name = scheme_of(path) or ""
     if name == PLANS:
@@ -287,14 +288,14 @@ def check_writable(path: str, context: Context) -> None:
 
 
 def check_text(item: PathItem) -> str:
-    """The text of an item. Raises RefusedError for a file that has none."""
+    """The text of an item. Raises RefusedError for a file that is not text."""
     if item.text is None:
         raise refused("unsupported:415", f"{item.path} is not UTF-8 text, or is too large to be read as text.")
     return item.text
 
 
 async def caught_up(items: Sequence[PathItem], context: Context) -> tuple[EntryWrite, ...]:
-    """The writes that bring the store to what the disk says; where they are large, they are written at once."""
+    """The writes that update the store from disk; if they are large, they are written at once."""
     writes = [write for item in items for write in item.refresh]
     if sum(len(item.text or "") for item in items if item.refresh) < BATCH_BYTES_MAX:
         return tuple(writes)
@@ -304,7 +305,7 @@ async def caught_up(items: Sequence[PathItem], context: Context) -> tuple[EntryW
 
 
 async def missing(path: str, context: Context) -> Done:
-    """The end of a command whose target does not exist, with paths that are nearly the same."""
+    """The result for a command whose target does not exist, with similar paths."""
     near = await _near(path, context)
     hint = f" Did you mean {', '.join(near)}?" if near else ""
     return failed("not_found:404", f"{path} was not found.{hint}")
@@ -330,5 +331,5 @@ async def _paths(pattern: str, context: Context) -> list[str]:
 
 
 def _plain(path: str) -> str:
-    """A path as a glob that stands for itself and for paths with any character in place of the special ones."""
+    """A glob that matches the path literally, and paths with any character in place of its special ones."""
     return "".join("?" if char in "*?[]{}()!@+\\" else char for char in path)

@@ -1,7 +1,7 @@
-"""set_plan, update_plan and get_plan: what the run is meant to do, kept where it is never summarized.
+"""set_plan, update_plan and get_plan: the model's tools for plans.
 
-A plan changes in `perform`, under the key of its command: whoever carries the command out again gets the first answer.
-Nobody has to decide on it. Source: rows RP01-RP04, AP16; decisions C45, C46.
+A plan is written in `perform` with the idempotency key of its command: running the command again returns the first
+answer. Changes need no decision. Source: rows RP01-RP04, AP16; decisions C45, C46.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from turnwright_grammar import Command
 T = TypeVar("T")
 
 UPDATES: Final = "\n\n---\n\n## Plan updates\n\n"
-"""Between a plan and its deltas, as get_plan shows them; a model knows them as `<plan-update>`."""
+"""Separates a plan from its deltas in get_plan; a model knows them as `<plan-update>`."""
 
 _OUTCOMES: Final = {
     Reason.ENTRY_NOT_FOUND: "not_found:404",
@@ -38,7 +38,7 @@ _WHICH: Final = ToolParameter("plan_id", "Which plan; main where it is left out.
 
 
 class SetPlan:
-    """Creates a plan or replaces it whole."""
+    """Creates or replaces a plan."""
 
     name = "set_plan"
     parameters = (
@@ -66,7 +66,7 @@ class SetPlan:
 
 
 class UpdatePlan:
-    """Adds to a plan."""
+    """Appends to a plan."""
 
     name = "update_plan"
     parameters = (_WHICH, ToolParameter(BODY, "What is to be added.", required=True))
@@ -105,7 +105,7 @@ class GetPlan(Settled):
 
 
 def _said(plan: Plan) -> dict[str, object]:
-    """What a record says of a plan beside its text."""
+    """What a record says about a plan besides its text."""
     told: dict[str, object] = {"plan_id": plan.plan_id, "version": plan.version, "kind": word(plan.kind)}
     return told | {"mode": plan.mode, "deltas": len(plan.deltas)}
 
@@ -119,7 +119,7 @@ def _plan_id(command: Command) -> str:
 
 
 def _plan_of(command: Command, context: Context) -> Plan:
-    """The plan that a command says; its body is not looked at."""
+    """The plan in a command; its body is not validated."""
     said = command.attributes.get("kind", "").strip().lower() or word(PlanKind.MARKDOWN)
     kind = next((one for one in PlanKind if word(one) == said), None)
     if kind is None:
@@ -129,7 +129,7 @@ def _plan_of(command: Command, context: Context) -> Plan:
 
 
 async def _check_body(plan: Plan, context: Context) -> None:
-    """Refuse a body that is not of its kind, or too long. Raises RefusedError."""
+    """Validate the format and length of the body. Raises RefusedError."""
     _check_bytes("A plan", plan.body, PLAN_BODY_BYTES_MAX)
     if not plan.body:
         raise refused("invalid:400", "<set_plan> needs the whole plan: <set_plan># Goal ...</set_plan>.")
@@ -156,7 +156,7 @@ def _check_bytes(what: str, text: str, limit: int) -> None:
 
 
 async def _answered(asked: Awaitable[T]) -> T:
-    """The store's answer. Raises RefusedError for what the command earned."""
+    """Await the store's answer. Raises RefusedError for errors caused by the command."""
     try:
         return await asked
     except TurnwrightError as error:

@@ -1,7 +1,7 @@
-"""What tools need from the host: the project's files and a shell.
+"""Ports of the tools: the project's files, a shell, the web, plans.
 
-Paths are relative to the project's root, with forward slashes. Confinement is the adapter's promise: a path that
-leaves the root, through `..`, an absolute path or a symbolic link, is an OutsideProject, whatever the operation.
+Paths are relative to the project's root, with forward slashes. The adapter guarantees confinement: a path that leaves
+the root, through `..`, an absolute path or a symbolic link, raises OutsideProjectError, whatever the operation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class OutsideProjectError(Exception):
 
 
 class FileText(Struct, frozen=True):
-    """A file as it was read: its text (None where it is not UTF-8), and the SHA-256 of its bytes in hexadecimal."""
+    """A file as read: its text (None if it is not UTF-8), and the SHA-256 of its bytes in hexadecimal."""
 
     text: str | None
     hash: str
@@ -34,74 +34,74 @@ class ScannedFile(Struct, frozen=True):
     hash: str
     bytes_: int
     is_added: bool = False
-    """Whether the project asks for it by `add`."""
+    """Whether the project includes it with `add`."""
 
 
 class TooMuchError(Exception):
-    """There is more than a limit allows. The text says how much that is."""
+    """A limit is exceeded. The text has the figure."""
 
 
 class GatheredFiles(Struct, frozen=True):
-    """What stands at a path. `files`: the bytes by the path below the folder; of one file, by its name."""
+    """The files at a path. `files`: bytes by path below the folder, or by name for a single file."""
 
     is_folder: bool
     files: Mapping[str, bytes]
     left_out: tuple[str, ...] = ()
-    """What was not read, each with the reason: `notes.lnk (a link)`."""
+    """Files that were not read, each with the reason: `notes.lnk (a link)`."""
 
 
 class Workspace(Protocol):
     """The files of one project."""
 
     async def normalise(self, path: str, *, writing: bool = False) -> str:
-        """The path relative to the root in its one spelling: links followed, no `..`.
+        """The normalized path relative to the root: links resolved, no `..`.
 
         Raises OutsideProjectError, OSError.
 
-        The former too for what belongs to version control or to the runtime and for what the project ignores, and
-        with `writing` for what it calls read-only.
+        The former also for directories of version control or of the runtime, for ignored files, and with `writing` for
+        read-only ones.
         """
 
     async def read(self, path: str) -> FileText | None:
-        """The file, None where there is none. Raises OutsideProjectError, OSError."""
+        """The file, None if there is none. Raises OutsideProjectError, OSError."""
 
     async def find(self, path: str) -> tuple[str, FileText | None]:
-        """The path in its one spelling and the file there, in one step. Raises as `normalise` and `read` do."""
+        """The normalized path and the file there, in one step. Raises as `normalise` and `read` do."""
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
-        """The file at a path, or all files below a folder; None where neither is.
+        """The file at a path, or all files below a folder; None if neither exists.
 
         Raises OutsideProjectError, TooMuchError, OSError.
         """
 
     async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
-        """Write or (None) delete atomically if the file still has the base hash; False when it has not.
+        """Write or (None) delete atomically if the file still has the base hash; False if it has not.
 
-        The path is one of `normalise`: an OutsideProjectError where it leads to another file by now. A file that
-        already is what it shall become counts as done. A file keeps its mode; a new one gets that of the file `like`,
-        if there is one. Raises OutsideProjectError, OSError.
+        The path must be normalized; OutsideProjectError if it leads to another file by now. A file that already has the
+        target content counts as done. A file keeps its permissions; a new one gets those of the file `like`, if given.
+        Raises OutsideProjectError, OSError.
         """
 
 
 class ChangedFile(Struct, frozen=True):
-    """A file of the project that became another one; `kind` is `create`, `change` or `remove`."""
+    """A project file that changed; `kind` is `create`, `change` or `remove`."""
 
     path: str
     kind: str
 
 
 class CommandEnd(Struct, frozen=True):
-    """How a command ended: exit code (negative: the signal), seconds, whether a limit stopped it."""
+    """How a command ended: exit code (negative: signal), seconds, whether it hit the time limit."""
 
     exit_code: int
     duration_s: float
     timed_out: bool
     output_cut: bool
-    """Whether the middle of an output was left out."""
+    """Whether the middle of its output was left out."""
     too_many_processes: bool = False
     out_of_memory: bool = False
     changed: tuple[ChangedFile, ...] | None = None
-    """The project's files that changed while the command ran, by path; None where nobody compared them."""
+    """Project files that changed while the command ran, by path; None if they were not compared."""
 
 
 class Shell(Protocol):
@@ -109,7 +109,7 @@ class Shell(Protocol):
 
     @property
     def keeps_read_only(self) -> bool:
-        """Whether a command can be kept from changing the project."""
+        """Whether commands can be prevented from changing the project."""
 
     async def run(
         self,
@@ -121,13 +121,13 @@ class Shell(Protocol):
     ) -> CommandEnd:
         """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
 
-        All its processes are stopped when the limit is reached or the call is cancelled; output until then arrives
-        before the call ends. `read_only` keeps the command from changing the project, where that can be done.
+        All its processes are killed at the time limit or on cancellation; output until then arrives before the call
+        ends. `read_only` prevents changes to the project, if that is supported.
         """
 
 
 class WebError(Exception):
-    """The web did not give what was asked for: `outcome` is `word:code`, the text tells the model what to do."""
+    """A web request failed: `outcome` is `word:code`, the text tells the model what to do."""
 
     def __init__(self, outcome: str, text: str) -> None:
         """Keep both."""
@@ -136,34 +136,34 @@ class WebError(Exception):
 
 
 class Plans(Protocol):
-    """The plans of the run: the only way to write them. Every method that waits raises TurnwrightError."""
+    """The plans of the run: the only way to write them. Async methods raise TurnwrightError."""
 
     async def get(self, plan_id: str, version: int = 0) -> Plan:
         """A plan with its deltas; 0: its latest version."""
 
     async def set(self, plan: Plan, key: str) -> Plan:
-        """Create or replace a plan. The same key has the same answer: nothing happens twice. Empty: none."""
+        """Create or replace a plan. Idempotent by `key`; an empty key: not idempotent."""
 
     async def update(self, plan_id: str, text: str, key: str) -> Plan:
-        """Add to a plan. The same key has the same answer."""
+        """Append to a plan. Idempotent by `key`."""
 
     def scoped(self, tool: str) -> Plans:
-        """The plans of a plugin's tool: whatever it names is its own, `{tool}-{plan_id}`, and never another one's."""
+        """The plans of a plugin's tool: its names are prefixed, `{tool}-{plan_id}`, so it cannot reach other plans."""
 
 
 class Page(Struct, frozen=True):
-    """A page as text. `address`: where it was found in the end, after redirects."""
+    """A page as text. `address`: the final URL, after redirects."""
 
     address: str
     title: str
     text: str
     media_type: str
     is_cut: bool = False
-    """Whether the end of it was left out."""
+    """Whether its end was left out."""
 
 
 class Download(Struct, frozen=True):
-    """The bytes of something on the web, whole."""
+    """The complete bytes of a download."""
 
     address: str
     media_type: str
@@ -171,7 +171,7 @@ class Download(Struct, frozen=True):
 
 
 class WebResult(Struct, frozen=True):
-    """One result of a search; each text is one line without control characters."""
+    """One search result; each text is one line without control characters."""
 
     address: str
     title: str
@@ -179,13 +179,13 @@ class WebResult(Struct, frozen=True):
 
 
 class Web(Protocol):
-    """The web, as far as the operator lets commands reach it. Every method raises WebError, and ends in time."""
+    """The web, as far as the operator allows. Every method raises WebError, and has a time limit."""
 
     async def page(self, address: str) -> Page:
-        """The page at an address of domain.pages."""
+        """The page at a canonical URL (domain.pages)."""
 
     async def download(self, address: str, bytes_max: int) -> Download:
-        """What stands at an address; an error where it has more bytes."""
+        """Download a URL; an error if it exceeds the limit."""
 
     async def search(self, query: str, results_max: int) -> list[WebResult]:
-        """What the search engine finds, the best first."""
+        """Search results, best first."""

@@ -1,4 +1,4 @@
-"""The table of tools, and the text that the model reads about each.
+"""The registry of built-in tools, and their documentation for the model.
 
 Source: rows RU029, RU119, RU198, RU256, RU257.
 """
@@ -36,7 +36,7 @@ from turnwright_executor.tools.update import Update
 def build_tools(
     limits: ToolLimits | None = None, web: Web | None = None, shelf: Workspace | None = None
 ) -> Mapping[str, Tool]:
-    """Every tool by its name, under these limits; without `web` it reaches none, `shelf` holds everybody's skills."""
+    """All tools by name, with these limits; without `web` none has web access, `shelf` has the shared skills."""
     kept, web = limits or ToolLimits(), web or Offline()
     tools: tuple[Tool, ...] = (
         Get(kept, web),
@@ -65,9 +65,9 @@ def with_offered(tools: Mapping[str, Tool], more: Sequence[Offered]) -> Mapping[
 
 
 def texts_of(tools: Mapping[str, Tool], *, is_brief: bool = False) -> dict[str, str]:
-    """What the model reads about each of these tools, plugins' among them; brief: without the lines that can be spared.
+    """The documentation of these tools, including plugins'; brief: without optional lines.
 
-    What plugins say of theirs is never cut.
+    The documentation of plugins' tools is never shortened.
     """
     return {
         name: tool.doc if isinstance(tool, Offered) else doc_of(name, is_brief=is_brief) for name, tool in tools.items()
@@ -77,21 +77,21 @@ def texts_of(tools: Mapping[str, Tool], *, is_brief: bool = False) -> dict[str, 
 _SPARE: Final = "  <!-- (spare) "
 
 TOOLS: Final = build_tools()
-"""The tools under the default limits."""
+"""The tools with default limits."""
 
 
 @cache
 def doc_of(name: str, *, is_brief: bool = False) -> str:
-    """What the model reads about a tool; brief: without what can be spared. Raises FileNotFoundError for no tool."""
+    """A tool's documentation; brief: without optional lines. Raises FileNotFoundError for an unknown tool."""
     lines = files(__package__).joinpath(f"{name}.md").read_text("utf-8").splitlines()
     told = (line for line, below in pairwise([*lines, ""]) if not (is_brief and below.startswith(_SPARE)))
     return "\n".join(line for line in told if not is_rationale(line)).strip()
 
 
 def is_rationale(line: str) -> bool:
-    """Whether a line of a tool's file tells why the line above it stands there: for people, never for a model (RU257).
+    """Whether a line of a tool's file explains the line above it, for maintainers and not for the model (RU257).
 
-    Whoever changes a text reads these first; each line keeps a model from something. One that begins with `(spare)`
-    stands below a line that models with a small window do without: it is said elsewhere, or told by an error.
+    Read these before you change a text; each line prevents a mistake of models. A rationale that begins with `(spare)`
+    marks the line above as optional for models with a small window: it is said elsewhere, or an error says it.
     """
     return line.startswith("  <!-- ") and line.endswith(" -->")

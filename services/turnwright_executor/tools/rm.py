@@ -1,4 +1,4 @@
-"""rm: take entries out of view, propose the removal of files, or list what would go.
+"""rm: remove entries from view, propose the deletion of files, or list what would be removed.
 
 Source: rows RU025, RU150, RU259.
 """
@@ -31,7 +31,7 @@ from turnwright_grammar import Command
 
 
 class Rm:
-    """Entries go at once, files after acceptance; `preview` or `manifest` only lists."""
+    """Entries are removed at once, files after acceptance; `preview` or `manifest` only lists."""
 
     name = "rm"
     parameters = (
@@ -49,7 +49,7 @@ class Rm:
 
     @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Settle the command, or propose the removal of files."""
+        """Settle the command, or propose the deletion of files."""
         path = command.attributes.get("path", "").strip()
         items = await self._items(path, context)
         if items is None:
@@ -67,7 +67,7 @@ class Rm:
         return proposed([removed(item) for item in files], command)
 
     async def _items(self, path: str, context: Context) -> list[PathItem] | None:
-        """What is to go; None for a file that is gone from the disk and only left in the store."""
+        """What to remove; None for a file that only exists in the store."""
         if is_pattern(path):
             items = await find_items(path, context, self._limits.matches_max)
             if not items:

@@ -1,8 +1,7 @@
-"""search: asks a search engine, lists what it found, and opens the first pages at once.
+"""search: queries a search engine, lists the results, and fetches the first pages.
 
-Nothing in the world changes, so a search that was interrupted is asked again. Pages that cannot be opened are only
-listed: they were not what was asked for.
-Source: rows RU119, RU123, RU179, RU292, RU309; decision C8.
+It has no outside effects, so an interrupted search is repeated. Pages that cannot be fetched are only listed: they were
+not what was asked for. Source: rows RU119, RU123, RU179, RU292, RU309; decision C8.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RESULTS_MAX: Final = 20
 
 
 class Search(Settled):
-    """Lists results in its record; the pages that it opened become entries."""
+    """Lists results in its record; fetched pages become entries."""
 
     name = "search"
     parameters = (
@@ -60,7 +59,7 @@ class Search(Settled):
         return Done(body, attributes={"results": len(hits), "opened": len(writes)}, writes=writes)
 
     async def _opened(self, addresses: Sequence[str]) -> tuple[EntryWrite, ...]:
-        """The writes that keep these pages; none for those that do not open in time."""
+        """The writes that store these pages; none for those that are not fetched in time."""
         tasks = {address: asyncio.create_task(self._page(address)) for address in addresses}
         try:
             await asyncio.wait(tasks.values(), timeout=self._limits.prefetch_timeout_s)
@@ -79,7 +78,7 @@ class Search(Settled):
 
 
 def _listed(hits: Sequence[WebResult], opened: set[str]) -> str:
-    """The results, numbered; an opened one says so, so that nobody fetches it again."""
+    """The results, numbered; fetched ones are marked, so that they are not fetched again."""
     lines = [f"{plural(len(hits), 'result')}. <get> opens a page; those marked + are here already."]
     for number, hit in enumerate(hits, 1):
         mark = "+ " if hit.address in opened else ""

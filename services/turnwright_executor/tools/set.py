@@ -1,4 +1,4 @@
-"""set: write or edit an entry or a file, or say how much of it is shown.
+"""set: write or edit an entry or a file, or change its visibility.
 
 Source: rows RU023, RU124, RU203, RU205, RU221; decisions C5, C17, C37.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Set:
-    """With a body edits one path; without one sets visibility and summary of all that match."""
+    """With a body edits one path; without one sets visibility and summary of all matches."""
 
     name = "set"
     parameters = (
@@ -115,7 +115,7 @@ class Set:
 
 
 def _edited(item: PathItem | None, path: str, command: Command) -> EditResult:
-    # Loaded with the first edit: a tool is listed long before it is used.
+    # Imported with the first edit: tools are listed long before they are used.
     from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit  # noqa: PLC0415
 
     if item is not None and item.entry is not None and item.entry.state is State.STREAMING:
@@ -131,7 +131,7 @@ def _edited(item: PathItem | None, path: str, command: Command) -> EditResult:
 
 
 def _shown(item: PathItem, command: Command, context: Context) -> EntryWrite:
-    """The view of an item as a command wants it; a record's view may be set though the record may not."""
+    """The view of an item as a command sets it; allowed for a record, too."""
     change = SetEntry(attributes_json=with_summary(command, item.entry), visibility=visibility_of(command))
     is_record = item.path.startswith("log://")
     if not item.is_file and (change.attributes_json is not None or not is_record):

@@ -1,4 +1,4 @@
-"""Tools that settle every command at once, because they change nothing outside of the store."""
+"""Base of tools that settle every command at once, because they change nothing outside the store."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class Settled:
     effect_class = EffectClass.PURE
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
-        """An effect that this tool did not ask for is not carried out."""
+        """An effect that this tool did not propose is refused."""
         return failed("conflict:409", f"<{command.name}> proposes nothing, so there is nothing to carry out.")

@@ -1,8 +1,8 @@
-"""skill: loads instructions from the project, from the skills of the home, or from the web, as entries.
+"""skill: loads instructions from the project, from the skills in the home, or from the web, as entries.
 
-The entry that stands for the whole is summarized, its parts are archived. Loading a skill again overwrites what it
-loaded before and takes away what its source no longer has; what else is under its name stays.
-Source: rows RU070, RU123, RU239; decision C8.
+The entry for the whole skill is summarized, its parts are archived. Loading a skill again overwrites what it loaded
+before and removes what its source no longer has; other entries under its name stay. Source: rows RU070, RU123, RU239;
+decision C8.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
 SOURCE: Final = "source"
-"""Attribute of an entry that a skill loaded: the path or address that it came from."""
+"""Attribute of an entry loaded from a skill: the path or URL that it came from."""
 LEFT_OUT_MAX: Final = 5
-"""Files that were not loaded and are named in the record; of the rest only the number is."""
+"""Files that were not loaded and are listed in the record; the rest is only counted."""
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
 
 class _Skill(Struct, frozen=True):
-    """The texts of a skill by the paths of their entries, and what was left out, with reasons."""
+    """The texts of a skill by entry path, and what was left out, with reasons."""
 
     name: str
     source: str
@@ -60,7 +60,7 @@ class _Skill(Struct, frozen=True):
 
 
 class Skill(Settled):
-    """Writes entries only. `shelf`: the folder of the skills that every project has."""
+    """Writes entries only. `shelf`: the folder of skills shared by all projects."""
 
     name = "skill"
     parameters = (ToolParameter("path", "Name, path or address of the skill.", required=True),)
@@ -73,7 +73,7 @@ class Skill(Settled):
 
     @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Settle the command; ask first where it loads from an address that the model made up."""
+        """Settle the command; propose it if it would load a URL that the model made up."""
         source = command.attributes.get("path", "").strip()
         asked = None
         if is_page(source) and not context.no_web:
@@ -108,7 +108,7 @@ class Skill(Settled):
         return await asyncio.to_thread(self._read, name, source, gathered)
 
     def _read(self, name: str, source: str, gathered: GatheredFiles) -> _Skill:
-        """Texts of bytes. Raises RefusedError where there is none."""
+        """Decode the files. Raises RefusedError if none is text."""
         if not gathered.is_folder:
             ((_, data),) = gathered.files.items()
             if not is_archive(data):
@@ -131,7 +131,7 @@ class Skill(Settled):
         return GatheredFiles(False, {basename(download.address): download.data})
 
     async def _from_disk(self, source: str, context: Context) -> GatheredFiles:
-        """What stands at a path in the project, else on the shelf, there also without its ending."""
+        """The skill at a path in the project, else on the shelf, there also without its extension."""
         places = [(context.workspace, source)]
         if self._shelf:
             places += [(self._shelf, source + ending) for ending in ("", DOCUMENT, ARCHIVE)]
@@ -182,14 +182,14 @@ def _text(data: bytes) -> str | None:
 
 
 async def _gone(skill: _Skill, context: Context) -> list[str]:
-    """What the same source loaded before and has no longer."""
+    """What the same source loaded before and no longer has."""
     found = await context.entries.find(f"{skill.root}/**", bodies=False)
     kept = {entry.path for entry in found if entry.attributes.get(SOURCE) == skill.source}
     return sorted(kept - skill.texts.keys())
 
 
 def _writes(skill: _Skill) -> list[EntryWrite]:
-    """The entry of the whole summarized, its parts archived; what was there keeps its visibility."""
+    """The whole skill summarized, its parts archived; existing entries keep their visibility."""
     return [
         EntryWrite(
             path,
@@ -221,5 +221,5 @@ def _told(skill: _Skill, divisor: int) -> str:
 
 
 def _printable(text: str) -> str:
-    """A text that any store can hold: the name of a file may be no text at all."""
+    """A text that any store can hold: file names may not be valid text."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -9,7 +9,7 @@ from turnwright_grammar import Command
 
 
 class Think(Settled):
-    """Settles with nothing to say: the thought itself stands in the record's command (RU083)."""
+    """Settles without a result: the thought itself is in the record's command (RU083)."""
 
     name = "think"
     parameters = (ToolParameter(BODY, "The reasoning.", required=True),)

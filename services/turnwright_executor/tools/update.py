@@ -1,4 +1,4 @@
-"""update: says whether the work goes on, and what came of it.
+"""update: reports whether the work goes on, and its result.
 
 Source: rows RU028, RU076, RU277, RU292; decision C12.
 """

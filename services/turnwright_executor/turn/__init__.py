@@ -1,1 +1,1 @@
-"""One turn of a loop, from its packet to its verdict: what comes next, and how each step is carried out."""
+"""One turn of a loop, from its packet to its verdict: the state machine, and the steps that it selects."""

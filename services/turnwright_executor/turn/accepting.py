@@ -1,9 +1,9 @@
-"""What stands between the decision on a proposal and its effect: plugins may veto it, and say what is written.
+"""Filters between the decision on a proposal and its effect: plugins may veto it, or change what is written.
 
 An accepted proposal goes through the filters `proposal.accepting` and `proposal.content`, whoever accepted it: a
-client, or the run itself where it asks nobody (yolo). What comes out is stored with the mark that precedes the effect,
-and only then is the acceptance announced; so whoever takes over after that mark does not ask again.
-Source: rows RU162, RU252-RU254; decision C20.
+client, or the run itself (yolo). The result is stored with the mark that precedes the effect, and only then is the
+acceptance announced; so an owner that takes over after that mark does not run the filters again. Source: rows RU013,
+RU252, RU253.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from turnwright_executor.tools.contract import Done, failed
 from turnwright_executor.turn.records import record_bytes
 
 AMENDED_BYTES_MAX: Final = RECORD_BYTES_MAX - 1024
-"""Longest record whose content was amended, in bytes; the mark of its effect has to fit as well."""
+"""Maximum size of a record with edited content, in bytes; the mark of its effect must fit as well."""
 
 
 class Proposals(Struct):
-    """The proposals of one turn, and who hears of them."""
+    """The proposals of one turn, and the observers to notify."""
 
     hooks: Hooks
     at: TurnAddress
@@ -50,7 +50,7 @@ class Proposals(Struct):
             self.hooks.emit(points.PROPOSAL_PENDING, self._proposal(record, record.effect))
 
     async def accept(self, record: CommandRecord) -> Effect | Done:
-        """What shall happen, or how a veto settles the record. Never raises for a fault of a plugin."""
+        """The effect after the filters, or the record settled by a veto. Never raises for an error of a plugin."""
         effect = record.effect
         if effect is None:
             raise AssertionError("only an effect is accepted")
@@ -61,7 +61,7 @@ class Proposals(Struct):
         return await self._amended(proposal, record, effect)
 
     async def _amended(self, proposal: Proposal, record: CommandRecord, effect: Effect) -> Effect | Done:
-        """The effect with what somebody wants instead, and with what plugins make of that (RU253)."""
+        """The effect with the replaced contents, after the filters of plugins (RU253)."""
         contents = contents_of(record)
         if isinstance(effect, CommandEffect):
             return replace(amended_command(effect, contents), producer=runner_of(record))
@@ -95,7 +95,7 @@ class Proposals(Struct):
             self.hooks.emit(points.PROPOSAL_ACCEPTED, decided)
 
     def rejected(self, record: CommandRecord) -> None:
-        """Somebody rejected a proposal, and that is stored; told again where the turn is taken up again."""
+        """A rejection is stored; announced again if the turn is resumed."""
         if record.effect:
             proposal = self._proposal(record, record.effect)
             decided = ProposalDecided(proposal, record.outcome, comment_of(record))
@@ -103,7 +103,7 @@ class Proposals(Struct):
 
     @property
     def has_vetoed(self) -> bool:
-        """Whether vetoes are to be told once their records are stored."""
+        """Whether there are vetoes to announce once their records are stored."""
         return bool(self._vetoed)
 
     def tell_vetoes(self) -> None:
@@ -117,22 +117,22 @@ class Proposals(Struct):
 
 
 def comment_of(record: CommandRecord) -> str:
-    """What somebody said with a decision: a comment, or the answer to a question."""
+    """The comment of a decision, or the answer to a question."""
     return record.decision.comment if record.decision else ""
 
 
 def runner_of(record: CommandRecord) -> str:
-    """Who accepted a command in order to run it; empty where the executor runs it."""
+    """The client that accepted a command in order to run it; empty if the executor runs it."""
     return record.decision.principal if record.decision and record.decision.client_runs else ""
 
 
 def contents_of(record: CommandRecord) -> Mapping[str, str]:
-    """What somebody wants to be written instead of what was proposed, by path."""
+    """The contents that replace the proposed ones, by path."""
     return record.decision.contents if record.decision else {}
 
 
 def amended(record: CommandRecord, effect: Effect) -> CommandRecord:
-    """The record with what shall happen; what somebody wanted to be written is in there from now on."""
+    """The record with its final effect, which now includes the replaced contents."""
     decision = record.decision
     if decision and decision.contents:
         decision = replace(decision, contents={}, edited=tuple(sorted(decision.contents)))
@@ -140,7 +140,7 @@ def amended(record: CommandRecord, effect: Effect) -> CommandRecord:
 
 
 def record_too_large(record: CommandRecord) -> Done | None:
-    """The end of a command whose content was amended to more than a record holds."""
+    """The result for a command whose edited content exceeds the limit of a record."""
     size = record_bytes(record)
     if size <= AMENDED_BYTES_MAX:
         return None

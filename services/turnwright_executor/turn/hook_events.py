@@ -1,8 +1,7 @@
-"""Telling observers what happens to a loop and its turns, as hooks name it.
+"""Notifies observers of events of a loop and its turns, under their hook names.
 
-What is told is stored already, but for the reply (`turn.response`) and its commands if all of them are pure, which are
-stored with their results. Nobody is waited for.
-Source: rows RU041, RU142, RU148.
+The facts are already stored, except the reply (`turn.response`) and its commands if all of them are pure, which are
+stored with their results. Nobody is waited for. Source: rows RU041, RU142, RU148.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from turnwright_executor.turn.generation import Draft
 
 
 class HookEvents:
-    """Tells of one loop."""
+    """The events of one loop."""
 
     def __init__(self, hooks: Hooks, address: RunAddress, loop: Loop) -> None:
         """`loop` is one of this run's."""
@@ -64,13 +63,13 @@ class HookEvents:
         self._hooks.emit(points.TURN_DISPATCHED, TurnDispatched(self.at(turn), states))
 
     def concluded(self, turn: int, result: TurnResult, end: LoopEnd | None) -> None:
-        """A turn has ended, and its loop with it where there is an end."""
+        """A turn has ended, and its loop if it has an end."""
         ended = TurnCompleted(self.at(turn), result.status, result.reason, result.strikes, result.usage)
         self._hooks.emit(points.TURN_COMPLETED, ended)
         if end:
             self.ended(turn, end)
 
     def ended(self, turn: int, end: LoopEnd) -> None:
-        """The loop has ended, by a verdict or from outside of its turns."""
+        """The loop has ended, by a verdict or from outside its turns."""
         over = LoopCompleted(self.at(turn), end.status, end.reason, end.summary)
         self._hooks.emit(points.LOOP_COMPLETED, over)

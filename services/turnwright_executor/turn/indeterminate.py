@@ -34,7 +34,7 @@ ASKED: Final = QuestionEffect(QUESTION, (RETRY, MARK_DONE, MARK_FAILED))
 
 
 def given_up(record: CommandRecord) -> Done:
-    """How a question settles the record that nobody answered: still nobody knows whether it happened."""
+    """The record after a question that nobody answered: the result stays unknown."""
     return failed(OUTCOME, UNKNOWN.body + _said(record.decision.comment if record.decision else ""))
 
 
@@ -43,7 +43,7 @@ def _said(comment: str) -> str:
 
 
 def answered(record: CommandRecord) -> Done | None:
-    """How the answer settles the record; None when its effect shall be carried out again."""
+    """The record after an answer; None if its effect is to be carried out again."""
     answer = record.decision.comment.strip() if record.decision else ""
     if answer == RETRY:
         return None

@@ -1,4 +1,4 @@
-"""VERDICT: the facts of a turn, read off its records, and what the chain `turn.verdict` makes of them."""
+"""VERDICT: collects the facts of a turn from its records, and runs the chain `turn.verdict`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from turnwright_executor.turn.model_call import ModelCallRecord
 
 
 async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
-    """The verdict of all voters, the runtime's own and those of plugins. Never raises for a fault of a voter."""
+    """The verdict of all voters, the runtime's and those of plugins. Never raises for an error of a voter."""
     vote, changed = await hooks.trace(TURN_VERDICT, GO_ON, facts)
     verdict = verdict_of(facts, vote)
     if changed is None or changed.by.is_rule:
@@ -38,7 +38,7 @@ async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
 
 
 def limits_of(settings: ExecutorSettings) -> Limits:
-    """The verdict's share of the settings."""
+    """The settings of the verdict."""
     return Limits(
         strikes_max=settings.strikes_max,
         cycles_min=settings.cycles_min,
@@ -60,9 +60,9 @@ def facts_of(
     is_demoted: bool = False,
     is_answer_refused: bool = False,
 ) -> TurnFacts:
-    """The facts of a turn whose records are settled; `note` tells of its model call. Others as in TurnFacts.
+    """The facts of a turn whose records are settled; `note` is the record of its model call. Others as in TurnFacts.
 
-    `is_demoted`: what the turn brought did not fit and was summarized, which is an error of no command (RU153).
+    `is_demoted`: the results of the turn did not fit and were summarized, which is an error of no command (RU153).
     """
     return TurnFacts(
         records=tuple(_record_facts(record) for record in records),
@@ -98,6 +98,6 @@ def _rejection(records: Sequence[CommandRecord]) -> Rejection:
         return Rejection.EXPIRED
     if not decisions:
         return Rejection.NONE
-    # What becomes of a native call is its result, which the model reads (C28).
+    # The outcome of a native call is its result, which the model reads (C28).
     is_read = all(record.call_id for record in records if record.rejection)
     return Rejection.COMMENTED if is_read or any(decision.comment for decision in decisions) else Rejection.SILENT

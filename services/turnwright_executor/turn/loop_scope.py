@@ -1,4 +1,4 @@
-"""What the steps of one claimed loop share: who it is, where it works, and what is held of its open turn."""
+"""State shared by the steps of one claimed loop: its identity, its placement, and its open turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
 class Services(Struct, frozen=True):
-    """What every loop uses."""
+    """Dependencies of every loop."""
 
     ledger: Ledger
     packets: Packets
@@ -45,7 +45,7 @@ class Services(Struct, frozen=True):
     tools: Mapping[str, Tool]
     tool_docs: Mapping[str, str]
     tool_docs_brief: Mapping[str, str]
-    """What models with a small window read about tools."""
+    """Tool documentation for models with a small window."""
     settings: ExecutorSettings
     hooks: Hooks
 
@@ -59,18 +59,18 @@ class Placement(Struct, frozen=True):
 
 
 class LeaseHandle(Struct, frozen=True):
-    """The hold on a run, as whoever works on it has it."""
+    """A worker's handle on the lease of its run."""
 
     confirm: Callable[[], Awaitable[None]]
-    """Makes sure of it before an effect on the world; raises LEASE_LOST."""
+    """Confirms the lease before an effect; raises LEASE_LOST."""
     reclaim: Callable[[], Awaitable[Claim]]
-    """Takes the run over again, as its ledger has it now."""
+    """Claims the run again; returns its current ledger state."""
     returning: Callable[[], AbstractContextManager[Callable[[], None]]]
-    """Around a write that may give the run back too: to be told of it where it has."""
+    """Context for a write that may release the run: call the yielded function if it did."""
 
 
 class OpenTurn(Struct):
-    """What is held of a turn between its begin and its verdict."""
+    """State of a turn between its begin and its verdict."""
 
     turn: Turn
     at_least: Cursor | None
@@ -78,17 +78,17 @@ class OpenTurn(Struct):
     reading: ParsedReply = field(default_factory=ParsedReply)
     packet: Packet | None = None
     unwritten: list[EntryWrite] = field(default_factory=list)
-    """The reply, and its commands if all are pure: they are written with what the commands bring."""
+    """The reply, and its commands if all are pure: they are written with the results of the commands."""
     is_left: bool = False
-    """Whether an earlier owner carried out commands of which this one does not know what they brought."""
+    """Whether an earlier owner carried out commands, so that their additions are unknown here."""
     is_demoted: bool = False
-    """Whether what it brought did not fit and was summarized."""
+    """Whether its results did not fit and were summarized."""
     commands: CommandSteps | None = None
     buffer: WriteBuffer | None = None
 
 
 class LoopScope:
-    """One claimed loop, while one executor works on it. Mutable: its turns move on."""
+    """One claimed loop, while one executor works on it. Mutable: its turns advance."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class LoopScope:
         publisher: Publisher,
         lease: LeaseHandle,
     ) -> None:
-        """Take up what the ledger says of the loop, and what is known of it here."""
+        """Start from the ledger state of the loop, and from unsaved state of this process."""
         self.services = services
         self.address = address
         self.claim = claim
@@ -128,12 +128,12 @@ class LoopScope:
 
     @property
     def limits_cost(self) -> bool:
-        """Whether the loop or its run may spend only so much money."""
+        """Whether the loop or its run has a limit on cost."""
         budgets = (self.loop.settings.budget, self.claim.run.settings.budget)
         return any(budget is not None and budget.cost_usd_max > 0 for budget in budgets)
 
     def buffer(self, state: TurnState) -> WriteBuffer:
-        """What waits to be written of the open turn."""
+        """The write buffer of the open turn."""
         open_turn = self.open
         if open_turn.buffer is None:
             open_turn.buffer = WriteBuffer(
@@ -158,16 +158,16 @@ class LoopScope:
         state.begin(turn.number)
 
     def calibration(self) -> float:
-        """Reported over estimated tokens of the previous turn (C16); 0 when unknown."""
+        """Reported over estimated tokens of the previous turn (C16); 0 if unknown."""
         last = self.recent[-1] if self.recent else None
         return calibration_of(last.usage, last.packet_tokens) if last else 0.0
 
     def calibration_now(self, usage: Usage, tokens: int) -> float:
-        """Reported over estimated tokens of this turn's call; those of the turn before where nobody told them."""
+        """Reported over estimated tokens of this turn's call; of the previous turn if none were reported."""
         return calibration_of(usage, tokens) or self.calibration()
 
     def concluded(self, result: TurnResult) -> None:
-        """The open turn has ended so."""
+        """The open turn has ended with this result."""
         self.recent.append(result)
         self.spending.end_turn(result)
         self.turns_ended += 1

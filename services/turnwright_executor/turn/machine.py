@@ -29,23 +29,23 @@ from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import Ending
 
 UPDATE: Final = "update"
-"""The command that speaks about the turn: it is carried out although one before it failed (RU140)."""
+"""The command that reports about the turn: it is carried out even if an earlier one failed (RU140)."""
 
 
 class CommandProgress(Enum):
-    """What this process knows of a command, beside its record."""
+    """What this process knows about a command, in addition to its record."""
 
     NOTHING = "nothing"
     UNDECIDED = "undecided"
-    """Its effect was prepared here, and somebody has to decide on it."""
+    """Its effect was prepared here, and needs a decision."""
     GRANTED = "granted"
-    """Its effect was prepared here, and whoever decides has decided before: yolo, or the client that calls it."""
+    """Its effect was prepared here, and is already decided: yolo, or the client that calls it."""
     CLEARED = "cleared"
-    """Nothing stands between the command and its effect any more."""
+    """The effect has passed all filters."""
     MARKED = "marked"
-    """The mark of its effect is durable, and the effect has not begun."""
+    """The mark of its effect is durable, and the effect has not started."""
     DONE = "done"
-    """What came of its effect is known, whether or not the store is."""
+    """Its result is known here, whether or not the store has it."""
 
 
 class Action(Enum):
@@ -53,34 +53,34 @@ class Action(Enum):
 
     # Of the turn
     PLACE = "place"
-    """Find the project's files, and read what was spent."""
+    """Find the project's files, and read the spend."""
     BEGIN = "begin"
     ASSEMBLE = "assemble"
     GENERATE = "generate"
     RECORD = "record"
     JUDGE = "judge"
     FLUSH = "flush"
-    """Make durable what a client's command has brought."""
+    """Store the results of a client's command."""
     END = "end"
     """End the loop from whatever state it is in."""
     # Of one command
     PREPARE = "prepare"
     PROPOSE = "propose"
     ACCEPT = "accept"
-    """Have plugins veto or amend what was accepted."""
+    """Run the plugins' filters on what was accepted."""
     MARK = "mark"
-    """Make durable that the effect may have begun."""
+    """Durably mark that the effect may start."""
     PERFORM = "perform"
     SETTLE = "settle"
-    """Take the outcome that is known here."""
+    """Use the result that is known here."""
     INDETERMINATE = "indeterminate"
-    """Nobody knows whether it happened: say so, or ask somebody."""
+    """It is unknown whether it happened: say so, or ask somebody."""
     ANSWER = "answer"
-    """Take what somebody said became of it."""
+    """Use somebody's answer about what became of it."""
     REJECT = "reject"
-    """Tell that nothing happens, by somebody's decision."""
+    """Report that nothing happens, because of somebody's decision."""
     CANCEL = "cancel"
-    """A command before it did not succeed."""
+    """An earlier command did not succeed."""
     # Of nobody any more
     PARK = "park"
     """Wait for a decision."""
@@ -92,7 +92,7 @@ TERMINAL: Final = frozenset({Action.PARK, Action.STOP})
 
 
 class Phase(Enum):
-    """How far a turn came, beside its commands."""
+    """Progress of the turn, apart from its commands."""
 
     ENDING = "ending"
     OVER = "over"
@@ -102,7 +102,7 @@ class Phase(Enum):
     ASSEMBLED = "assembled"
     REPLIED = "replied"
     DISPATCHED = "dispatched"
-    """It is recorded: what follows is up to its commands, and once all are settled to the verdict."""
+    """It is recorded: the commands decide what follows, and once all are settled the verdict."""
 
 
 _PHASES: Final[Sequence[tuple[Phase, Callable[[TurnState], object]]]] = (
@@ -115,7 +115,7 @@ _PHASES: Final[Sequence[tuple[Phase, Callable[[TurnState], object]]]] = (
     (Phase.ASSEMBLED, lambda state: not state.is_replied),
     (Phase.REPLIED, lambda _: True),
 )
-"""The first that holds."""
+"""In order; the first whose condition holds."""
 
 LOOP: Final[Mapping[Phase, Action]] = {
     Phase.ENDING: Action.END,
@@ -152,8 +152,7 @@ _ROWS: Final = (
     (Stage.DISPATCHED, _ANY_CLASS, (CommandProgress.MARKED,), Action.PERFORM),
     (Stage.DISPATCHED, _ANY_CLASS, (CommandProgress.DONE,), Action.SETTLE),
     (Stage.DISPATCHED, (EffectClass.OUTSIDE,), (CommandProgress.NOTHING,), Action.INDETERMINATE),
-    # It can tell, or it does not matter, that it happened before: the mark is made again, and with it the lease is
-    # made sure of.
+    # It can detect an earlier attempt, or that does not matter: it is marked again, which confirms the lease.
     (Stage.DISPATCHED, _REPEATED, (CommandProgress.NOTHING,), Action.MARK),
 )
 
@@ -164,16 +163,16 @@ COMMAND: Final[Mapping[tuple[Stage, EffectClass, CommandProgress], Action]] = {
 
 
 class Step(Struct, frozen=True):
-    """An action; `path` is the record of the command that it is about, empty for the turn."""
+    """An action; `path` is the record of its command, empty for the turn."""
 
     action: Action
     path: str = ""
 
 
 class TurnState(Struct):
-    """A loop's turn, or a client's command, as far as it came. Mutable: the steps move it.
+    """The state of a loop's turn, or of a client's command. Mutable: the steps advance it.
 
-    `records` are those of the open turn by their paths, in the order in which they were written.
+    `records` are those of the open turn by path, in the order in which they were written.
     """
 
     is_call: bool = False
@@ -187,9 +186,9 @@ class TurnState(Struct):
     is_recorded: bool = False
     records: dict[str, CommandRecord] = field(default_factory=dict)
     progress: dict[str, CommandProgress] = field(default_factory=dict)
-    """What is known here of commands, by record."""
+    """Knowledge of this process about commands, by record."""
     heard: set[str] = field(default_factory=set)
-    """The records whose rejection was told to observers."""
+    """Records whose rejection was announced to observers."""
 
     def begin(self, turn: int) -> None:
         """Another turn is open; 0: none is."""
@@ -204,14 +203,14 @@ class TurnState(Struct):
 
 
 def next_step(state: TurnState) -> Step:
-    """The next step. Total: every state that can be reached has one."""
+    """The next step. Total: defined for every reachable state."""
     phase = phase_of(state)
     step = _of_commands(state) if phase is Phase.DISPATCHED else None
     return step or Step((CALL if state.is_call else LOOP)[phase])
 
 
 def phase_of(state: TurnState) -> Phase:
-    """How far the turn came; of a turn whose commands are recorded, how far it is without looking at these."""
+    """The phase of the turn, apart from its commands if these are recorded."""
     return next(phase for phase, holds in _PHASES if holds(state))
 
 
@@ -228,7 +227,7 @@ def _of_commands(state: TurnState) -> Step | None:
             )
         if record.rejection is not None and path not in state.heard and not is_held:
             return Step(Action.REJECT, path)
-        # A native call is answered by itself, and stops no other (C28).
+        # A native call gets its own result, and does not stop others (C28).
         broken = broken or (record.state is not State.RESOLVED and not record.call_id)
     return None
 

@@ -1,4 +1,4 @@
-"""The project's files as entries: what changed on disk since the run last looked is written before a turn begins.
+"""Syncing the project's files with their entries: changes on disk are written before a turn begins.
 
 Source: rows RU115, RU165-RU169, RU204; architecture 3.
 """
@@ -25,12 +25,12 @@ from turnwright_executor.tools.ports import ScannedFile
 MANIFEST_PATH: Final = "log://turn_0/repo/manifest"
 EMPTY_HASH: Final = hashlib.sha256(b"").hexdigest()
 BATCH_CHARS: Final = 2 * 1024 * 1024
-"""Characters of file text in one write request; at four bytes each they still fit a message."""
+"""Characters of file text in one write request; at four bytes each they still fit into a message."""
 BATCH_WRITES: Final = 2000
 
 
 class FileSync:
-    """What one run knows of the project's files."""
+    """What one run knows about the project's files."""
 
     def __init__(
         self,
@@ -44,31 +44,31 @@ class FileSync:
         self._known = dict(known)
         self._has_scanned = False
         self._mirrored: set[str] = set()
-        """Paths of which others have said since the last scan what their entries are."""
+        """Paths whose entries were updated by others since the last scan."""
         self._is_waiting = self._is_doubted = False
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether writes may not have reached the store: it is not to be gone by any more."""
+        """Whether writes may not have reached the store: this state must not be used any more."""
         return self._is_waiting or self._is_doubted
 
     def written(self) -> None:
-        """What was given last has reached the store."""
+        """The last writes have reached the store."""
         self._is_waiting = False
 
     def doubt(self) -> None:
-        """Something that others were to write has not reached the store."""
+        """A write of others has not reached the store."""
         self._is_doubted = True
 
     async def writes(self) -> list[EntryWrite]:
-        """The writes that bring the run's view to what is on disk now; none when nothing changed.
+        """The writes that bring the run's view up to date with the disk; none if nothing changed.
 
-        Raises OSError when the project's root cannot be read.
+        Raises OSError if the project's root cannot be read.
         """
         self._is_waiting = True
         scan = await self._scanner.scan(self._mirrored if self._has_scanned else self._differing())
         self._mirrored = set()
-        # The first scan need not have seen before what the run knows and the disk has no more.
+        # The first scan may not know files that the run knows and that are no longer on disk.
         gone = scan.removed if self._has_scanned else tuple(path for path in self._known if path not in self._files)
         self._has_scanned = True
         writes = [self._write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
@@ -83,24 +83,24 @@ class FileSync:
         return self._scanner.files
 
     def _differing(self) -> set[str]:
-        """Files that the scanner has seen by now, of which the run does not see what they are."""
+        """Files that the scanner knows, but the run does not see in their current state."""
         known = self._known
         return {path for path, file in self._files.items() if known.get(path) != _body_hash(file)}
 
     def _write(self, file: ScannedFile) -> EntryWrite:
-        """Archived until somebody asks for it, unless the project asks for it itself (RU115, RU168)."""
+        """Archived until somebody reads it, unless the project includes it with `add` (RU115, RU168)."""
         return _file_write(file, Visibility.VISIBLE if file.is_added else Visibility.ARCHIVED)
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
-        """Others have brought these entries to what they made of their files: only what differs is written again.
+        """Others have updated these entries to what they made of the files: only differences are written again.
 
-        A later command may have made the file what it was before, so the next scan tells what it is in any case.
+        A later command may have restored the file, so the next scan reports it in any case.
         """
         for path, change in ((write.path, write.change) for write in writes):
             if isinstance(change, SetEntry):
                 body_hash = hashlib.sha256(change.body.encode()).hexdigest() if change.body is not None else None
                 if body_hash in (None, self._known.get(path)):
-                    # It is looked at, and not changed.
+                    # It was read, not changed.
                     continue
                 self._known[path] = body_hash
             else:
@@ -121,7 +121,7 @@ class FileSync:
 
 
 def in_batches(writes: Sequence[EntryWrite]) -> Iterator[list[EntryWrite]]:
-    """The writes in batches that a message can carry."""
+    """The writes in batches that fit into a message."""
     batch: list[EntryWrite] = []
     size = 0
     for write in writes:

@@ -1,8 +1,8 @@
-"""RECORD: what the model replied, and every command in it, durable before any of them is carried out.
+"""RECORD: the reply and all of its commands become durable before any of them is carried out.
 
-Each command goes through the chain `entry.recording`, where the runtime's gate and the filters of plugins refuse it or
-give it another form. What is refused is recorded as failed and never dispatched.
-Source: rows RU128-RU131, RU155, RU284, RU293; architecture 11; decisions C12, C28.
+Each command goes through the chain `entry.recording`, in which the runtime's gate and plugins' filters refuse or
+replace it. A refused command is recorded as failed and never dispatched. Source: rows RU128-RU131, RU155, RU284, RU293;
+architecture 11; decisions C12, C28.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LOST_KINDS: Final = frozenset(
         "unreadable_call",
     }
 )
-"""Warnings that tell of a command the runtime could not carry out; the rest tell of repairs that worked."""
+"""Warnings about commands that could not be carried out; the others report successful repairs."""
 
 _OUTCOMES: Final = {CUT_REPLY: "cut:400", ANSWER: ANSWER_INVALID}
 
@@ -69,13 +69,13 @@ _DROPPED: Final = "Only the first {taken} commands were taken; {dropped} were dr
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 COMMAND_BYTES_MAX: Final = RECORD_BYTES_MAX // 2
-"""Longest command that a record keeps, in bytes: its effect has to fit beside it."""
+"""Maximum size of a command in a record, in bytes: its effect must fit as well."""
 
 READ_ASIDE_CHARS: Final = 4 * 1024
-"""Length from which a reply's reading ends in a thread, in code points: the worst costs 10 us each."""
+"""Length from which a reply is parsed in a thread at its end, in code points: the worst case is 10 us each."""
 
 VENDOR_ID_CHARS_MAX: Final = 512
-"""Longest id of a vendor's that a record keeps, in code points."""
+"""Maximum length of a vendor's call id in a record, in code points."""
 
 TOO_LARGE = failed(
     "too_large:413",
@@ -84,31 +84,31 @@ TOO_LARGE = failed(
 
 
 class LostCall(Struct, frozen=True):
-    """A native call that became no command, and what the model is told of it."""
+    """A native call that became no command, and the error for the model."""
 
     call: ToolCall
     warning: ReadWarning
 
 
 class ParsedReply(Struct, frozen=True):
-    """A reply as read: its commands, what was wrong with it, and the text around them."""
+    """A parsed reply: its commands, warnings, and the text around them."""
 
     commands: tuple[Command, ...] = ()
     warnings: tuple[ReadWarning, ...] = ()
     narration: str = ""
     calls: tuple[ToolCall | None, ...] = ()
-    """For each command the native call that it came by; None, or nothing at all: a tag."""
+    """For each command its native call; None, or an empty tuple: a tag."""
     lost_calls: tuple[LostCall, ...] = ()
 
     @property
     def losses(self) -> tuple[ReadWarning, ...]:
-        """The warnings that the model must hear of, because something it wrote did not happen."""
+        """The warnings that the model must read, because something it wrote did not happen."""
         return tuple(warning for warning in self.warnings if warning.kind in LOST_KINDS)
 
 
 def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
-    """What reads one reply, as it comes or at its end; `tools` are all that there are."""
-    # Loaded with the first reply: an executor is ready to take work long before there is one.
+    """An incremental parser for one reply; `tools` are all that exist."""
+    # Imported with the first reply: an executor is ready for work long before there is one.
     from turnwright_grammar import ReplyReader  # noqa: PLC0415
 
     return ReplyReader(known_tools=frozenset(tools), commands_max=commands_max)
@@ -117,17 +117,17 @@ def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
 def read_draft(
     draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER, *, is_native: bool = False
 ) -> ParsedReply:
-    """The commands of a reply, those in its text before its native calls; `tools` are all that there are.
+    """The commands of a reply, those in its text before its native calls; `tools` are all that exist.
 
-    `is_native`: the model was offered tools, so where it made calls its text is text. Of a reply that its vendor
-    cut, what comes before the first thing without an end (C54). Never raises.
+    `is_native`: the model was offered native tools, so if it made calls, its text is only text. Of a reply that its
+    vendor cut off, everything before the first unfinished thing (C54). Never raises.
     """
     from turnwright_grammar import Reply, commands_from_call  # noqa: PLC0415
 
     known = frozenset(tools)
     reader, rest, draft.reader = draft.reader, draft.unread, None
     if reader is None:
-        # Nobody has read along, or the reply is read again.
+        # It was not parsed while streaming, or it is parsed again.
         reader, rest = reply_reader(commands_max, tools), draft.text
     is_text = is_native and bool(draft.calls)
     reply = Reply(narration=draft.text) if is_text else reader.finish(rest, is_cut=draft.is_cut)
@@ -156,7 +156,7 @@ def read_draft(
 
 
 async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> ParsedReply:
-    """The reading of a text that is meant as an answer, with a warning where it does not have the form for that."""
+    """The parsed reply for a text meant as an answer, with a warning if it does not match the response format."""
     if form is None or reading.commands or reading.losses or not reading.narration:
         return reading
     problem = await asyncio.to_thread(answer_problem, form.schema, answer_text(reading.narration))
@@ -166,14 +166,14 @@ async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> Par
 async def read_aside(
     draft: Draft, commands_max: int, tools: Collection[str], *, is_native: bool = False
 ) -> ParsedReply:
-    """As `read_draft`; a long reply is read beside the event loop, which has the leases of other runs to look after."""
+    """Like `read_draft`, but a long reply is parsed in a thread, to keep the event loop free for lease renewals."""
     if len(draft.text) + sum(len(call.arguments) for call in draft.calls) < READ_ASIDE_CHARS:
         return read_draft(draft, commands_max, tools, is_native=is_native)
     return await asyncio.to_thread(read_draft, draft, commands_max, tools, is_native=is_native)
 
 
 def _storable(command: Command) -> Command:
-    """The command as a record can hold it: JSON can name halves of characters, which are no text."""
+    """The command in storable form: JSON can contain unpaired surrogates, which are not valid text."""
     if len(command.name) > NAME_CHARS_MAX:
         command = replace(command, name=command.name[:NAME_CHARS_MAX])
     texts = (command.name, command.body, *chain(*command.attributes.items()), *command.json_names)
@@ -191,7 +191,7 @@ def _whole(text: str) -> str:
 
 
 def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
-    """One error entry for each thing that the model wrote and that got lost (RU153, RU284)."""
+    """One error entry for each thing that the model wrote and that was lost (RU153, RU284)."""
     return [
         error_write(
             f"log://turn_{turn}/error/{warning.kind}_{number}",
@@ -204,28 +204,28 @@ def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
 
 
 def _call_of_loss(turn: int, reading: ParsedReply, warning: ReadWarning) -> str:
-    """Our id of the one native call that a loss is about; empty where it is about none, or several."""
+    """Our id of the single native call that a loss is about; empty if there is none, or several."""
     places = [place for place, lost in enumerate(reading.lost_calls) if lost.warning is warning]
     return lost_call_id(turn, reading, places[0]) if len(places) == 1 else ""
 
 
 def lost_call_id(turn: int, reading: ParsedReply, place: int) -> str:
-    """Our id of a call that became no command: these are counted behind those that did."""
+    """Our id of a call that became no command: numbered after those that did."""
     return own_call_id(turn, len(reading.commands) + place)
 
 
 def own_call_id(turn: int, ordinal: int) -> str:
-    """Our id of a native call: vendors repeat theirs, and leave them out (C41)."""
+    """Our id of a native call: vendors repeat theirs, or leave them out (C41)."""
     return f"call_{turn}_{ordinal}"
 
 
 def kept_vendor_id(call: ToolCall) -> str:
-    """The vendor's id of a call, where it is short enough to be kept."""
+    """The vendor's id of a call, if it is short enough."""
     return call.id if len(call.id) <= VENDOR_ID_CHARS_MAX else ""
 
 
 class RecordingGate(Struct, frozen=True):
-    """What commands have to pass: the chain, in a loop of this mode with these tools on offer."""
+    """The gate for commands: the chain, in a loop with this mode and these tools."""
 
     hooks: Hooks
     tools: Mapping[str, Tool]
@@ -233,10 +233,10 @@ class RecordingGate(Struct, frozen=True):
     mode: Mode
     offered: tuple[str, ...]
     principal: str = ""
-    """The client whose command it is; empty: the model's."""
+    """The client that called the command; empty: the model wrote it."""
 
     async def passed(self, command: Command, ordinal: int) -> Recording:
-        """The command after the chain. What a filter put in its place has to pass the runtime's own rules again."""
+        """The command after the chain. If a filter replaced it, it must pass the runtime's own rules again."""
         context = RecordingContext(self.at, self.mode, self.offered, ordinal, self.principal)
         recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
         if recording.command is command or recording.is_refused:
@@ -248,13 +248,13 @@ class RecordingGate(Struct, frozen=True):
         return {name: tool.offer for name, tool in self.tools.items() if isinstance(tool, Offered)}
 
     def target_attribute(self, name: str) -> str | None:
-        """The attribute that names what a command is about, for a tool of a plugin; None: the tool is another one."""
+        """The target attribute of a plugin's tool; None: it is another tool."""
         tool = self.tools.get(name)
         return tool.offer.target if isinstance(tool, Offered) else None
 
 
 async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[CommandRecord]:
-    """The records of the commands; one that is refused is failed before anything is dispatched (RU155)."""
+    """The records of the commands; a refused one is failed before anything is dispatched (RU155)."""
     records: list[CommandRecord] = []
     taken: set[str] = set()
     for ordinal, written in enumerate(reading.commands):
@@ -276,7 +276,7 @@ def called_by(record: CommandRecord, call: ToolCall, turn: int, ordinal: int) ->
 def new_record(
     gate: RecordingGate, recording: Recording, path: str, *, ordinal: int | None = None, call: ClientCall | None = None
 ) -> CommandRecord:
-    """The record of a command that has gone through the gate: one of a reply, or of a client's call."""
+    """The record of a command that has passed the gate: from a reply, or a client's call."""
     command, tool = recording.command, gate.tools.get(recording.command.name)
     effect_class = tool.effect_class if tool else EffectClass.OUTSIDE
     record = CommandRecord(

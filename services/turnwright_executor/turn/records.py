@@ -1,4 +1,4 @@
-"""The writes that keep the record of a command: the entry `log://turn_N/{tool}/{slug}`.
+"""Storing records of commands: the entry `log://turn_N/{tool}/{slug}`.
 
 Source: rows RU075, RU128, RU149, RU153; decisions C10, C12, C26.
 """
@@ -23,12 +23,12 @@ def settled(record: CommandRecord, done: Done) -> CommandRecord:
 
 
 def record_bytes(record: CommandRecord) -> int:
-    """How long a record is, in bytes."""
+    """Size of a record, in bytes."""
     return command_record_to_pb(record).ByteSize()
 
 
 def _write(record: CommandRecord, state: State, visibility: Visibility) -> EntryWrite:
-    # What a tag shows of a command are attributes like those of any other entry of the log.
+    # What a tag shows of a command are attributes like those of any other log entry.
     attributes = {"tool": record.tool, "target": record.target, **record.attributes}
     change = SetEntry(
         body=record.body,
@@ -42,8 +42,8 @@ def _write(record: CommandRecord, state: State, visibility: Visibility) -> Entry
 
 
 def record_write(record: CommandRecord) -> EntryWrite:
-    """The write that brings the ledger's row to what the record says."""
-    # To the store a set to RECORDED is a new record, which never takes the place of another one.
+    """The write that updates a stored record."""
+    # For the store, setting RECORDED creates a new record, which never replaces another one.
     state = State.UNSPECIFIED if record.state is State.RECORDED else record.state
     return _write(record, state, Visibility.UNSPECIFIED)
 
@@ -54,7 +54,7 @@ def new_record_write(record: CommandRecord) -> EntryWrite:
 
 
 def moved_calls(write: EntryWrite, renamed: Mapping[str, str]) -> EntryWrite:
-    """The reply with other paths for the records that the store could not keep where they were to stand."""
+    """The reply with new paths for records whose paths were taken in the store."""
     change = write.change
     if not isinstance(change, SetEntry):
         return write
@@ -66,14 +66,14 @@ def moved_calls(write: EntryWrite, renamed: Mapping[str, str]) -> EntryWrite:
 
 
 def beat_write(path: str) -> EntryWrite:
-    """The write by which the owner of a client's command shows that it lives: it changes the revision alone."""
+    """The heartbeat of a client's command: a write that only changes the revision."""
     return EntryWrite(path, SetEntry(), Tier.SYSTEM)
 
 
 def error_write(path: str, outcome: str, body: str, call_id: str = "") -> EntryWrite:
-    """A failure that no command can carry (RU153): `path` is `log://turn_N/error/{slug}`.
+    """An error that belongs to no command (RU153): `path` is `log://turn_N/error/{slug}`.
 
-    `call_id` is the native call that it is about, where it is about one.
+    `call_id` is the native call that it is about, if any.
     """
     attributes = {"tool": ERROR_TOOL, **({"call_id": call_id} if call_id else {})}
     change = SetEntry(

@@ -1,4 +1,4 @@
-"""The plans of a run as its tools write them: under the owner's fence, and by a key that a repeat brings again.
+"""The plans of a run for its tools: written under the owner's fencing token, idempotent by key.
 
 Source: rows RP01, RP04, AP42; decision C45.
 """
@@ -26,9 +26,9 @@ class RunPlans:
         window: int = 0,
         tool: str = "",
     ) -> None:
-        """`buffer` learns what was written beside it. `tool` is the plugin's whose plans these are; empty: all.
+        """`buffer` is notified of writes that bypass it. `tool` is the plugin's tool that owns these plans; empty: all.
 
-        `window` is how many tokens a packet of the loop may take; 0: not known.
+        `window` is the token limit of the loop's packets; 0: unknown.
         """
         self._ledger = ledger
         self._address = address

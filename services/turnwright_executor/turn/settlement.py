@@ -1,8 +1,7 @@
-"""Ending a loop from outside its turns: somebody aborted it, or it cannot go on.
+"""Ending a loop from outside its turns: it was aborted, or it cannot go on.
 
-Everything that is open is settled in one write, whatever state the loop was left in; the text that the model had
-written so far is kept.
-Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C27, C36; RC06.
+Everything open is settled in one write, whatever state the loop was in; the text that the model had written so far is
+kept. Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C27, C36; RC06.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _log = get_logger("settlement")
 
 
 async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> LoopEnd:
-    """End the active loop of a claim, and say with what. Raises TurnwrightError.
+    """End the active loop of a claim with this ending. Raises TurnwrightError.
 
-    A draft of another turn is none. What the store does not take with the end is left out: the end comes first.
+    A draft of another turn is ignored. Writes that the store rejects are left out: the end has priority.
     """
     if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
-        # Nothing fails while it waits: the run state machine has no way from 202 to 500.
+        # The proposal must not fail while it waits: the run's state machine has no transition from 202 to 500.
         await ledger.write(address, claim.epoch, [], run_status=RUNNING)
     turn = claim.open_turn.number if claim.open_turn else 0
     draft = draft if draft.turn == turn else Draft()
@@ -69,7 +68,7 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
 
 
 def _told(turn: int, claim: Claim, ending: Ending, cancelled: Sequence[str]) -> list[EntryWrite]:
-    """The event of an abort, or of a turn that was given up with commands that are left."""
+    """The event about an abort, or about a turn that was given up with unfinished commands."""
     loop = claim.loop.sequence if claim.loop else 0
     if ending is ABORT:
         return [event_write(turn, loop_aborted(loop, cancelled))]
@@ -85,7 +84,7 @@ async def _end_with(
     end: LoopEnd,
     choices: Sequence[Sequence[EntryWrite]],
 ) -> None:
-    """End the loop with the first of these writes that the store takes. Raises TurnwrightError."""
+    """End the loop with the first of these lists of writes that the store accepts. Raises TurnwrightError."""
     for writes in choices[:-1]:
         try:
             await ledger.end_turn(address, epoch, turn, result, writes, end)
@@ -99,7 +98,7 @@ async def _end_with(
 
 
 async def _left(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
-    """The channels that commands of the open turn began, and its reply where that is recorded."""
+    """The channels of commands in the open turn, and its reply if it is recorded."""
     paths = channels_of(entry.path for entry in claim.records if is_dispatched(entry))
     is_recorded = claim.open_turn is not None and any(is_command(entry) for entry in claim.records)
     reply = f"assistant://{claim.open_turn.number}" if claim.open_turn and is_recorded else ""
@@ -109,25 +108,25 @@ async def _left(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list
     except TurnwrightError as error:
         if error.reason is not Reason.LIMIT_EXCEEDED:
             raise
-        # Together they are more than an answer carries.
+        # Together they exceed the size of an answer.
         found = [entry for path in asked for entry in await ledger.get_entries(address, [path])]
     kept = {entry.path: entry for entry in found}
     return [kept[path] for path in paths if path in kept], kept.get(reply)
 
 
 def _called(note: ModelCallRecord) -> TurnResult:
-    """What a turn's call took, whoever made it: the reply keeps it until the turn ends."""
+    """Usage of a turn's model call, whoever made it: it is stored with the reply until the turn ends."""
     return replace(note.result(), work_ms=note.model_ms, lost_tokens=note.lost_tokens, lost_cost_usd=note.lost_cost_usd)
 
 
 async def _unrecorded(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> TurnResult:
-    """What the calls of a turn took whose reply is not recorded."""
+    """Usage of a turn's calls whose reply is not recorded."""
     lost_tokens = await _lost_tokens(ledger, address, claim, draft)
     return TurnResult(usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens)
 
 
 async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> int:
-    """What was set aside for calls of the open turn whose reply nobody has, or whose usage nobody told."""
+    """Reserved tokens of calls in the open turn without a reply, or without reported usage."""
     if claim.open_turn is None:
         return 0
     calls = max(0, claim.turn_calls - draft.unmade_calls - (draft.usage.total_tokens > 0))
@@ -149,11 +148,11 @@ def _unfinished_reply(turn: int, draft: Draft, ending: Ending) -> Iterable[Entry
 
 
 def channels_of(records: Iterable[str]) -> list[str]:
-    """The paths at which commands with these records may have output."""
+    """Paths at which commands with these records may have output."""
     return [channel_path(path, channel) for path in records for channel in CHANNELS]
 
 
 def closed_channels(channels: Iterable[Entry], outcome: str) -> list[EntryWrite]:
-    """The writes that close channels which still stream although their producer is gone."""
+    """The writes that end channels that are still streaming although their producer is gone."""
     change = SetEntry(state=State.CANCELLED, outcome=outcome)
     return [EntryWrite(entry.path, change, Tier.PLUGIN) for entry in channels if entry.state is State.STREAMING]

@@ -41,10 +41,10 @@ class BudgetError(Exception):
 
 
 class SpendMeter:
-    """What one loop may spend, while one executor works on it."""
+    """Spend and limits of one loop, while one executor works on it."""
 
     def __init__(self, ledger: Ledger, address: RunAddress, run: Run, loop: Loop, clock_s: Callable[[], float]) -> None:
-        """`clock_s` only grows."""
+        """`clock_s` is monotonic."""
         self._ledger = ledger
         self._address = address
         self._loop = loop
@@ -57,7 +57,7 @@ class SpendMeter:
         self._lost_cost_usd = 0.0
 
     async def open(self) -> tuple[float, Exhaustion] | None:
-        """Read what was spent. The seconds that are left for work and what their end means; None: no limit.
+        """Read the spend. Returns the seconds left for work with the ending for when they are over; None: no limit.
 
         Raises TurnwrightError.
         """
@@ -74,7 +74,7 @@ class SpendMeter:
         ]
 
     def begin_turn(self) -> None:
-        """Another turn is to begin. Raises BudgetError."""
+        """Another turn is about to begin. Raises BudgetError."""
         _refuse(before_turn(self._of_run, self._run_spent, of_run=True))
         _refuse(before_turn(self._of_loop, self._loop_spent, of_run=False))
         self._run_spent = replace(self._run_spent, turns=self._run_spent.turns + 1)
@@ -82,13 +82,13 @@ class SpendMeter:
         self._open(0)
 
     def resume_turn(self, model_ms: int, lost_tokens: int, lost_cost_usd: float) -> None:
-        """A turn that was left open goes on; its call took so many milliseconds, and others were lost before it."""
+        """An open turn is resumed; its call took this many milliseconds, and others were lost before it."""
         self._open(model_ms)
         self._lost_tokens, self._lost_cost_usd = lost_tokens, lost_cost_usd
 
     @property
     def lost(self) -> tuple[int, float]:
-        """Tokens and US dollars of the calls that the open turn has lost."""
+        """Tokens and US dollars of the open turn's lost calls."""
         return self._lost_tokens, self._lost_cost_usd
 
     def _open(self, worked_ms: int) -> None:
@@ -96,18 +96,18 @@ class SpendMeter:
         self._lost_tokens, self._lost_cost_usd = 0, 0.0
 
     def reserve(self, packet_tokens: int, calibration: float, lost_calls: int = 0) -> None:
-        """A call with this packet is to be made, after so many that were lost. Raises BudgetError."""
+        """Reserve budget for a call with this packet, after this many lost ones. Raises BudgetError."""
         self._call_tokens = reserved_tokens(packet_tokens, calibration)
         self._lose(lost_calls * self._call_tokens)
         self._afford_call()
 
     def lose_call(self) -> None:
-        """The call is lost, and to be made again. Raises BudgetError."""
+        """The call is lost, and will be made again. Raises BudgetError."""
         self._lose(self._lost_tokens + self._call_tokens)
         self._afford_call()
 
     def reply(self, draft: Draft) -> None:
-        """The call is answered. What its vendor does not tell is charged as it was expected."""
+        """The call is answered. If its vendor reports no usage, the estimate is charged."""
         if not draft.usage.total_tokens and draft.usage.cost_usd is None:
             told = token_count(draft.text) + token_count(draft.thoughts)
             self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + told)
@@ -122,23 +122,23 @@ class SpendMeter:
         _refuse(before_call(self._of_loop, self._loop_spent, need, of_run=False))
 
     def charged(self, result: TurnResult) -> TurnResult:
-        """The result of the open turn, with the time that was worked on it and the calls that it has lost."""
+        """The result of the open turn, including its working time and its lost calls."""
         return replace(result, work_ms=self.work_ms, lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd)
 
     @property
     def work_ms(self) -> int:
-        """Milliseconds that were worked on the open turn."""
+        """Working time of the open turn, in milliseconds."""
         return max(1, round((self._clock_s() - self._turn_began_s) * 1000))
 
     def exhausted_by(self, result: TurnResult) -> str:
-        """The reason why no turn may follow the open one if it ends so; empty where one may. For the verdict."""
+        """Why no turn may follow the open one if it ends like this; empty if one may. For the verdict."""
         charged = self.charged(result)
         exhaustion = before_turn(self._of_run, after_turn(self._run_spent, charged), of_run=True)
         exhaustion = exhaustion or before_turn(self._of_loop, after_turn(self._loop_spent, charged), of_run=False)
         return exhaustion.reason if exhaustion else ""
 
     def end_turn(self, result: TurnResult) -> None:
-        """The open turn has ended so."""
+        """The open turn has ended with this result."""
         self._run_spent = after_turn(self._run_spent, result)
         self._loop_spent = after_turn(self._loop_spent, result)
 

@@ -1,7 +1,7 @@
-"""After DISPATCH: what a turn brought is summarized where the next packet would not fit.
+"""Turn demotion after DISPATCH: results of a turn are summarized if the next packet would not fit.
 
-The assembler knows, but it is asked only where the turn may have brought too much: what it wrote is counted from above
-as it is written, and what fits is known since its packet was made. What it summarizes is written with the turn's end.
+The assembler decides, but it is only called if the turn may have added too much: an upper bound for its additions is
+counted, and compared with the space left when its packet was built. Its demotions are written with the turn's end.
 Source: architecture 2 (CheckBudget); rows RU142, RU143; decisions C4, C16.
 """
 
@@ -21,9 +21,9 @@ from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
 def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) -> int | None:
-    """Code points that a turn may bring and that surely fit, beside what is written with its packet and its reply.
+    """Code points that a turn may add and that certainly fit, besides what is written with its packet and its reply.
 
-    None: nobody knows here, as where plugins show entries in ways of their own.
+    None: unknown, for instance if plugins render entries in their own way.
     """
     if packet.plugins:
         return None
@@ -34,7 +34,7 @@ def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) 
 
 
 def overflow_reason(packet: Packet, calibration: float) -> str:
-    """Why a packet that does not fit ended its loop, and what helps where no summarizing ever could."""
+    """Why a packet that does not fit ended its loop, with advice if no summarizing could help."""
     expected = packet.tokens * (calibration or 1.0)
     chars = [sum(map(len, message.pieces)) for message in packet.messages]
     instructions = round(expected * chars[0] / sum(chars))
@@ -48,9 +48,9 @@ def overflow_reason(packet: Packet, calibration: float) -> str:
 
 
 def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprint: Footprint, *, is_left: bool) -> bool:
-    """Whether a turn may have brought more than fits.
+    """Whether a turn may have added more than fits.
 
-    `is_left`: an earlier owner carried out commands of it, and what they brought is not in the footprint.
+    `is_left`: an earlier owner carried out some of its commands, whose additions are not in the footprint.
     """
     if is_left:
         footprint.miss()
@@ -64,8 +64,8 @@ def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprin
 async def demote_turn(
     packets: Packets, address: RunAddress, turn: Turn, calibration: float, pending: WriteBuffer
 ) -> bool:
-    """Summarize what a turn brought if it is too much, and tell whether it was. Raises TurnwrightError."""
-    # The assembler has to see it.
+    """Summarize the results of a turn if they are too large; returns whether they were. Raises TurnwrightError."""
+    # The assembler must see it.
     await pending.flush()
     effects = await packets.check_budget(address, turn, pending.cursor, calibration)
     pending.add(*effects)

@@ -1,7 +1,7 @@
-"""The canonical line of a turn: one line when it has ended, by its verdict or with its loop.
+"""The canonical log line of a turn: one line when it has ended, by its verdict or with its loop.
 
-`turn_ended` has run, turn, seconds that were worked on it, tokens, cost, commands, and the verdict: a status (102 goes
-on) and a word. What is logged in between says the same run and turn.
+`turn_ended` has run, turn, seconds of work, tokens, cost, commands, and the verdict: a status (102: the loop goes on)
+and a reason. Other lines in between carry the same run and turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _log = get_logger("turn")
 
 
 def bind_turn(address: RunAddress, turn: int) -> None:
-    """Have what is logged from now on say which turn of which run it is about; 0: none yet."""
+    """Add run and turn to everything that is logged from now on; 0: no turn yet."""
     bind(run=address.run, turn=turn)
 
 
@@ -24,7 +24,7 @@ def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int
     if not is_logged(INFO):
         return
     usage = result.usage
-    # Calls that were lost have been paid for too.
+    # Lost calls have been paid for, too.
     cost = {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd + result.lost_cost_usd}
     _log.info(
         "turn_ended",

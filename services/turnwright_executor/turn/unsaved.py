@@ -1,7 +1,7 @@
-"""What is known here of a loop and is not in the store, because the store is away or takes nothing of it.
+"""State of a loop that the store does not have, because it is unavailable or rejects the writes.
 
-A reply that was paid for is not asked for again, an outside effect is not told as indeterminate, and a loop whose end
-the store did not take only ends: its model is not called any more.
+So a reply that was paid for is not requested again, an outside effect is not reported as indeterminate, and a loop
+whose end the store rejected only ends: its model is not called any more.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from turnwright_executor.wire.command_records import is_command, record_from_ent
 
 
 class Unsaved(Struct):
-    """Of one loop, by its number."""
+    """The unsaved state of one loop, identified by its sequence."""
 
     loop: int
     draft: Draft = field(default_factory=Draft)
-    """The reply of the open turn, as far as it has come."""
+    """The reply of the open turn, as far as it was received."""
     outside_results: dict[str, Done] = field(default_factory=dict)
-    """What came of outside effects of the open turn, by record."""
+    """Results of outside effects of the open turn, by record."""
     ending: Ending | None = None
-    """How it ends, once that is decided from outside of its turns."""
+    """How it ends, once that is decided from outside its turns."""
 
 
 def state_of(claim: Claim, known: Unsaved, losses_max: int) -> TurnState:
-    """Where a loop stands, by its ledger and by what is known here. `losses_max`: owners that a turn may have lost."""
+    """The state of a loop, from its ledger and from the unsaved state. `losses_max`: owners that a turn may lose."""
     records = {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
     turn = claim.open_turn.number if claim.open_turn else 0
     ending = known.ending

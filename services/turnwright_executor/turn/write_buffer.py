@@ -41,21 +41,21 @@ REFUSALS = frozenset(
         Reason.PLAN_ENTRY,
     }
 )
-"""Refusals that one write of a command earned; anything else is not the command's fault."""
+"""Errors that are caused by a command's own writes."""
 
 
 KEEP_TIMEOUT_S: Final = 2.0
-"""Seconds that the store may take for what commands have brought whose turn is being stopped."""
+"""Timeout for storing the results of a turn that is being stopped, in seconds."""
 
 RECORD_AFTER_S: Final = 0.05
-"""Seconds after which the reply is made durable while one of its commands is still carried out."""
+"""Seconds after which the reply is made durable while one of its commands is still running."""
 
 T = TypeVar("T")
 
 
 class _Group(Struct, frozen=True):
     record: str
-    """The record of the command that they belong to; empty: none."""
+    """The record of their command; empty: none."""
     writes: tuple[EntryWrite, ...]
 
     @property
@@ -71,7 +71,7 @@ def _paths_of(writes: Iterable[EntryWrite]) -> set[str]:
 
 
 class WriteBuffer:
-    """The unwritten groups of one turn."""
+    """The unwritten groups of one turn (unit of work)."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class WriteBuffer:
     ) -> None:
         """Write to this run under this claim; entries are stamped with the turn and the loop.
 
-        `records` are the turn's by their paths: they are moved on here as their commands end. `view_changes` learn
-        what writes have changed of the view.
+        `records` are the turn's by path; they are updated here as their commands end. `view_changes` collects what
+        writes have changed in the view.
         """
         self._view_changes = view_changes or ViewChanges()
         self._records: dict[str, CommandRecord] = {} if records is None else records
@@ -99,27 +99,27 @@ class WriteBuffer:
         self._flushing = asyncio.Lock()
         self._owned: tuple[str, int] | None = None
         self.holds_reply = False
-        """Whether the reply waits here, and with it all that came of it."""
+        """Whether the reply is in the buffer, and with it all of its results."""
         self._renamed: dict[str, str] = {}
-        """Records that wait with the reply and whose paths somebody else has taken, and where they go instead."""
+        """Buffered records whose paths were taken by somebody else, with their new paths."""
         self._taken: set[str] = set()
         self.footprint = Footprint()
-        """What the commands brought so far, beside their records."""
+        """What the commands have added so far, besides their records."""
         self.cursor: Cursor | None = None
         """The moment of the latest write."""
         self.mirrored: list[EntryWrite] = []
-        """What was written of project files, or is going to be."""
+        """Entries of project files that were or will be written."""
 
     def hold(self, writes: Sequence[EntryWrite]) -> None:
-        """The reply and its commands, as the first writes of the turn: nothing of it is durable before."""
+        """Buffer the reply and its commands as the first writes of the turn: nothing of it is durable before."""
         if writes:
             self.add(*(replace(one, expected_revision=0) if one.path in self._records else one for one in writes))
             self.holds_reply = True
 
     async def beside(self, work: Awaitable[T]) -> T:
-        """What a command's work comes to. Where it takes long, a reply that waits here is made durable meanwhile.
+        """Await a command's work. If it takes long, a buffered reply is made durable meanwhile.
 
-        A model that was paid is not asked again because of a slow page.
+        A model that was paid must not be asked again because of a slow page.
         """
         if not self.holds_reply:
             return await work
@@ -135,19 +135,19 @@ class WriteBuffer:
                 await task
 
     async def _try_flush(self) -> None:
-        # What the store refuses now it refuses again, to somebody who can tell whose fault it is.
+        # What the store refuses now it refuses again, to a caller who can tell whose fault it is.
         with suppress(TurnwrightError):
             await self.flush(full=True)
 
     def own(self, path: str, revision: int) -> None:
-        """Write this record only while nobody else has: each write of it needs the revision of the one before.
+        """Write this record with optimistic locking: each write requires the revision of the previous one.
 
-        Where it has another one by now, nothing of a flush is written: that raises REVISION_CONFLICT.
+        If it has another one by now, nothing of a flush is written: that raises REVISION_CONFLICT.
         """
         self._owned = (path, revision)
 
     async def touch(self, write: EntryWrite) -> None:
-        """Write the record that is owned, and nothing of what waits. Raises TurnwrightError."""
+        """Write the locked record, and nothing else. Raises TurnwrightError."""
         async with self._flushing:
             await self._send((write,))
 
@@ -166,19 +166,19 @@ class WriteBuffer:
         return ack
 
     def settle(self, record: CommandRecord, done: Done) -> None:
-        """The record's outcome, and what changes with it."""
+        """Buffer the record's outcome, and what changes with it."""
         record = self._records[record.path] = settled(record, done)
         self.footprint.wrote(done.writes)
         self.mirrored += [write for write in done.writes if not scheme_of(write.path)]
         self._groups.append(_Group(record.path, (record_write(record), *map(self._stamped, done.writes))))
 
     def move(self, record: CommandRecord, *writes: EntryWrite) -> None:
-        """Where a record stands that is not settled, and what is written with it."""
+        """Buffer the new state of an unsettled record, and what is written with it."""
         self._records[record.path] = record
         self.add(record_write(record), *writes)
 
     def add(self, *writes: EntryWrite) -> None:
-        """Writes that belong to no command."""
+        """Buffer writes that belong to no command."""
         self.footprint.wrote(writes)
         self._groups.append(_Group("", tuple(map(self._stamped, writes))))
 
@@ -188,17 +188,17 @@ class WriteBuffer:
         return replace(write, turn=self._turn, loop=self._loop)
 
     def passed(self, cursor: Cursor) -> None:
-        """Something was written for a command, and not by way of here: what is known of the view has a gap."""
+        """A command's write has bypassed the buffer: the knowledge of the view has a gap."""
         self.footprint.miss()
         self._view_changes.add(cursor, None)
         self.cursor = cursor
 
     def writes(self) -> tuple[EntryWrite, ...]:
-        """All that waits, for a call that carries it itself."""
+        """All buffered writes, for a call that carries them itself."""
         return tuple(self.placed(write) for group in self._groups for write in group.writes)
 
     def placed(self, write: EntryWrite) -> EntryWrite:
-        """The write of a record under the path that it goes to."""
+        """The write of a record with its new path, if it was renamed."""
         if self._renamed and scheme_of(write.path) == "assistant":
             return moved_calls(write, self._renamed)
         path = self._renamed.get(write.path)
@@ -222,17 +222,17 @@ class WriteBuffer:
                 run_status = 0
 
     async def keep(self, error: BaseException | None = None) -> None:
-        """Work was stopped by this: what had ended by then is written as it ended. Never raises TurnwrightError.
+        """Work was stopped by this exception: store the results so far. Never raises TurnwrightError.
 
-        Whoever settles the turn or goes on with it would take it for unfinished.
+        Otherwise the next owner would take finished commands for unfinished.
         """
-        # If the store does not answer, or the run is somebody else's by now, the ledger stays as it is.
+        # If the store does not answer, or another executor has the run, the ledger stays as it is.
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
                 await self._keep(error)
 
     async def _keep(self, error: BaseException | None) -> None:
-        """Write what waits; where the store refuses that for good, at least how commands ended."""
+        """Write the buffer; if the store rejects that permanently, at least the outcomes of commands."""
         try:
             if not isinstance(error, TurnwrightError):
                 await self.flush(full=True)
@@ -243,9 +243,9 @@ class WriteBuffer:
             await self._send(ended, full=True)
 
     def blame(self, error: TurnwrightError) -> bool:
-        """Turn the group that earned a refusal into a failure of its command; False when there is none.
+        """Turn the group that caused a refusal into a failure of its command; False if there is none.
 
-        Where the path of a new record is taken, the record gets the next one.
+        If the path of a new record is taken, the record gets the next one.
         """
         path = error.metadata.get("path")
         if error.reason not in REFUSALS or path is None:
@@ -262,7 +262,7 @@ class WriteBuffer:
         return False
 
     def _rename(self, path: str) -> bool:
-        """Have the record that was to stand at a path stand at the next one; False when none was."""
+        """Move the record with a path to the next path; False if there is none."""
         for record in self._records:
             if self._renamed.get(record, record) == path:
                 self._taken.add(path)
@@ -271,13 +271,13 @@ class WriteBuffer:
         return False
 
     def _unwritten_paths(self) -> set[str]:
-        """What a reader would miss; records of commands are of no interest to other commands."""
+        """Buffered paths that a reader would miss; other commands do not read records."""
         return set().union(*(_paths_of(group.writes[1 if group.record else 0 :]) for group in self._groups))
 
     # ports for tools (tools.contract.Entries) ---------------------------------------------------------------------
 
     async def get(self, paths: Sequence[str]) -> list[Entry]:
-        """The entries that exist among these paths, with what earlier commands wrote."""
+        """The entries that exist among these paths, including buffered writes."""
         if not self._unwritten_paths().isdisjoint(paths):
             await self.flush()
         found = await self._ledger.get_entries(self._address, paths)
@@ -287,7 +287,7 @@ class WriteBuffer:
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
     ) -> list[Entry]:
-        """The entries that match, with what earlier commands wrote."""
+        """The matching entries, including buffered writes."""
         if self._unwritten_paths():
             await self.flush()
         found = await self._ledger.find_entries(
@@ -301,13 +301,13 @@ class WriteBuffer:
         return self._ledger.scheme(name)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
-        """Write at once: for output that grows while a command runs. What is refused does not stay behind."""
+        """Write at once: for output that grows while a command runs. Refused writes are dropped."""
         self.footprint.wrote(writes)
         group = _Group("", tuple(map(self._stamped, writes)))
         self._groups.append(group)
         try:
             await self.flush()
         except BaseException:
-            # Another flush may have written it all the same.
+            # Another flush may have written it meanwhile.
             self._groups = [one for one in self._groups if one is not group]
             raise

@@ -1,1 +1,1 @@
-"""What watchers are told: the events of a run, their tail, and the runs of a project."""
+"""Watching: the events of a run, their tail, and the runs of a project."""

@@ -1,4 +1,4 @@
-"""Events for watchers, built from what happened. One function each; a hub numbers and sends them."""
+"""Construction of events for watchers, one function each; a hub numbers and sends them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBr
 from turnwright_executor.watching.proposals import proposal_of
 
 PARTIAL_CHARS: Final = CHUNK_BYTES // 4
-"""Longest piece of a message that is being streamed, in code points, which have four bytes at most."""
+"""Maximum length of a piece of a streaming message, in code points of four bytes at most."""
 
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
-    """A turn has begun, or ended."""
+    """A turn has begun or ended."""
     message = turn_to_pb(turn)
     if turn.result is None:
         return WatchRunResponse(turn_started=event_pb2.TurnStarted(turn=message))
@@ -51,7 +51,7 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
 
 
 def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
-    """An entry of the timeline appeared or changed."""
+    """An entry was added to the timeline or changed."""
     message = entry_to_pb(entry)
     if is_new:
         return WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message))
@@ -59,7 +59,7 @@ def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
 
 
 def as_recorded(moved: WatchRunResponse) -> WatchRunResponse:
-    """A command's record as it was before its end, which may be stored with the record in one write (C58)."""
+    """A command's record as it was before its end, which may be stored in the same write (C58)."""
     entry = moved.message_added.entry
     entry.state, entry.outcome, entry.body, entry.body_size_bytes = entry_pb2.STATE_RECORDED, "", "", 0
     entry.record.recorded.SetInParent()
@@ -67,7 +67,7 @@ def as_recorded(moved: WatchRunResponse) -> WatchRunResponse:
 
 
 def entry_removed(path: str) -> WatchRunResponse:
-    """An entry left the timeline."""
+    """An entry was removed from the timeline."""
     return WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path))
 
 
@@ -86,13 +86,13 @@ def proposal_resolved(entry: Entry) -> WatchRunResponse:
 
 
 def run_moved(run: Run, loop: Loop | None) -> WatchRunResponse:
-    """The run or its loop moved."""
+    """The status of the run or its loop has changed."""
     event = event_pb2.RunState(run=run_to_pb(run), loop=loop_to_pb(loop) if loop else None)
     return WatchRunResponse(run_state=event)
 
 
 def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
-    """A loop ended at a limit; None for one that ended otherwise, or has not."""
+    """A loop ended at a limit; None if it ended otherwise, or has not ended."""
     found = exhaustion_in(loop.reason) if loop.end_ms else None
     if found is None:
         return None
@@ -103,21 +103,21 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
 
 
 def told(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:
-    """Somebody tells the watchers something that is not stored."""
+    """A transient message for the watchers."""
     if isinstance(message, event_pb2.Notice):
         return WatchRunResponse(notice=message)
     return WatchRunResponse(rendering=message)
 
 
 def progress(activity: Activity, turn: int, detail: str, wait_s: float) -> WatchRunResponse:
-    """Something is going on that leaves no trace in the store."""
+    """Transient progress."""
     phase = event_pb2.RunProgress.Phase.ValueType(int(activity))
     event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
     return WatchRunResponse(run_progress=event)
 
 
 def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply) -> None:
-    """Put the message that is being streamed into the last part of a snapshot; a long one into more parts."""
+    """Add the streaming message to the last part of a snapshot; a long one is spread over more parts."""
     parts[-1].partial.turn = turn
     for name, text in (("reasoning", reply.thoughts), ("content", reply.text)):
         for begin in range(0, len(text), PARTIAL_CHARS):
@@ -137,7 +137,7 @@ def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply)
 
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:
-    """Events in as few messages as it takes: what a message costs on its way is many times what an event does."""
+    """Combine events into as few messages as possible: a message costs many times what an event does."""
     together: list[WatchRunResponse] = []
     size = 0
     for event in events:

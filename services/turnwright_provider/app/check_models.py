@@ -1,7 +1,6 @@
-"""What is known of models, and whether they could be called: each vendor is asked once, all vendors at the same time.
+"""Model metadata and availability, asked from the vendors: each vendor once, all vendors in parallel.
 
-What a vendor said is kept for a while, for those who begin to work with a model: they wait a little at most, and go on
-without where it does not say.
+Answers are cached for those who start to work with a model: they wait briefly at most, and go on without an answer.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from turnwright_provider.domain.published import published
 from turnwright_provider.ports import ModelCheck, Vendor
 
 PROBLEM_LIFETIME_S: Final = 60.0
-"""So long a vendor is not asked again that did not say, in seconds."""
+"""Negative cache: seconds for which a vendor that did not answer is not asked again."""
 
 KEPT_MAX: Final = 1000
-"""Models of which what their vendors said is kept."""
+"""Maximum number of models in the cache."""
 
 
 class _Kept(Struct, frozen=True):
@@ -38,12 +37,12 @@ class _Kept(Struct, frozen=True):
 
 
 class ModelChecks:
-    """Asks vendors of their models. `clock` is monotonic, in seconds."""
+    """Asks vendors about their models. `clock` is monotonic, in seconds."""
 
     def __init__(
         self, vendors: Mapping[str, Vendor], clock: Callable[[], float], wait_s: float, lifetime_s: float
     ) -> None:
-        """`wait_s` is the longest wait of who would go on without an answer, `lifetime_s` how long one is kept."""
+        """`wait_s` is the longest wait for those who can go on without an answer, `lifetime_s` the cache lifetime."""
         self._vendors = vendors
         self._clock = clock
         self._wait_s = wait_s
@@ -52,7 +51,7 @@ class ModelChecks:
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def check(self, models: Sequence[Model], *, cached: bool) -> list[tuple[Model, str]]:
-        """Each model with what is known of it, and what is wrong with it, empty where nothing is; in order."""
+        """What is known about each model, and what is wrong with it (empty: nothing); in order."""
         checks: dict[str, ModelCheck] = {}
         asked: dict[str, list[str]] = {}
         for vendor_model in dict.fromkeys(model.vendor_model for model in models):
@@ -71,7 +70,7 @@ class ModelChecks:
 
     async def _from_kept(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
         try:
-            # Of many that begin at the same time one asks, and the others wait for its answer.
+            # If several start at the same time, one asks and the others wait for its answer.
             async with asyncio.timeout(self._wait_s), self._asking[vendor]:
                 now_s = self._clock()
                 open_ones = [name for name in wanted if name not in self._kept or self._kept[name].until_s <= now_s]
@@ -88,7 +87,7 @@ class ModelChecks:
         return checks
 
     def _keep(self, checks: Mapping[str, ModelCheck]) -> None:
-        """Take note of what was said; a vendor that does not answer unsays nothing."""
+        """Cache an answer; a vendor that does not answer leaves the cache unchanged."""
         now_s = self._clock()
         for name, check in checks.items():
             lifetime_s = PROBLEM_LIFETIME_S if check.problem else self._lifetime_s
@@ -100,7 +99,7 @@ class ModelChecks:
             del self._kept[next(iter(self._kept))]
 
     async def _completed(self, model: Model, check: ModelCheck) -> tuple[Model, str]:
-        """The alias's word counts, then the vendor's, then what the vendor publishes."""
+        """The alias takes precedence, then what the vendor's server says, then what the vendor publishes."""
         said = ModelInfo(model.context_length, model.output_tokens_max, model.capabilities).or_else(check.info)
         if not said.context_length or said.capabilities.tools is None:
             vendor, _, name = model.vendor_model.partition("/")
@@ -112,5 +111,5 @@ class ModelChecks:
 
 @lru_cache(KEPT_MAX)
 def _published(vendor: str, model: str) -> ModelInfo:
-    """What is known of a model at its vendor's own address. The first look at the list of prices takes a while."""
+    """What a price table says about a model at its vendor's own address. The first look-up is slow."""
     return ModelInfo(table_window(vendor, model)).or_else(published(vendor, model))

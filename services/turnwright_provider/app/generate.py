@@ -29,7 +29,7 @@ from turnwright_provider.ports import Vendor
 
 
 class Pace(Struct, frozen=True):
-    """How a reply is handed on. `outbox_bytes_max`: how far the caller may be behind."""
+    """Flow control of a reply. `outbox_bytes_max`: how far the caller may fall behind."""
 
     flush_s: float
     flush_bytes: int
@@ -37,7 +37,7 @@ class Pace(Struct, frozen=True):
 
 
 class Chance(Struct, frozen=True):
-    """What comes from outside: a monotonic clock in seconds, sleep in seconds, and numbers from [0, 1)."""
+    """Time and randomness as dependencies: a monotonic clock in seconds, sleep in seconds, and numbers from [0, 1)."""
 
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
@@ -45,7 +45,7 @@ class Chance(Struct, frozen=True):
 
 
 def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
-    """The vendor, configured. Raises PreconditionError naming what is missing. Source: RU306, RU307."""
+    """The vendor, configured. Raises PreconditionError that names what is missing. Source: RU306, RU307."""
     vendor = vendors.get(name)
     if vendor is None:
         raise fault(Reason.VENDOR_NOT_CONFIGURED, unknown_vendor(name, vendors), vendor=name, setting="")
@@ -57,10 +57,10 @@ def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
 
 
 class ReplyStream:
-    """One call under way. Made anew for each."""
+    """One call in progress; not reusable."""
 
     def __init__(self, name: str, vendor: Vendor, policy: RetryPolicy, pace: Pace, chance: Chance) -> None:
-        """Prepare; nothing is sent before `parts` is read."""
+        """Prepare; nothing is sent before `parts` is iterated."""
         self._name = name
         self._vendor = vendor
         self._policy = policy
@@ -80,7 +80,7 @@ class ReplyStream:
             await reading
         finally:
             reading.cancel()
-            # What it raised was told above; when the caller is gone there is nobody to tell.
+            # Its error was reported above; if the caller is gone, there is nobody to report to.
             with suppress(asyncio.CancelledError, TurnwrightError):
                 await reading
 
@@ -108,7 +108,7 @@ class ReplyStream:
                     self._outbox.tell(event)
                     return
                 if isinstance(event, SetUsage) and not self._started:
-                    # A figure alone begins no reply: what breaks after it can be tried again.
+                    # Usage alone does not begin a reply: an attempt that fails after it can still be retried.
                     early = event
                     continue
                 if early is not None:
@@ -118,7 +118,7 @@ class ReplyStream:
         raise failed(FailureClass.SERVER, "the stream ended without an end")
 
     def _wait_s(self, attempt: int, failure: Failure) -> float | None:
-        """Seconds before the next try; None where there is none: a reply has begun, or it would come too late."""
+        """Seconds before the next attempt; None if there is none: a reply has begun, or it would come too late."""
         if self._started or not failure.is_retryable():
             return None
         now_s = self._chance.clock()

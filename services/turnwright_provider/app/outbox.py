@@ -1,8 +1,8 @@
-"""What lies between a reply that is being read and the caller who reads it: one producer, one consumer.
+"""A bounded buffer between the producer that reads a reply and the caller who consumes it.
 
-The producer puts increments without waiting while there is room; the consumer is woken for the first one, for a full
-batch, for a notice and for the end, and otherwise once a beat. So an increment costs a list append, not a task switch.
-Source: architecture 12.6, 12.10.
+The producer adds deltas without waiting while there is room. The consumer is woken for the first delta, for a full
+batch, for a notice and for the end, and otherwise once each flush interval. So a delta costs a list append, not a task
+switch. Source: architecture 12.6, 12.10.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnwright_provider.domain.model_call import Finish, ReplyPart, Retry
 
 
 class Outbox:
-    """Bounded by `bytes_max`: a slow caller slows the reading of the vendor. `clock` is monotonic, in seconds."""
+    """Bounded by `bytes_max`: a slow caller slows down reading from the vendor. `clock` is monotonic, in seconds."""
 
     def __init__(self, buffer: DeltaBuffer, bytes_max: int, clock: Callable[[], float]) -> None:
         self._buffer = buffer
@@ -30,7 +30,7 @@ class Outbox:
         self._closed = False
 
     async def put(self, delta: Delta) -> None:
-        """Hold an increment; waits only while the caller is far behind."""
+        """Add a delta; waits only while the caller is far behind."""
         self._buffer.add(delta)
         self._awake.set()
         if self._buffer.is_full():
@@ -40,7 +40,7 @@ class Outbox:
             await self._room.wait()
 
     def tell(self, notice: Retry | Finish) -> None:
-        """Hand over a notice at once: retries before all deltas, the end after them."""
+        """Pass on a notice at once: retries before all deltas, the end after them."""
         if isinstance(notice, Retry):
             self._retries.append(notice)
         else:
@@ -56,7 +56,7 @@ class Outbox:
         self._urgent.set()
 
     async def parts(self) -> AsyncGenerator[ReplyPart, None]:
-        """What was put, in order, until it is closed and empty."""
+        """What was added, in order, until it is closed and empty."""
         while True:
             await self._awake.wait()
             await self._beat()
@@ -74,7 +74,7 @@ class Outbox:
                 return
 
     async def _beat(self) -> None:
-        """Wait until what is held is due or something urgent comes."""
+        """Wait until the flush interval is over or something urgent comes."""
         wait_s = self._buffer.wait_s(self._clock())
         if wait_s <= 0 or self._urgent.is_set():
             return

@@ -1,6 +1,6 @@
-"""What kind of body a 200 has, told from its first bytes: some servers ignore `stream`, some send a web page.
+"""Content sniffing: the kind of a 200 body from its first bytes. Some servers ignore `stream`, some send a web page.
 
-A content type is a hint only: recorded servers send events as text/plain or without any type.
+The content type is only a hint: recorded servers send events as text/plain or without a type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class BodyShape(Enum):
 
 
 def body_shape(start: bytes, content_type: str, *, at_end: bool) -> BodyShape | None:
-    """The kind of a body that begins so; None when more bytes are needed, which cannot be `at_end`."""
+    """The kind of a body that begins like this; None if more bytes are needed, which cannot be `at_end`."""
     start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith((b"{", b"[")):
         return BodyShape.JSON

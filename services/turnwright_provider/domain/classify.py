@@ -1,4 +1,4 @@
-"""From an HTTP answer or an error in a stream to a Failure: the class that retries and reasons go by.
+"""Error classification: from an HTTP answer or an error in a stream to the class that decides about retries.
 
 Source: architecture 8; research/wire 2.4.
 """
@@ -30,13 +30,13 @@ _BY_STATUS: Final[dict[int, FailureClass]] = {
     504: FailureClass.GATEWAY,
     **dict.fromkeys((*range(520, 528), 530), FailureClass.GATEWAY),
 }
-"""Statuses of their own; other 4xx are INVALID, other 5xx SERVER. 520 to 530 are Cloudflare's, 498 is Groq's."""
+"""Classes of special statuses; other 4xx are INVALID, other 5xx SERVER. 520 to 530 are Cloudflare's, 498 is Groq's."""
 
 _SPENT: Final = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "enforced_spend_limit_reached", "insufficient_credits"}
     | {"billing_error"}
 )
-"""Codes of money that is gone: answered as 429, and no wait brings it back."""
+"""Codes for an exhausted balance: sent with 429, but waiting does not help."""
 
 _KEY: Final = r"(?:(?:api|access|subscription|secret)[ _-]?key|x-api-key|(?:auth\w*|bearer|access) token|credentials)s?"
 _BAD_KEY: Final = re.compile(
@@ -54,7 +54,7 @@ _BAD_KEY: Final = re.compile(
     r"|(?:令牌|密钥|身份|api ?key)[^。\n]{0,12}(?:过期|失败|不正确|无效|错误)|无效的 ?(?:api ?)?(?:密钥|令牌|key)",
     re.IGNORECASE,
 )
-"""A key that is refused, in the words of those who answer with another status, or with none."""
+"""Phrases for a refused key, for servers that send another status, or none."""
 
 _BAD_REQUEST: Final = re.compile(r"json\.exception|parse error|failed to parse|invalid json|malformed", re.IGNORECASE)
 _WARMING: Final = re.compile(r"\bloading\b|warming up|is starting|not (?:yet )?ready|cold start", re.IGNORECASE)
@@ -73,13 +73,13 @@ _BY_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (re.compile(r"\b(?:model[ _])?not[ _]found(?:_error)?\b", re.IGNORECASE), 404),
     (re.compile(r"bad request|invalid[ _](?:request|argument)|not supported|does not exist", re.IGNORECASE), 400),
 )
-"""What an error without a status means. Anything else is a server's trouble."""
+"""Classes by phrases, for errors without a status. Anything else is a server error."""
 
 _KEY_STATUSES: Final = frozenset({0, 200, 400, 404, 422, 500})
-"""With these a key may be what is refused: 0 is an error without a status, and some answer as if all were well."""
+"""Statuses with which a key may be refused; 0 is an error without a status, and some servers send 200."""
 
 _TOLD: Final = {"true": True, "false": False}
-"""What `x-should-retry` says."""
+"""Values of `x-should-retry`."""
 
 _STATUS_IN_WORDS: Final = re.compile(r"\b(4(?:[01]\d|2[0-9]|31|51|9[89])|5(?:0\d|1[01]|2\d|30))\b(?! tokens)")
 
@@ -90,16 +90,16 @@ _NO_MODEL: Final = re.compile(
     r"|no longer|unavailable|is invalid|not supported)|deployment[^\n]{0,80} not (?:found|exist)|模型不存在",
     re.IGNORECASE,
 )
-"""That there is no such model, in the words of those who answer with another status than 404."""
+"""Phrases for an unknown model, for servers that send another status than 404."""
 
 
 def denies_model(detail: str) -> bool:
-    """Whether a refusal may say that there is no such model."""
+    """Whether a refusal may mean that there is no such model."""
     return bool(_NO_MODEL.search(detail))
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float) -> Failure:
-    """The failure of an HTTP answer other than 200. Header names are lower case; `now_s` is the wall clock."""
+    """The failure for an HTTP answer other than 200. Header names are lower case; `now_s` is the wall clock."""
     error = read_error_bytes(body)
     failure = _failure(status, error, error.message or f"HTTP {status} without a message")
     wait_s = retry_after_s(headers, now_s)
@@ -108,7 +108,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float)
 
 
 def classify_in_stream(body: Any) -> Failure:
-    """The failure that a server reports inside a stream it had answered with 200."""
+    """The failure for an error that a server reports inside a stream with status 200."""
     error = read_error(body)
     return _failure(error.status or _status_by_words(error), error, error.message)
 
@@ -138,7 +138,7 @@ def _kind(status: int, error: ErrorBody) -> FailureClass:
 
 
 def _status_by_words(error: ErrorBody) -> int:
-    """A status for an error that names none: 0 counts as the server's trouble."""
+    """A status for an error without one; 0 counts as a server error."""
     named = _STATUS_IN_WORDS.search(error.message[:40])
     if named:
         return int(named[1])

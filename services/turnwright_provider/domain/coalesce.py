@@ -1,7 +1,7 @@
-"""Joining of increments that arrive close together: the first goes at once, then at most one batch a beat.
+"""Batching of deltas: the first is sent at once, then at most one batch for each flush interval.
 
-The beat is leading: an increment that comes after a pause does not wait. The order of content and reasoning stays;
-of tool calls and usage only the newest is kept. Source: architecture 12.6; research/perf.
+Leading edge: a delta that comes after a pause does not wait. The order of content and reasoning is kept; of tool calls
+and usage only the latest is kept. Source: architecture 12.6; research/perf.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from msgspec import Struct, field
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
 
 TEXT_CHARS_MAX: Final = 64 * 1024
-"""Longest text of one delta, in code points; a longer one is cut (at most 256 KB, architecture 12.4)."""
+"""Longest text of one delta, in code points; longer ones are split (at most 256 KB, architecture 12.4)."""
 
 
 class _Run(Struct):
-    """Texts of one kind in a row."""
+    """Consecutive texts of one kind."""
 
     kind: type[AppendContent | AppendReasoning]
     texts: list[str] = field(default_factory=list)
 
 
 class DeltaBuffer:
-    """Holds increments until they are due. `flush_s` is the beat in seconds; `now` is any clock that only grows."""
+    """Holds deltas until they are due. `flush_s` is the interval in seconds; `now` is any monotonic clock."""
 
     def __init__(self, flush_s: float, flush_bytes: int) -> None:
         self._flush_s = flush_s
@@ -35,7 +35,7 @@ class DeltaBuffer:
         self._blocks: list[Delta] = []
         self._next_at = float("-inf")
         self.size_bytes = 0
-        """What is held, in bytes of UTF-8."""
+        """Size of the held deltas, in bytes of UTF-8."""
 
     def __bool__(self) -> bool:
         return bool(self._runs or self._blocks or self._tools or self._usage)
@@ -59,15 +59,15 @@ class DeltaBuffer:
         self.size_bytes += len(delta.text) if delta.text.isascii() else len(delta.text.encode())
 
     def is_full(self) -> bool:
-        """Whether what is held goes without waiting for the beat."""
+        """Whether the held deltas should be sent without waiting for the interval."""
         return self.size_bytes >= self._flush_bytes
 
     def wait_s(self, now: float) -> float:
-        """Seconds until what is held is due; 0 when it is."""
+        """Seconds until the held deltas are due; 0 if they are."""
         return 0.0 if self.is_full() else max(0.0, self._next_at - now)
 
     def take(self, now: float) -> list[Delta]:
-        """What is held, joined; the buffer is empty and the next beat begins."""
+        """The held deltas, merged; empties the buffer and starts the next interval."""
         deltas: list[Delta] = []
         for run in self._runs:
             text = "".join(run.texts)

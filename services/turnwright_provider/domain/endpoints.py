@@ -25,16 +25,16 @@ from turnwright_provider.domain.urls import is_base_url
 from turnwright_provider.domain.wires.table import WIRES
 
 SCRIPTED: Final = "scripted"
-"""The name of the vendor that replays written replies."""
+"""The vendor that replays scripted replies."""
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-"""Names of vendors: the first segment of `vendor/model`."""
+"""Valid names of vendors: the part of `vendor/model` before the first slash."""
 
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file says of one endpoint; docs/vendors.md says what each field means."""
+    """One endpoint in the file; docs/vendors.md explains the fields."""
 
     preset: str = ""
     wire: str = ""
@@ -47,9 +47,9 @@ class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndpointSpec(Struct, frozen=True):
-    """One server, all said. `url_setting` and `key_setting` are where its URL and its key are set, for people.
+    """One endpoint, completely resolved. `url_setting` and `key_setting` tell people where URL and key are set.
 
-    `is_filed` says that the file of endpoints names it.
+    `is_filed`: the endpoints file names it.
     """
 
     name: str
@@ -64,17 +64,17 @@ class EndpointSpec(Struct, frozen=True):
     is_filed: bool = False
 
     def __repr__(self) -> str:
-        """Without URL, key, headers and fields, which may hold secrets."""
+        """Without URL, key, headers and extra fields, which may contain secrets."""
         return f"EndpointSpec({self.name!r}, {self.wire!r})"
 
     @property
     def base_url(self) -> str:
-        """What is called; empty where nothing says so."""
+        """The URL to call; empty if none is set."""
         return self.preset.base_url(self.url, has_key=bool(self.api_key))
 
     @property
     def is_unset(self) -> bool:
-        """Whether nothing is said of it."""
+        """Whether none of its settings is set."""
         return not (self.url or self.api_key or self.is_filed)
 
     @property
@@ -83,7 +83,7 @@ class EndpointSpec(Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """What keeps it from being called, naming the setting; empty when nothing does."""
+        """Why it cannot be called, naming the setting; empty if it can."""
         path = self.preset.bare_path or ("/v1" if self.wire == "chat" else "")
         if self.url and not is_base_url(self.url):
             return f"{self.url_setting} must be a URL such as http://127.0.0.1:8080{path}."
@@ -145,7 +145,7 @@ def _list(names: Mapping[str, object]) -> str:
 
 
 class Said(Struct, frozen=True):
-    """A value, and where it was said."""
+    """A value, and where it was set."""
 
     value: str
     setting: str
@@ -154,9 +154,9 @@ class Said(Struct, frozen=True):
 def endpoints_of(
     tables: Mapping[str, EndpointTable], variables: Mapping[str, tuple[Said, Said]], keys: Mapping[str, Said]
 ) -> Iterator[EndpointSpec]:
-    """Every endpoint: those of the file, then the presets that it does not name.
+    """All endpoints: those of the file, then the presets that it does not name.
 
-    `variables` are URL and key of each preset by its variables, `keys` those that tables name.
+    `variables` are URL and key of each preset by variable, `keys` those that tables name.
     """
     for name in (*tables, *(name for name in BY_NAME if name not in tables)):
         table = tables.get(name, EndpointTable())

@@ -1,4 +1,4 @@
-"""What a vendor says in an error body, in whichever of the known shapes.
+"""Parsing of vendors' error bodies, in all known formats.
 
 Source: research/wire 2.4.
 """
@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnwright_core.json_text import parse_json
 
 TEXT_CHARS_MAX: Final = 4000
-"""As much of a message is looked at."""
+"""Maximum number of characters of a message that are parsed."""
 
 _LEVELS: Final = 5
 _WIDTH: Final = 8
@@ -31,9 +31,9 @@ _TITLE: Final = re.compile(r"<title[^>]{0,100}>([^<]{1,200})</title>", re.IGNORE
 
 
 class ErrorBody(Struct, frozen=True):
-    """The words of a vendor. `status` is the HTTP status that the body names, 0 where it names none.
+    """The parsed error. `status` is the HTTP status in the body, 0 if it has none.
 
-    `reason` is the code in its details, `retry_s` the seconds to wait that stand there.
+    `reason` is the code in its details, `retry_s` the seconds to wait given there.
     """
 
     message: str
@@ -46,7 +46,7 @@ class ErrorBody(Struct, frozen=True):
 
     @property
     def codes(self) -> tuple[str, str, str]:
-        """Everything that is a code and no sentence."""
+        """All codes, as opposed to sentences."""
         return self.code, self.type, self.reason
 
 
@@ -61,7 +61,7 @@ def read_error_bytes(body: bytes) -> ErrorBody:
 
 
 def tells_error(body: Mapping[str, Any]) -> bool:
-    """Whether what came with 200 is an error: by its fields, or by its words where it has no choices."""
+    """Whether a body with status 200 is an error: by its fields, or by its text if it has no choices."""
     if body.get("error") or body.get("errors") or "error" in (body.get("object"), body.get("type")):
         return True
     if body.get("choices"):
@@ -96,7 +96,7 @@ def read_error(body: Any) -> ErrorBody:
 
 def _of_object(error: Mapping[str, Any]) -> ErrorBody:
     metadata = error.get("metadata")
-    # OpenRouter says "Provider returned error"; what the provider said is in `raw`.
+    # OpenRouter says "Provider returned error"; the provider's own message is in `raw`.
     raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
     details = _details(error.get("details"))
     return ErrorBody(
@@ -111,7 +111,7 @@ def _of_object(error: Mapping[str, Any]) -> ErrorBody:
 
 
 def _details(details: Any) -> ErrorBody:
-    """What stands beside a message: a text, an object, or Google's list of objects, each of a type of its own."""
+    """Details besides the message: a text, an object, or Google's list of typed objects."""
     if isinstance(details, str):
         return ErrorBody(details[:TEXT_CHARS_MAX])
     parts = _objects(details)
@@ -130,13 +130,13 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def _seconds(delay: Any) -> float | None:
-    """Google's `34.07s`."""
+    """Parses Google's `34.07s`."""
     found = _DELAY.fullmatch(delay) if isinstance(delay, str) else None
     return float(found[1]) if found else None
 
 
 def _joined(said: Iterable[str]) -> str:
-    """Sentences one after the other; one that another holds is said once."""
+    """Joined sentences; one that is contained in another is left out."""
     kept: list[str] = []
     for words in filter(None, said):
         if not any(words in other for other in kept):
@@ -155,7 +155,7 @@ def _words(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """The JSON of a value as far as anybody would read it, whatever its size and depth."""
+    """A value as JSON, truncated, whatever its size and depth."""
     return json.dumps(_pruned(value, _LEVELS), ensure_ascii=False)[:TEXT_CHARS_MAX]
 
 

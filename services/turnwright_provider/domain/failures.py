@@ -1,4 +1,4 @@
-"""How a call to a vendor fails, in which words the caller hears of it, and which failures are worth another try.
+"""Failures of calls to vendors: their classes, the errors for the caller, and which of them are retried.
 
 Source: architecture 8 (error classes), 15 (refused connections end the turn at once); rows RU220, RU305.
 """
@@ -15,11 +15,11 @@ from turnwright_provider.domain.halves import whole
 from turnwright_provider.domain.redact import redact
 
 DETAIL_CHARS_MAX: Final = 500
-"""Longest word of a vendor that is passed on, in code points (provider_service.proto, Retry.detail)."""
+"""Longest vendor message that is passed on, in code points (provider_service.proto, Retry.detail)."""
 
 
 class FailureClass(Enum):
-    """What went wrong; the value is the word of the contract."""
+    """What went wrong; the value is the word in the contract."""
 
     RATE_LIMIT = "rate_limit"
     WARMUP = "warmup"
@@ -34,15 +34,15 @@ class FailureClass(Enum):
 
 
 RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, FailureClass.GATEWAY, FailureClass.SERVER})
-"""The classes that pass by themselves."""
+"""Transient classes."""
 
 
 class Failure(Struct, frozen=True):
-    """One failed try. `status` is 0 where there was no HTTP answer.
+    """One failed attempt. `status` is 0 if there was no HTTP answer.
 
-    `hint` tells people what to do beside what the class says, in sentences of our own.
-    `may_retry` is what the vendor says of another try, whatever the class; None where it says nothing.
-    `timeout_s` is the time that was waited for what did not come, in seconds.
+    `hint` is our own advice for people, in addition to the class. `may_retry` is what the vendor says about a retry,
+    whatever the class; None if it says nothing. `timeout_s` is how long we waited for something that did not come, in
+    seconds.
     """
 
     kind: FailureClass
@@ -58,7 +58,7 @@ class Failure(Struct, frozen=True):
 
     @property
     def retry_class(self) -> str:
-        """The word for it where it is tried again: one of those that pass by themselves."""
+        """The class reported for a retry; always a transient one."""
         return (self.kind if self.kind in RETRYABLE else FailureClass.SERVER).value
 
 
@@ -71,7 +71,7 @@ class VendorError(Exception):
 
 
 def failed(kind: FailureClass, detail: str, status: int = 0) -> VendorError:
-    """The error for a failure that needs no more than its class and words."""
+    """The error for a failure with just a class and a message."""
     return VendorError(Failure(kind, detail, status))
 
 
@@ -102,7 +102,7 @@ _SENTENCE: Final[dict[Reason, str]] = {
 
 
 def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_setting: str = "") -> TurnwrightError:
-    """What the caller is told. `started`: a delta was delivered, so what would be retried is an interruption."""
+    """The error for the caller. `started`: a delta was delivered, so a retryable failure becomes an interruption."""
     key_setting = key_setting or "a setting of that vendor"
     interrupted = started and failure.kind in RETRYABLE - {FailureClass.RATE_LIMIT}
     reason = Reason.STREAM_INTERRUPTED if interrupted else _REASON[failure.kind]
@@ -121,7 +121,7 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_se
 
 
 def clean(detail: str) -> str:
-    """A vendor's words on one line, without secrets, cut to DETAIL_CHARS_MAX."""
-    # Cut before redacting would split a key in two and show its first half; redacting all of a huge body costs.
+    """A vendor's message on one line, without secrets, truncated to DETAIL_CHARS_MAX."""
+    # Truncating before redacting could split a key and show its first half; redacting a huge body is expensive.
     line = redact(" ".join(whole(detail[: 4 * DETAIL_CHARS_MAX]).split()))
     return line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…"

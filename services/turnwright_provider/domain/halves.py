@@ -1,6 +1,6 @@
-"""Halves of characters (surrogates): JSON can name them one by one, UTF-8 cannot hold one alone.
+"""Unpaired surrogates: JSON can contain them one by one, UTF-8 cannot.
 
-Servers that cut a reply by UTF-16 units send the two halves of one character in two chunks; what stays alone is no
+Servers that split a reply by UTF-16 units send the two halves of one character in two chunks; an unpaired one is not
 text. Source: row RU276 (the server never throws on model output).
 """
 
@@ -13,20 +13,23 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 def whole(text: str) -> str:
-    """The text with halves that belong together joined, and others as U+FFFD."""
+    """The text with surrogate pairs joined, and unpaired ones as U+FFFD."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class Joiner:
-    """Takes text as it comes; gives it in whole characters. Holds back only a first half at the end."""
+    """An incremental decoder: takes text as it comes, returns whole characters.
+
+    It only holds back a trailing high surrogate.
+    """
 
     def __init__(self) -> None:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """What is whole by now."""
+        """The characters that are complete."""
         if not text or (text.isascii() and not self._held):
             return text
         text, self._held = self._held + text, ""

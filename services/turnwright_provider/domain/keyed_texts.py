@@ -1,8 +1,8 @@
-"""Texts that come in pieces under keys, several open at once, each sent again whole when it is complete.
+"""Texts that arrive in pieces under keys, several open at once, each sent again as a whole when complete.
 
-What was told cannot be taken back: a whole text adds what its pieces have not said, if it begins with them, and closes
-its key. Of what was said only the length and a checksum are kept.
-Source: cases refact/keyed_reasoning.
+What was passed on cannot be taken back: a complete text adds what its pieces have not contained, if it begins with
+them, and closes its key. Only the length and a checksum of earlier pieces are kept. Source: cases
+refact/keyed_reasoning.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zlib import crc32
 from msgspec import Struct
 
 KEYS_MAX: Final = 10_000
-"""Most texts of one reply; what more would say is ignored."""
+"""Maximum number of texts in one reply; the rest is ignored."""
 
 
 class _Said(Struct):
@@ -24,7 +24,7 @@ class _Said(Struct):
 
 
 class KeyedTexts:
-    """Gives what is new of each piece; `between` stands between the texts of two keys."""
+    """Returns what is new in each piece; `between` separates the texts of two keys."""
 
     def __init__(self, between: str = "") -> None:
         self._between = between
@@ -47,7 +47,7 @@ class KeyedTexts:
         return begins + text
 
     def whole(self, key: Hashable, text: str) -> str:
-        """The text of a key as it stays."""
+        """The final text of a key."""
         said = self._said.get(key, _Said())
         rest = text[said.chars :] if _checksum(text[: said.chars]) == said.checksum else ""
         told = self.add(key, rest)

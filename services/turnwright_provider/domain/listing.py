@@ -1,4 +1,4 @@
-"""A server's list of models, and what it can be asked besides. Source: RU307; architecture 15; research/wire 2.2."""
+"""A server's list of models, and additional questions about one. Source: RU307; architecture 15; research/wire 2.2."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from turnwright_core.suggestions import did_you_mean
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
 
 MODELS_MAX: Final = 10_000
-"""So many models of a list are looked at."""
+"""Maximum number of models of a list that are considered."""
 
 SHOWN_MAX: Final = 10
-"""So many names are told to somebody who asked for another."""
+"""Maximum number of names in an error about another one."""
 
 _ANY_NAME: Final = frozenset({"llamacpp", "me"})
-"""`owned_by` of servers that hold one model and answer to whatever name they are called by."""
+"""`owned_by` of servers with a single model that accept any name."""
 
 _DATE: Final = re.compile(r"-20\d{6}")
 _NUM_CTX: Final = re.compile(r"^\s*num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 
 
 class Listing(Struct, frozen=True):
-    """The models that a server lists, by name. `owner` is what the first one says of who made it."""
+    """The models that a server lists, by name. `owner` is the `owned_by` of the first one."""
 
     models: Mapping[str, ModelInfo]
     owner: str = ""
 
     @property
     def denies(self) -> bool:
-        """Whether a name that is not in it stands for nothing."""
+        """Whether a name that is not listed is invalid."""
         return bool(self.models) and self.owner not in _ANY_NAME
 
     def info(self, model: str) -> ModelInfo:
-        """What it says of a model; UNKNOWN where it does not have it."""
+        """What it says about a model; UNKNOWN if it does not list it."""
         if not self.denies:
             return next(iter(self.models.values()), UNKNOWN) if len(self.models) == 1 else UNKNOWN
         name = self.listed_name(model)
@@ -59,7 +59,7 @@ class Listing(Struct, frozen=True):
         return max((name for name in dated if _DATE.fullmatch(name[len(undated) :])), default=None)
 
     def denial(self, model: str) -> str:
-        """That a model is not listed, and what it may have been; empty where nothing denies it."""
+        """The error for an unlisted model, with suggestions; empty if it may exist."""
         if not self.denies or self.listed_name(model) is not None:
             return ""
         some = ", ".join(sorted(self.models)[:SHOWN_MAX])
@@ -68,7 +68,7 @@ class Listing(Struct, frozen=True):
 
 
 def read_listing(body: bytes) -> Listing:
-    """The list of models in an answer, whose field is `data`, or `models` at Google and Ollama; empty for none."""
+    """The list of models in an answer, in `data`, or in `models` for Google and Ollama; empty if there is none."""
     parsed = parsed_body(body)
     items = parsed.get("data", parsed.get("models")) if isinstance(parsed, dict) else parsed
     listed = [item for item in items[:MODELS_MAX] if isinstance(item, dict)] if isinstance(items, list) else []
@@ -90,7 +90,7 @@ def parsed_body(body: bytes) -> Any:
 
 
 class ModelQuestion(Struct, frozen=True):
-    """What a server can be asked of a model that its list does not say. `path` is below the root, not the base URL."""
+    """A question to a server about a model, beyond its list. `path` is below the root, not the base URL."""
 
     path: str
     read: Callable[[bytes, str], ModelInfo]

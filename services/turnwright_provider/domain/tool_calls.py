@@ -23,10 +23,10 @@ from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.halves import whole
 
 CALLS_MAX: Final = 128
-"""Most calls of one message; an index beyond it is ignored."""
+"""Maximum number of calls in one message; higher indexes are ignored."""
 
 ARGUMENTS_CHARS_MAX: Final = 3 * 1024 * 1024
-"""Longest arguments of all calls of a message, in code points: they are handed on in one piece."""
+"""Maximum total length of the arguments in a message, in code points: they are passed on in one piece."""
 
 _GROWTH: Final = 8
 _IDS_MAX: Final = 8 * CALLS_MAX
@@ -49,7 +49,7 @@ class _Call(Struct):
         return bool(self.parts) and self.parts[-1].rstrip().endswith("}")
 
     def add(self, text: str) -> None:
-        """Append a fragment, unless it is the whole again or stands in for a placeholder."""
+        """Append a fragment, unless it repeats everything or replaces a placeholder."""
         if not text:
             return
         again = len(text) >= self.chars > 1 and self.looks_complete() and text.startswith(self.arguments())
@@ -62,7 +62,7 @@ class _Call(Struct):
 
 
 class ToolCallFold:
-    """Takes the `tool_calls` of deltas, gives the list of calls so far."""
+    """Folds the `tool_calls` of deltas into the list of calls so far."""
 
     def __init__(self) -> None:
         self._calls: dict[int, _Call] = {}
@@ -73,12 +73,12 @@ class ToolCallFold:
         self._sent_chars = 0
         self._renamed = False
         self.chars = 0
-        """How much the server has said of calls: names, and all the arguments that were sent."""
+        """Characters received for calls: names, and all arguments."""
 
     def feed(self, fragments: Any, *, are_whole: bool = False) -> SetToolCalls | None:
-        """Add one delta's fragments; the calls so far when they have changed enough to be told.
+        """Add one delta's fragments; returns the calls so far if they have changed enough to be passed on.
 
-        Calls that `are_whole` stand where they do in the list: some have neither index nor id.
+        With `are_whole`, calls are identified by their position in the list: some have neither index nor id.
         """
         for place, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
             if isinstance(fragment, dict):
@@ -86,13 +86,13 @@ class ToolCallFold:
         return self._snapshot() if self._is_due() else None
 
     def mark(self, index: int, block: int | None, signature: str = "") -> None:
-        """Say where a call stands among all blocks, and what its vendor wants back with it; `feed` says the rest."""
+        """Set the position of a call among all blocks, and what its vendor wants back with it; `feed` passes it on."""
         if 0 <= index < CALLS_MAX:
             call = self._calls.setdefault(index, _Call())
             call.block, call.signature = block, signature
 
     def end(self) -> SetToolCalls | None:
-        """The calls as they stayed, where there are any; a call that never got arguments has `{}`."""
+        """The final calls, if there are any; a call without arguments gets `{}`."""
         for call in self._calls.values():
             if not call.parts:
                 call.parts = ["{}"]
@@ -108,7 +108,7 @@ class ToolCallFold:
             return
         call = self._calls.setdefault(slot, _Call())
         self._last = slot
-        # Told at once where a call gets its name; a server that changes it again and again is told of with the rest.
+        # Passed on at once when a call gets its name; a server that changes it repeatedly is passed on with the rest.
         is_new = bool(name) and not call.name
         self._renamed |= is_new
         call.id, call.name = call_id or call.id, name or call.name
@@ -124,7 +124,7 @@ class ToolCallFold:
             raise failed(FailureClass.PROTOCOL, f"the arguments of calls are over {ARGUMENTS_CHARS_MAX} characters")
 
     def _slot(self, index: int | None, call_id: str, name: str) -> int:
-        """The place of a fragment: by index; without one by id; without both, where the last one went."""
+        """The call that a fragment belongs to: by index; without one by id; without both, the last one."""
         if index is None:
             if not call_id:
                 return self._last
@@ -162,7 +162,7 @@ class ToolCallFold:
 
 
 def ordinal(value: Any) -> int | None:
-    """A place in a list as servers write it: a number, or the text of one; None for anything else."""
+    """A list index as servers write it: a number, or the text of one; None for anything else."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
         return int(value)
     if isinstance(value, float) and value.is_integer():

@@ -1,4 +1,4 @@
-"""Base URLs: whether a text is one, what of it may be shown, and what stands below it."""
+"""Base URLs: validation, a form without secrets, and paths below them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 SECRET_NAMES: Final = re.compile(r"key|token|secret|password|sig|code|auth", re.IGNORECASE)
-"""How parameters and headers are called that hold a secret."""
+"""Names of parameters and headers that contain secrets."""
 
 
 def is_base_url(url: str) -> bool:
@@ -19,7 +19,7 @@ def is_base_url(url: str) -> bool:
 
 
 def public_url(url: str) -> str:
-    """A URL without user, password, query and fragment; empty for what is not a URL."""
+    """A URL without user, password, query and fragment; empty if it is not a URL."""
     if not is_base_url(url):
         return ""
     parts = urlsplit(url)
@@ -27,20 +27,20 @@ def public_url(url: str) -> str:
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """What a URL says that nobody else is to know: its password, and keys in its query."""
+    """The secrets in a URL: its password, and keys in its query."""
     parts = urlsplit(url)
     values = (value for name, value in parse_qsl(parts.query) if SECRET_NAMES.search(name))
     return (*filter(None, (parts.password, unquote(parts.password or ""))), *values)
 
 
 def root_of(base_url: str, usual_path: str) -> str:
-    """A base URL without the path that is usual for it."""
+    """A base URL without its usual path."""
     parts = urlsplit(base_url)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/").removesuffix(usual_path)))
 
 
 def below(base_url: str, path: str) -> str:
-    """The URL of a path below the base; a query of the base, such as Azure's api-version, stays."""
+    """The URL of a path below the base; the base's query, such as Azure's api-version, is kept."""
     parts = urlsplit(base_url)
     path, _, query = path.partition("?")
     queries = "&".join(filter(None, (parts.query, query)))

@@ -1,11 +1,9 @@
-"""What a call consumed, out of any vendor's usage object: one meaning for each figure.
+"""Usage: normalizes any vendor's usage object.
 
-Reasoning is counted inside the output by nearly all; xAI's chat counts it beside, which its total gives away.
-Anthropic counts what its cache gave and took beside the input; its names for them in a chat completion's usage count
-parts of the prompt.
-Google counts its reasoning, and what its own tools read, beside the others.
-Over a stream each figure is the largest that was seen, and the total is counted anew.
-Source: RD05; research/wire 2.3.
+Nearly all vendors count reasoning as part of the output; xAI's chat counts it separately, which its total gives away.
+Anthropic counts cache reads and writes separately from the input; its field names in a chat completion's usage count
+parts of the prompt. Google counts reasoning, and input of its own tools, separately. Over a stream each figure is the
+maximum so far, and the total is recomputed. Source: RD05; research/wire 2.3.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ TICK_USD: Final = 1e-10
 """xAI's `cost_in_usd_ticks`, in US dollars."""
 
 COST_USD_MAX: Final = 1e9
-"""No call costs as much: a figure beyond is none, such as Infinity, which some servers write into their JSON."""
+"""Upper limit for the cost of a call: figures beyond are invalid, such as Infinity, which some servers write."""
 
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "prompt_eval_count", "promptTokenCount")
 _COMPLETION: Final = ("completion_tokens", "output_tokens", "eval_count", "candidatesTokenCount")
@@ -47,7 +45,7 @@ _REASONING: Final = (
 
 
 def read_usage(raw: Mapping[str, Any]) -> Usage:
-    """The usage of one report; figures that are missing or no numbers are 0."""
+    """The usage of one report; missing or invalid figures are 0."""
     prompt, completion = _figure(raw, _PROMPT), _figure(raw, _COMPLETION)
     if "prompt_tokens" not in raw:
         prompt += sum(_figure(raw, (name,)) for name in _BESIDE)
@@ -67,7 +65,7 @@ def read_usage(raw: Mapping[str, Any]) -> Usage:
 
 
 def merge_usage(old: Usage | None, new: Usage) -> Usage:
-    """The larger of each figure, the total of the result, the newer price."""
+    """The maximum of each figure, the recomputed total, the latest cost."""
     if old is None:
         return new
     prompt = max(old.prompt_tokens, new.prompt_tokens)

@@ -1,8 +1,7 @@
-"""HTTP by httpx: one client and one TLS context for all calls, and httpx's errors in our words.
+"""HTTP with httpx: one client and one TLS context for all calls; httpx's errors are translated.
 
-Proxies, .netrc and certificates of the environment are not used unless the operator says so, and never for loopback:
-a proxy that is set for a shell would otherwise read every prompt.
-Source: architecture 10, 15; research/wire 2.4.
+Proxies, .netrc and certificates from the environment are not used unless the operator says so, and never for loopback:
+a proxy meant for the shell would otherwise see every prompt. Source: architecture 10, 15; research/wire 2.4.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from turnwright_provider.domain.failures import Failure, FailureClass, VendorErr
 from turnwright_provider.ports import HttpRequest
 
 _HUNG_UP: Final = re.compile("disconnected|closed connection")
-"""How httpx tells a connection that ended too early from an answer that is broken: both are its RemoteProtocolError."""
+"""Distinguishes a connection that ended early from a malformed answer: httpx raises RemoteProtocolError for both."""
 
 
 class HttpLimits(Struct, frozen=True):
-    """Seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer."""
+    """Limits in seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer."""
 
     silence_timeout_s: float
     reply_bytes_max: int
@@ -37,7 +36,7 @@ class HttpLimits(Struct, frozen=True):
 
 
 class HttpxReply:
-    """An answer whose body is still to be read."""
+    """An answer whose body has not been read yet."""
 
     def __init__(self, response: httpx.Response, limits: HttpLimits) -> None:
         self._response = response
@@ -49,7 +48,7 @@ class HttpxReply:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers; httpx finds them in any case."""
+        """Headers; httpx looks them up case-insensitively."""
         return self._response.headers
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
@@ -65,7 +64,7 @@ class HttpxReply:
 
 
 class HttpxTransport:
-    """Sends requests to one server. `from_environment`: use its proxies, where the server is not on loopback."""
+    """Sends requests to one server. `from_environment`: use proxies from the environment, except for loopback."""
 
     def __init__(self, base_url: str, limits: HttpLimits, *, from_environment: bool) -> None:
         self._limits = limits
@@ -121,7 +120,7 @@ def _our_errors(limits: HttpLimits) -> Iterator[None]:
 
 
 def _why_unreachable(error: BaseException) -> str:
-    """The reason at the bottom of httpx's chain of errors, in words that tell what to look at."""
+    """The root cause in httpx's chain of errors, in words that say what to check."""
     chain = list(_chain(error))
     for kind, words in (
         (ssl.SSLCertVerificationError, "its TLS certificate is not trusted"),

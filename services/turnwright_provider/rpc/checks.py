@@ -1,4 +1,4 @@
-"""What is refused before any work starts: the first bad part is named. Limits stand in provider_service.proto."""
+"""Validation of requests; the first error is reported. Limits are in provider_service.proto."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnwright_core.checks import check_bytes, check_chars, check_count, invali
 from turnwright_core.json_text import parse_json
 
 MESSAGES_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Longest text of a conversation, in bytes of UTF-8."""
+"""Maximum size of the text in a conversation, in bytes of UTF-8."""
 
 IMAGE_BYTES_MAX: Final = 20 * 1024 * 1024
 URL_CHARS_MAX: Final = 8192
@@ -30,7 +30,7 @@ METADATA_MAX: Final = 16
 METADATA_CHARS_MAX: Final = 512
 
 MODELS_MAX: Final = 100
-"""Most models of one check."""
+"""Maximum number of models in one check."""
 
 TEMPERATURE_MAX: Final = 2.0
 
@@ -38,7 +38,7 @@ OPTIONAL: Final = frozenset(
     {"temperature", "output_tokens_max", "tools", "tool_choice", "stop", "response_format", "reasoning", "metadata"}
     | {"images", "cache", "cost"}
 )
-"""What a call may require."""
+"""Fields that a call may require."""
 
 ROLES: Final = (message_pb2.ROLE_SYSTEM, message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL)
 """Whom vendors know; events and plans are for readers of runs."""
@@ -50,7 +50,7 @@ _DATA_URL: Final = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTA
 
 
 def check_generate(request: pb.GenerateRequest) -> None:
-    """Raise InvalidError for a request that names no model, says nothing, has a bad part, or is over a limit."""
+    """Raise InvalidError for a request without a model or message, with a bad part, or over a limit."""
     if not request.model.vendor_model:
         raise invalid("model.vendor_model", "Name the model as `vendor/model`.")
     _check_messages(request.messages)
@@ -143,7 +143,7 @@ def _check_url(field: str, url: str) -> None:
 
 
 def _check_answers(messages: list[message_pb2.Message]) -> None:
-    """Every answer of a tool belongs to a call before it; no id stands for two calls of one message."""
+    """Every tool answer must belong to an earlier call, and call ids in a message must be unique."""
     known: set[str] = set()
     for place, message in enumerate(messages):
         ids = [call.call_id or call.id for call in message.calls]

@@ -1,4 +1,4 @@
-"""Calls and parts of replies on the wire."""
+"""Protobuf conversion of calls and parts of replies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODES: Final[dict[int, Any]] = {
 
 
 def call_from_pb(request: pb.GenerateRequest, model: str) -> ModelCall:
-    """A checked request; `model` is the vendor's own name."""
+    """Decode a validated request; `model` is the vendor's own name."""
     return ModelCall(
         model=model,
         messages=tuple(map(message_from_pb, request.messages)),

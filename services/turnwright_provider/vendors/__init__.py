@@ -1,1 +1,1 @@
-"""One file per vendor; wiring's table finds them."""
+"""Vendors, one file each; the table in `wiring` lists them."""

@@ -1,4 +1,4 @@
-"""What a server says of its models: its list, and for some servers one more question for each model."""
+"""A server's model catalogue: its list, and for some servers one more question for each model."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from turnwright_provider.ports import ModelCheck
 from turnwright_provider.vendors.endpoint import Endpoint
 
 ASKED_AT_ONCE: Final = 4
-"""Questions about single models that are open at a time."""
+"""Concurrent questions about single models."""
 
 Fetch = Callable[[str, str, bytes], Awaitable[bytes | None]]
 """Method, URL and body -> the answer; None for a refusal. Raises VendorError."""
 
 
 class Catalogue:
-    """Asks one server."""
+    """Queries the catalogue of one server."""
 
     def __init__(self, fetch: Fetch, endpoint: Endpoint, models_path: str) -> None:
-        """`models_path` is where the list is, below the base URL."""
+        """`models_path` is the path of the list, below the base URL."""
         self._fetch = fetch
         self._access = endpoint
         self._list_url = below(endpoint.base_url, models_path)
@@ -35,7 +35,7 @@ class Catalogue:
         self._timeout_s = endpoint.check_timeout_s
 
     async def check(self, models: Sequence[str]) -> list[ModelCheck]:
-        """A server that keeps no list denies no model."""
+        """Check models. A server without a list denies none."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 listing = await self._listing()
@@ -51,7 +51,7 @@ class Catalogue:
         ]
 
     async def denial(self, model: str) -> str:
-        """That the server does not list a model, and what it may have been; empty where nothing denies it."""
+        """The error for a model that the server does not list, with suggestions; empty if it may exist."""
         with suppress(TimeoutError, VendorError):
             async with asyncio.timeout(self._timeout_s):
                 listing = await self._listing()

@@ -1,4 +1,4 @@
-"""One server as it is called."""
+"""The resolved configuration of one server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from msgspec import Struct, field
 
 
 class Endpoint(Struct, frozen=True):
-    """Where and how a server is called. `check_timeout_s` bounds a look at its list of models.
+    """Where and how a server is called. `check_timeout_s` is the timeout for its list of models.
 
-    `preset` is what the server is known as, and `usual_path` how base URLs of its kind end; both may be empty.
-    `headers` is what is sent beside the wire's and our own, `extra` the fields of every request. `key_setting` says
-    where the key is set, for people.
+    `preset` is the known vendor, and `usual_path` the usual end of its base URLs; both may be empty. `headers` are sent
+    in addition to the wire's and our own, `extra` are fields of every request. `key_setting` tells people where the key
+    is set.
     """
 
     base_url: str
@@ -29,5 +29,5 @@ class Endpoint(Struct, frozen=True):
     usual_path: str = ""
 
     def __repr__(self) -> str:
-        """Without the key, and without headers, which may hold another."""
+        """Without the key, and without headers, which may contain another."""
         return f"Endpoint({self.base_url!r})"

@@ -1,8 +1,7 @@
-"""A model server over HTTP: any wire, one request at a time, answers folded as they come.
+"""A model server over HTTP, for any wire: one request at a time, answers folded as they arrive.
 
-The base URL includes what stands before the wire's own paths, such as `/v1`. The key is optional. Redirects are not
-followed: they would carry the key elsewhere.
-Source: architecture 8, 15; research/wire 2.
+The base URL includes everything before the wire's own paths, such as `/v1`. The key is optional. Redirects are not
+followed, because they would send the key elsewhere. Source: architecture 8, 15; research/wire 2.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much of a list of models is read; OpenRouter's has about 1 MB."""
 
 MODELS_REMEMBERED_MAX: Final = 1000
-"""For so many models it is remembered which fields they refuse."""
+"""Maximum number of models for which refused fields are remembered."""
 
 
 FINISH_CHARS_MAX: Final = 64
@@ -71,7 +70,7 @@ class HttpVendor:
         )
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
-        """One try. A request that is refused over a field that may give way is repeated without it."""
+        """One attempt. If an optional field is refused, the request is repeated without it."""
         del attempt
         with self._secrets_hidden():
             async with aclosing(self._stream(call)) as events:
@@ -107,7 +106,7 @@ class HttpVendor:
             yield await patience.wait(stack.enter_async_context(self._transport.open(request)))
 
     async def _hint(self, failure: Failure, model: str) -> str:
-        """What to do about a refusal, where more can be said than what the server said."""
+        """Advice about a refusal, beyond what the server said."""
         if failure.kind is not FailureClass.INVALID:
             return ""
         is_not_found = failure.status in _NOT_FOUND
@@ -121,19 +120,19 @@ class HttpVendor:
         return ""
 
     def _url_hint(self) -> str:
-        """What may be wrong with the base URL: where a server has not what every server of its kind has."""
+        """What may be wrong with the base URL, if the server lacks a path that every such server has."""
         url, usual = public_url(self._access.base_url), self._access.usual_path
         is_usual = urlsplit(url).path.rstrip("/").endswith(usual)
         wanted = "" if is_usual else f"; should it end in {usual}?"
         return f"The base URL is {url}{wanted or '.'}"
 
     async def check(self, models: Sequence[str]) -> list[ModelCheck]:
-        """Ask the server for its models once; a server that keeps no list denies none."""
+        """Ask the server for its models once; a server without a list denies none."""
         checks = await self._catalogue.check(models)
         return [replace(one, problem=self._secrets.hide(one.problem)) for one in checks]
 
     async def _fetch(self, method: str, url: str, body: bytes) -> bytes | None:
-        """What a server answers besides calls; None where it refuses, for another reason than the key."""
+        """The answer to a question other than a call; None if it is refused, unless because of the key."""
         patience = Patience(self._access.check_timeout_s)
         headers = self._headers() | ({"content-type": "application/json"} if body else {})
         with self._secrets_hidden():
@@ -148,7 +147,7 @@ class HttpVendor:
 
     @contextmanager
     def _secrets_hidden(self) -> Iterator[None]:
-        """Take our own secrets out of what a vendor says of a failure."""
+        """Redact our own secrets in a vendor's failure."""
         try:
             yield
         except VendorError as error:
@@ -158,7 +157,7 @@ class HttpVendor:
             ) from None
 
     def _hidden(self, event: VendorEvent) -> VendorEvent:
-        """The same without our own secrets in words that are the server's and not the model's."""
+        """Redact our own secrets in texts of the server that are not the model's."""
         hide = self._secrets.hide
         if isinstance(event, Finish):
             reason, model = hide(event.reason)[:FINISH_CHARS_MAX], hide(event.vendor_model)[:MODEL_CHARS_MAX]
@@ -196,7 +195,7 @@ def _gave_way(refused: Iterable[str]) -> Iterator[Dropped]:
 
 
 def check_required(call: ModelCall, dropped: Iterable[Dropped]) -> None:
-    """Raise VendorError for a field that has to reach the vendor and does not."""
+    """Raise VendorError if a required field is not sent."""
     for one in dropped:
         if one.field in call.required:
             raise failed(FailureClass.INVALID, f"{one.field} is not supported, and this call requires it: {one.reason}")

@@ -1,7 +1,7 @@
-"""How long a vendor is waited for: what counts is what comes of the reply, not that bytes come.
+"""Timeouts that measure progress of the reply instead of bytes.
 
-Routers send comments while a model is queued, and a server can send a byte now and then for ever. Until the reply
-begins, such signs of life double the time; from then on only more of the reply does.
+Routers send comments while a model is queued, and a server can send a byte now and then forever. Until the reply
+begins, such signs of life double the time limit; from then on only more of the reply counts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
 
 SILENCES_BEFORE_TOKEN: Final = 2
-"""The first token may take so many times the silence that is allowed later."""
+"""Multiple of the silence timeout that the first token may take."""
 
 T = TypeVar("T")
 
 
 class Patience:
-    """The time that is left for one try; only that counts in which the vendor is waited for."""
+    """The time left for one attempt; only time spent waiting for the vendor counts."""
 
     def __init__(self, silence_s: float) -> None:
         """`silence_s` is the longest time without progress once the reply has begun, in seconds."""
@@ -29,13 +29,13 @@ class Patience:
         self._progress = 0
 
     def see(self, progress: int) -> None:
-        """Take note of how far the reply has come; any other figure than before is progress."""
+        """Note how far the reply has come; any change is progress."""
         if progress != self._progress:
             self._progress = progress
             self._limit_s = self._left_s = self._silence_s
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
-        """What the vendor gives. Raises VendorError once it has taken too long."""
+        """Await the vendor. Raises VendorError on timeout."""
         clock = asyncio.get_running_loop().time
         begin_s = clock()
         try:

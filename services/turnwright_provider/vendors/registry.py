@@ -1,4 +1,4 @@
-"""What plugins register with the provider: vendors. Source: RU306, RU308; docs/plugins.md."""
+"""The registry for plugins of the provider, which bring vendors. Source: RU306, RU308; docs/plugins.md."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _METHODS: Final = ("describe", "stream", "check")
 
 
 class _Shared(Struct):
-    """What all plugins have registered, and the names of the runtime's own. Mutable: filled at the start."""
+    """Registrations of all plugins, and the built-in names. Mutable: filled at start-up."""
 
     taken: frozenset[str] = frozenset()
     vendors: dict[str, Vendor] = field(default_factory=dict)
 
 
 class VendorRegistry(PluginRegistry[_Shared]):
-    """Collects the vendors that plugins bring."""
+    """Collects the vendors of plugins."""
 
     nothing = _Shared
 
     def vendor(self, name: str, vendor: Vendor) -> None:
-        """Answer calls of `name/...` by this vendor. Raises ValueError where the name is taken or is none."""
+        """Register a vendor for models `name/...`. Raises ValueError if the name is taken or invalid."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a name of a vendor: write a-z, 0-9, `.`, `_` and `-`")
         if name in self._shared.taken or name in self._shared.vendors:
@@ -42,6 +42,6 @@ class VendorRegistry(PluginRegistry[_Shared]):
 
 
 def load_vendors(enabled: str, taken: Iterable[str]) -> dict[str, Vendor]:
-    """The vendors of the enabled plugins; the words are those of `kit.plugins.chosen`. Raises SettingsError."""
+    """The vendors of the enabled plugins; for `enabled` see `kit.plugins.chosen`. Raises SettingsError."""
     registry, _ = load_all(VendorRegistry(RUNTIME, _Shared(frozenset(taken))), ((VENDORS, enabled),))
     return registry.found

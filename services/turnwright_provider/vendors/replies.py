@@ -1,4 +1,4 @@
-"""Reading the body of an answer: the events of a stream as they come, a reply in one piece, the words of a refusal."""
+"""Reads the body of an answer: an event stream, a reply in one piece, or an error."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from turnwright_provider.ports import HttpReply
 from turnwright_provider.vendors.patience import Patience
 
 ERROR_BYTES_MAX: Final = 64 * 1024
-"""As much of an error body is read."""
+"""Maximum number of bytes of an error body that are read."""
 
 SNIFF_CHUNKS_MAX: Final = 64
-"""After so many chunks a body has shown what it is."""
+"""Maximum number of chunks for detecting the kind of body."""
 
 TAIL_S: Final = 0.05
-"""Seconds that the end of a finished body may take; a body read to its end leaves the connection usable."""
+"""Seconds that the end of a finished body may take; a body read to its end keeps the connection usable."""
 
 NOISE_EVENTS: Final = 2
-"""Comments and events without anything in them may be as long in a row as so many of the longest events."""
+"""Maximum length of consecutive comments and empty events, as a multiple of the longest event."""
 
 DELTAS_MAX: Final = 256
-"""After so many deltas the event loop has its turn: one event can hold thousands."""
+"""Deltas after which the event loop gets a turn: one event can hold thousands."""
 
 ASIDE_CHARS: Final = 4 * 1024
-"""An event of so many characters or more is read in a thread: the worst take a microsecond for each."""
+"""Length from which an event is parsed in a thread: the worst case takes a microsecond per character."""
 
 PARSES_MAX: Final = 2
-"""Long texts that are parsed at a time: one of brackets takes twenty times its length."""
+"""Maximum number of long texts that are parsed at a time: one of brackets takes twenty times its length in memory."""
 
 _READERS: Final[dict[Framing, type[EventReader]]] = {Framing.SSE: SseReader, Framing.LINES: LineReader}
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class HttpReplyReader:
-    """Reads answers of one server. `event_bytes_max` bounds an event, and a reply that is no stream."""
+    """Reads answers of one server. `event_bytes_max` limits an event, and a reply that is not a stream."""
 
     def __init__(self, event_bytes_max: int, framing: Framing = Framing.SSE) -> None:
         self._event_bytes_max = event_bytes_max
@@ -53,7 +53,7 @@ class HttpReplyReader:
         self._parses = asyncio.Semaphore(PARSES_MAX)
 
     async def read(self, reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[VendorEvent, None]:
-        """The events of a 200. What was held back is told also when the stream breaks off."""
+        """The events of a 200. What was held back is returned even if the stream breaks off."""
         try:
             async with aclosing(self._deltas(reply, fold, patience)) as deltas:
                 count = 0
@@ -62,7 +62,7 @@ class HttpReplyReader:
                     count += 1
                     if count % DELTAS_MAX == 0:
                         await asyncio.sleep(0)
-            # A long reply may have to be read for calls, which holds up nobody else there.
+            # A long reply may have to be searched for calls, which in a thread blocks nobody else.
             last = await asyncio.to_thread(fold.close)
         except VendorError:
             for delta in fold.flush():
@@ -122,7 +122,7 @@ class HttpReplyReader:
 
 
 async def _chunks(reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[bytes, None]:
-    """The body; once the reply has come to its end, what breaks on the way out does not matter."""
+    """The body; errors after the end of the reply are ignored."""
     try:
         async with aclosing(reply.chunks()) as chunks:
             while (chunk := await patience.wait(anext(chunks, None))) is not None:
@@ -133,7 +133,7 @@ async def _chunks(reply: HttpReply, fold: ReplyFold, patience: Patience) -> Asyn
 
 
 def _last_events(reader: EventReader, fold: ReplyFold) -> list[Delta]:
-    """What an event without its blank line says; half an event is a cut."""
+    """An event without its final blank line; half an event means that the stream was cut off."""
     try:
         deltas = [delta for event in reader.end() for delta in fold.event(event)]
     except VendorError as error:
@@ -146,7 +146,7 @@ def _last_events(reader: EventReader, fold: ReplyFold) -> list[Delta]:
 
 
 def _whole(body: bytes, content_type: str, fold: ReplyFold) -> list[Delta]:
-    """A reply that came as one body: JSON, or nothing that could be one."""
+    """A reply in one piece: JSON, or not a reply."""
     shape = body_shape(body, content_type, at_end=True)
     if shape is BodyShape.EVENTS:
         reader = SseReader(len(body) + 1)
@@ -159,7 +159,7 @@ def _whole(body: bytes, content_type: str, fold: ReplyFold) -> list[Delta]:
 
 
 async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:
-    """Read what little may follow the last event; nothing after it counts."""
+    """Read the little that may follow the last event; nothing after it counts."""
     with contextlib.suppress(TimeoutError, VendorError):
         async with asyncio.timeout(TAIL_S):
             async for _ in chunks:
@@ -167,7 +167,7 @@ async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:
 
 
 async def start_of(reply: HttpReply, bytes_max: int, patience: Patience) -> bytes:
-    """The beginning of a body; what breaks while it is read does not matter."""
+    """The beginning of a body; errors while reading it are ignored."""
     parts: list[bytes] = []
     size = 0
     with contextlib.suppress(VendorError):

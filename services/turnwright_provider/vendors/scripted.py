@@ -1,7 +1,7 @@
-"""Replays written replies: `scripted/{name}` is the file `{name}.txt` of one folder. Needs no key and no network.
+"""The vendor `scripted` replays written replies: `scripted/{name}` is the file `{name}.txt` in one folder.
 
-Which reply is chosen by the call's index, so a conversation replays the same however often it is resumed.
-Source: architecture 8, 15; the format stands in domain/scripts.py.
+The call's index selects the reply, so a conversation replays the same however often it is resumed. It needs no key and
+no network. Source: architecture 8, 15; the format is described in domain/scripts.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCRIPTS_KEPT: Final = 8
 """Scripts that are not read again while their files stay as they are."""
 
 CHARS_PER_TOKEN: Final = 4
-"""What usage is estimated with."""
+"""Characters per token for estimated usage."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Sleep = Callable[[float], Awaitable[None]]
@@ -48,7 +48,7 @@ Version = tuple[int, int, int, int]
 
 
 class ScriptedVendor:
-    """Replays the scripts of a folder; `sleep` takes seconds."""
+    """Replays the scripts in a folder; `sleep` takes seconds."""
 
     def __init__(self, folder: Path, sleep: Sleep) -> None:
         self._folder = folder
@@ -107,7 +107,7 @@ class ScriptedVendor:
         return f"; there are {', '.join(names)}" if names else ""
 
     def _checked(self, model: str) -> ModelCheck:
-        """A script takes tools where it calls some."""
+        """A script accepts tools if it calls some."""
         try:
             _, replies = self._read(model)
         except VendorError as error:
@@ -138,7 +138,7 @@ def _version(found: os.stat_result) -> Version:
 
 
 def deltas_of(reply: ScriptedReply) -> Iterator[Delta]:
-    """The reply as increments; calls grow as other vendors' do."""
+    """The reply as deltas; calls grow as with other vendors."""
     calls: list[ToolCall] = []
     for block, section in enumerate(reply.sections or ()):
         options = section.options

@@ -1,4 +1,4 @@
-"""A vendor that cannot be called: it is listed with what it lacks, and calls for it are refused.
+"""A vendor that is not configured: it is listed with what is missing, and calls to it fail.
 
 Source: RU306.
 """
@@ -22,7 +22,7 @@ class UnconfiguredVendor:
         return self._state
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
-        """Raise VendorError: callers look at `describe` first."""
+        """Raise VendorError; callers check `describe` first."""
         raise failed(FailureClass.INVALID, f"try {attempt} for {call.model}: {self._state.problem}")
         yield  # type: ignore[unreachable]  # makes this an async generator, as the port wants
 

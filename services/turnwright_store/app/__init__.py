@@ -1,1 +1,1 @@
-"""What each rpc does, as one transaction: functions of a connection that never await."""
+"""Use cases of the store, one transaction for each rpc: functions of a connection that never await."""

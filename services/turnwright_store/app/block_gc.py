@@ -19,13 +19,13 @@ from turnwright_store.sql.retention import entries_after
 
 _ROWS_A_PIECE: Final = 500
 _MARGIN_MS: Final = 60_000
-"""A transaction bears the time at which it began, and may end later than one that began after it."""
+"""Transactions carry the time at which they began, and may commit out of order."""
 
 
 async def sweep_versions(database: Database, project_id: int | None, lock: str, after_ms: int) -> None:
-    """Delete the versions of a project's entries, or of global ones, that were replaced before its eldest run was made.
+    """Delete versions of a project's (or the global) entries that were replaced before its oldest run was created.
 
-    A run counts until `after_ms` milliseconds after its removal; so long may a transaction take, too.
+    A run counts until `after_ms` milliseconds after its removal; a transaction may take as long, too.
     """
 
     def begin(tx: Transaction) -> tuple[int, int]:
@@ -49,7 +49,7 @@ def _drop_versions(tx: Transaction, ids: list[int]) -> None:
 
 
 async def sweep_blocks(database: Database, project_id: int, project: str) -> None:
-    """Delete what a project does not need, in many short transactions."""
+    """Delete a project's unused blocks, in many short transactions."""
     start_ms = await database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
     used: set[int] = set()
     latest: dict[int, int] = {}
@@ -66,7 +66,7 @@ async def sweep_blocks(database: Database, project_id: int, project: str) -> Non
 def _sweep(
     tx: Transaction, project_id: int, since_ms: int, used: set[int], latest: dict[int, int], after: str
 ) -> str | None:
-    """Delete some; the digest to go on after, None at the end."""
+    """Delete some; returns the digest to continue after, None at the end."""
     for run_id in rows.active_runs(tx.connection, project_id, since_ms):
         for _, layout in rows.layouts_since(tx.connection, run_id, latest.get(run_id, 0)):
             used |= named_in(layout)

@@ -40,47 +40,47 @@ from turnwright_store.sql.turns import changed_turns
 from turnwright_store.sql.views import EntryRow, Wanted, load_entries
 
 ROWS_A_PIECE: Final = 500
-"""Rows of views that are read at once; each is a few hundred bytes."""
+"""View rows to read at a time; each has a few hundred bytes."""
 
 LOOPS_A_PIECE: Final = 4
-"""Loops that are read at once; a prompt may have 1 MiB."""
+"""Loops to read at a time; a prompt may have 1 MiB."""
 
 TURNS_A_PIECE: Final = 200
-"""Turns that are read at once; each is about a kilobyte."""
+"""Turns to read at a time; each has about a kilobyte."""
 
 
 class _Ledger(Enum):
-    """Rows of a run beside its views."""
+    """Rows of a run other than its views."""
 
     LOOPS = "loops"
     TURNS = "turns"
 
 
 class _Round(Struct, frozen=True):
-    """What is told of one wake-up: from a cursor to a moment."""
+    """The changes of one wake-up: from a cursor to a moment."""
 
     run: RunRow
-    """As it was at the moment."""
+    """The run as of that moment."""
     after: Cursor
     to: Cursor
     parts: tuple[ScopeChanges | _Ledger, ...]
-    """What has changed; where nothing has, nothing is asked."""
+    """The parts that have changed; for the others nothing is read."""
 
     @property
     def is_run_changed(self) -> bool:
-        """Whoever writes a loop or a turn writes the run's row too."""
+        """Every write of a loop or a turn also writes the run's row."""
         return self.run.run.revision > self.after.run_revision
 
 
 class _Spot(Struct, frozen=True):
-    """How far a round has been read: a part, and a place in it, None for its beginning."""
+    """Progress of a round: a part, and a position in it, None for its beginning."""
 
     part: int = 0
     place: FeedPosition | None = None
 
 
 class _Piece(Struct):
-    """Some of what a round tells. Bodies are still to be loaded."""
+    """A part of a round. Bodies are not loaded yet."""
 
     shown: list[EntryRow] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class _Piece(Struct):
 
 
 class _Draft(Struct, frozen=True):
-    """A message, and the entries that it still lacks."""
+    """A message, and the entries that are not loaded yet."""
 
     change: RunChanges
     shown: list[EntryRow] = field(default_factory=list)
@@ -104,7 +104,7 @@ class _Drafts(Struct, frozen=True):
 
 
 class Watches:
-    """The watchers of one store, and their common end."""
+    """The watchers of one store, and their shutdown."""
 
     def __init__(self) -> None:
         self._is_draining = False
@@ -124,9 +124,9 @@ class Watches:
         after: Cursor | None,
         wanted: Wanted,
     ) -> AsyncGenerator[RunChanges, None]:
-        """What changes after a cursor, until the caller ends it. Raises CURSOR_FOREIGN, DRAINING, RUN_NOT_FOUND.
+        """Stream changes after a cursor, until the caller ends it. Raises CURSOR_FOREIGN, DRAINING, RUN_NOT_FOUND.
 
-        The first message comes at once, so that a watcher without a cursor knows where it stands.
+        The first message is sent at once, so that a watcher without a cursor gets one.
         """
         run = await database.read(partial(get_run, project=address.project, alias=address.run), inline=True)
         subscription = database.subscribe((run.scope, run.project_scope, run.global_scope), follows=run.scope)
@@ -143,7 +143,7 @@ class Watches:
                     yield message
                     after, due_s = message.cursor, heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 elif not is_stirred:
-                    # Nothing was committed since the last look: a heartbeat takes none.
+                    # Nothing was committed since the last check: a heartbeat needs no read.
                     yield RunChanges(after)
                     due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 else:
@@ -160,7 +160,7 @@ class Watches:
             subscription.close()
 
     async def wait(self, woken: asyncio.Event, timeout_s: float) -> None:
-        """Until there may be something new, or the time is over. Raises DRAINING."""
+        """Wait until there may be something new, or until the timeout. Raises DRAINING."""
         self._waiting.add(woken)
         try:
             if not self._is_draining:
@@ -175,7 +175,7 @@ class Watches:
 
 
 def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> RunChanges | None:
-    """The deltas of the last commits as a message; None where the database must be read."""
+    """A message from the deltas of the last commits; None if the database must be read."""
     deltas = subscription.take_deltas()
     merged = merge(cast("Sequence[CommitDelta]", deltas), after, wanted, rules.hidden_schemes) if deltas else None
     if merged is None:
@@ -195,7 +195,7 @@ def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rule
 async def _messages(
     database: Database, rules: StoreRules, told: _Round, drafts: _Drafts, wanted: Wanted
 ) -> AsyncIterator[RunChanges]:
-    """The messages of a round. The next one is read when the caller has taken the one before."""
+    """The messages of a round. The next one is read after the caller has taken the previous one."""
     while True:
         for place, draft in enumerate(drafts.drafts, 1):
             change = draft.change
@@ -219,10 +219,10 @@ async def _messages(
 def _begin(
     connection: Connection, rules: StoreRules, address: RunRef, run_id: int, after: Cursor, wanted: Wanted
 ) -> tuple[_Round, _Drafts]:
-    """A round that ends now, and its first messages."""
+    """Begin a round that ends now; returns it with its first messages."""
     run = get_run(connection, address.project, address.run)
     if run.id != run_id:
-        # Another run has the alias now.
+        # The alias belongs to another run now.
         raise run_not_found(address.project, address.run)
     now = run.cursor(rules.incarnation)
     check_cursor(after, now)
@@ -234,7 +234,7 @@ def _begin(
 
 
 def _read(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot, wanted: Wanted) -> _Drafts:
-    """The messages of the next piece; the entries of the first one are loaded at the same time."""
+    """The messages of the next piece, with the entries of the first one loaded."""
     piece = _piece(connection, rules, told, spot, wanted)
     drafts = _drafts(piece, told.after, wanted)
     first = drafts[0]
@@ -267,7 +267,7 @@ def _piece(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot,
 def _add_ledger(
     connection: Connection, told: _Round, part: _Ledger, place: FeedPosition, piece: _Piece
 ) -> FeedPosition | None:
-    """Rows that were written again since the moment are the next round's."""
+    """Rows that were written again after the moment belong to the next round."""
     if part is _Ledger.LOOPS:
         loops = changed_loops(connection, told.run.id, place, told.to.run_revision, LOOPS_A_PIECE)
         piece.loops += loops
@@ -278,7 +278,7 @@ def _add_ledger(
 
 
 def _drafts(piece: _Piece, cursor: Cursor, wanted: Wanted) -> list[_Draft]:
-    """The messages of a piece: one, or more where it is large."""
+    """The messages of a piece: more than one if it is large."""
     drafts = []
     loops, turns = piece.loops, piece.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:

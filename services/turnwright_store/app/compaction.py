@@ -1,15 +1,10 @@
-"""Compaction of streamed bodies: appended chunks become part of the body, outside of everybody's commits.
+"""Compaction of streamed bodies: appended chunks are merged into the body in the background.
 
-Theory of operation. An append is a row of its own, and the view that shows it says how long the body is by then. Once
-nobody appends any more, the rows are joined, digested and packed on a reader connection; one write then stores the
-result and drops the rows. Nobody sees a difference: readers of every revision take as many bytes as their view says,
-from the version first, then from chunks. No revision is raised. A write whose version has changed since does nothing;
-the next look finds it again.
-
-An append costs the same for any length of body, but each is a row: callers gather text to 4 KB or 100 ms. A body that
-goes on growing is compacted too, once it has gathered many pieces.
-
-Source: architecture 3 (streaming bodies), 12.7.
+Theory of operation. An append is a separate row, and the view that shows it stores the length of the body at that time.
+When nobody appends any more, the rows are joined, hashed and compressed on a reader connection; one write then stores
+the result and deletes the rows. Readers see no difference: readers of every revision take as many bytes as their view
+says, from the version first, then from chunks. No revision changes. If the version has changed in the meantime, the
+write does nothing, and the next round finds it again.
 """
 
 from __future__ import annotations
@@ -26,21 +21,21 @@ from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import compaction as rows
 
 PIECES_MAX: Final = 4096
-"""Chunks of a body that still grows from which it is compacted; at 4 KB each they make the longest body."""
+"""Number of chunks from which a growing body is compacted; at 4 KB each they make the longest body."""
 
 BODIES_MAX: Final = 16
-"""Bodies that one piece of the chore compacts."""
+"""Bodies that one round compacts."""
 
 BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of bodies after which a piece of the chore takes no more of them."""
+"""Total size of bodies after which a round takes no more."""
 
 
 class CompactedBody(Struct, frozen=True):
-    """A body with its chunks, ready to be stored."""
+    """A body merged with its chunks, ready to be stored."""
 
     waiting: rows.Waiting
     before: int
-    """Bytes of the stored body that it was made of."""
+    """Size of the stored body that it was made from."""
     after: int
     digest: str
     packed: Any
@@ -51,7 +46,7 @@ def compaction(database: Database, every_s: float) -> Chore:
 
 
 async def compact_some(database: Database, pieces_max: int = PIECES_MAX) -> bool:
-    """Compact some bodies; returns whether there may be more. One that still grows needs so many pieces."""
+    """Compact some bodies; returns whether there may be more. A growing body needs PIECES_MAX chunks."""
     folded = await database.read(partial(prepare, pieces_max=pieces_max))
     if not folded:
         return False
@@ -79,6 +74,6 @@ def _joined(connection: Connection, waiting: rows.Waiting, pieces: rows.Pieces) 
 
 
 def store(tx: Transaction, folded: list[CompactedBody]) -> bool:
-    """Store joined bodies that are still as they were read; whether any was."""
+    """Store merged bodies that have not changed since they were read; returns whether there were any."""
     done = [rows.compact(tx.connection, one.waiting, one.before, one.after, one.digest, one.packed) for one in folded]
     return any(done)

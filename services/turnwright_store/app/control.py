@@ -1,4 +1,4 @@
-"""Control of a run beside its work: another alias, other settings, what was spent.
+"""Control of a run: its alias, its settings, injected messages, its spend.
 
 Source: rows RU098, RU230, RU232, RU240; decisions C13, C31.
 """
@@ -32,9 +32,9 @@ from turnwright_store.sql.runs import get_run, write_run
 
 
 def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
-    """Give a run another alias. Raises RUN_NOT_FOUND, RUN_EXISTS, TRANSITION_FORBIDDEN.
+    """Change the alias of a run. Raises RUN_NOT_FOUND, RUN_EXISTS, TRANSITION_FORBIDDEN.
 
-    A run that somebody works on keeps its alias: its owner addresses the ledger by it.
+    A run with an active owner keeps its alias, because the owner addresses the ledger by it.
     """
     check_name("new_run", alias, RUN_ALIAS)
     run = get_run(tx.connection, address.project, address.run)
@@ -53,7 +53,7 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
 
 
 class SettingsPatch(Struct, frozen=True):
-    """Changes of a run's settings; None leaves one as it is. An empty persona and a limit of 0 are the defaults."""
+    """Changes to a run's settings; None leaves one as it is. An empty persona and a limit of 0 are the defaults."""
 
     model: str | None = None
     temperature: float | None = None
@@ -77,7 +77,7 @@ class SettingsPatch(Struct, frozen=True):
 
 
 def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run:
-    """Change what the loops of a run share. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD."""
+    """Change the settings of a run. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD."""
     run = get_run(tx.connection, address.project, address.run)
     settings = patch.applied(run.run.settings)
     if patch.model is not None:
@@ -95,7 +95,7 @@ def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run
 
 
 class Injected(Struct, frozen=True):
-    """An added message; the cursor is the moment before."""
+    """An injected message; the cursor is that before it."""
 
     run: Run
     path: str
@@ -103,9 +103,9 @@ class Injected(Struct, frozen=True):
 
 
 def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, message: str) -> Injected:
-    """Add a message that the model reads in its next turn (RU232, RU251). The run goes on as it is.
+    """Add a message that the model reads in its next turn (RU232, RU251). The run's status does not change.
 
-    It stands behind the latest turn that has ended: the records of an open turn are its owner's.
+    It is written to the latest turn that has ended, because the records of an open turn are its owner's.
     """
     check_floor(caller, Tier.CLIENT, "InjectMessage")
     if not message.strip():
@@ -117,14 +117,14 @@ def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: 
     path = free_path(tx, run, f"log://turn_{ended}/inject/message")
     attributes = to_attributes_json({"tool": INJECT_TOOL, "principal": caller.principal})
     change = SetEntry(message, attributes, Visibility.VISIBLE, state=State.RESOLVED)
-    # The store itself writes it: a client may say something to the model, but not write records.
+    # Written with the store's own tier: a client may send the model a message, but not write records.
     write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)
     run = apply_writes(tx, rules, run, [write], caller.principal).run
     return Injected(run.run, path, cursor)
 
 
 def spending(connection: Connection, address: RunRef, loop: int) -> tuple[Spending, Spending]:
-    """What a run has spent, and one of its loops; 0: the active or latest one."""
+    """Spend of a run and one of its loops; 0: the active or latest one."""
     run = get_run(connection, address.project, address.run)
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
     turns = list(rows.spent_turns(connection, run.id))

@@ -1,7 +1,7 @@
-"""Settles proposals that nobody decided in time, on the database's clock: no executor is needed for it.
+"""Expiry of proposals that were not decided in time, by the database's clock; no executor is involved.
 
-The record is cancelled with a reason, and its run has work again: whoever claims it finds a rejection without a
-comment, and the loop ends. Source: architecture 11 (a proposal stays pending); decision C20.
+The record is cancelled with a reason, and its run has work again: its next owner finds a rejection without a comment,
+and the loop ends. Source: architecture 11 (a proposal stays pending); decision C20.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from turnwright_store.sql.runs import find_run
 from turnwright_store.sql.views import find_shown
 
 PROPOSALS_MAX: Final = 50
-"""Proposals that one piece of the work settles at most."""
+"""Maximum number of proposals that one round expires."""
 
 _STORE: Final = "store"
-"""Who writes what expires."""
+"""The caller in whose name proposals expire."""
 
 Overdue = tuple[str, str, str]
 """Project, run and path of a proposal."""
 
 
 def settle_overdue(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_ms: int) -> None:
-    """Settle a proposal that still waits."""
+    """Expire a proposal, if it still waits."""
     project, alias, path = overdue
     run = find_run(tx.connection, project, alias)
     shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
@@ -49,7 +49,7 @@ async def _settle_one(database: Database, rules: StoreRules, overdue: Overdue, w
 
 
 def expiry(database: Database, rules_now: Callable[[], StoreRules], wait_ms: int) -> Chore:
-    """The chore for proposals that may wait so many milliseconds."""
+    """The chore that expires proposals after this many milliseconds."""
 
     async def piece() -> bool:
         overdue = await database.read(partial(list_overdue, wait_ms=wait_ms, page=PROPOSALS_MAX))

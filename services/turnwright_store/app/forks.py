@@ -1,4 +1,4 @@
-"""Forks: a run that begins with what another one sees, at the cost of its views.
+"""Forks: a new run that starts with another one's view; it costs a copy of the view's rows.
 
 Source: architecture 3 (forks); rows RU060, RU064, RU219; C18.
 """
@@ -20,20 +20,20 @@ from turnwright_store.sql.scopes import add_scope, raise_revision
 
 
 class _Moment(Struct, frozen=True):
-    """What a fork begins with."""
+    """The moment at which a fork begins."""
 
     source: int
     """Id of the run whose views are copied."""
     revision: int | None
-    """As of this revision of its scope; None: as they are."""
+    """Revision of its scope; None: the current one."""
     turn: int
-    """Number that the child's turns go on from."""
+    """The number after which the fork's turns continue."""
     origin_turn: int
     """The ended turn that the fork follows; 0: none has ended."""
 
 
 def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
-    """A run that begins with what another one sees now (`turn` 0), or saw at the end of a turn.
+    """Fork a run as it is now (`turn` 0), or as it was at the end of a turn.
 
     Raises RUN_NOT_FOUND, RUN_EXISTS, TURN_NOT_FOUND.
     """
@@ -55,7 +55,7 @@ def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
 
 def _moment(connection: Connection, parent: RunRow, turn: int) -> _Moment:
     if not turn:
-        # The number of an open turn is used up: its records are in the view.
+        # The number of an open turn is taken: its records are in the view.
         return _Moment(parent.id, None, parent.run.turn, rows.latest_ended(connection, parent.id))
     home = rows.home_of_turn(connection, parent.id, turn)
     if home is None:
@@ -64,5 +64,5 @@ def _moment(connection: Connection, parent: RunRow, turn: int) -> _Moment:
 
 
 def turn_not_found(run: RunRow, turn: int, message: str) -> Exception:
-    """What a caller is told who names a turn that is not there."""
+    """The error for an unknown turn."""
     return fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=turn)

@@ -1,7 +1,7 @@
-"""History of a run: its earlier moments, named by a cursor or by the end of a turn.
+"""Point-in-time reads of a run: its earlier moments, given as a cursor or as the end of a turn.
 
-A turn that a fork inherited is a moment of the run that had it, before the fork itself began.
-Source: architecture 3 (any earlier moment of a run can be read; forks).
+A turn that a fork inherited is a moment of the ancestor, before the fork began. Source: architecture 3 (any earlier
+moment of a run can be read; forks).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from turnwright_store.sql.history import Moment
 from turnwright_store.sql.runs import RunHead
 
 NUMBER_MAX: Final = 2**32 - 1
-"""Largest number of a turn that the contract can say."""
+"""Largest turn number in the contract."""
 
 At = Cursor | int
-"""How a caller names a moment; an int is the number of a turn that has ended."""
+"""A moment as given by a caller; an int is the number of a turn that has ended."""
 
 
 class PastRun(Struct, frozen=True):
     """A run as it was at an earlier moment."""
 
     run: RunHead
-    """The run that is read: the ancestor where the turn was inherited."""
+    """The run to read: the ancestor if the turn was inherited."""
     moment: Moment
     cursor: Cursor
-    """The moment in the revisions of the run that was asked for."""
+    """The moment in revisions of the requested run."""
 
 
 def check_cursor(after: Cursor, now: Cursor) -> None:
-    """Refuse a cursor of another history, or one that this history has not reached. Raises CURSOR_FOREIGN."""
+    """Refuse a cursor of another history, or from the future of this one. Raises CURSOR_FOREIGN."""
     reached = (
         0 <= after.run_revision <= now.run_revision
         and 0 <= after.project_revision <= now.project_revision
@@ -65,7 +65,7 @@ def _end_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int)
         message = f"No turn {number} of {run.alias} has ended, or the run that had it was removed."
         raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=number)
     moment = Moment(home.run_id, home.revision, home.project, home.global_)
-    # A fork has no revision for what was before it: to its own feed such a moment is the very beginning.
+    # A fork has no revision for what came before it: for its own feed such a moment is the very beginning.
     revision = home.revision if home.run_id == run.id else 0
     cursor = Cursor(now.incarnation, revision, home.project, home.global_)
     return PastRun(replace(run, id=home.run_id), moment, cursor)

@@ -1,4 +1,4 @@
-"""Repeated requests: the first answer again, in the transaction that would have done the work.
+"""Idempotent requests: a repeated request returns the first answer, checked in the transaction that does the work.
 
 Source: architecture 3 (idempotency).
 """
@@ -21,19 +21,19 @@ from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql import idempotency as rows
 
 FORGET_EVERY_S: Final = 3600.0
-"""Seconds between two looks for answers that may be forgotten."""
+"""Seconds between rounds that delete old answers."""
 
 FORGET_ROWS_MAX: Final = 1000
-"""Answers that one transaction forgets at most."""
+"""Answers that one transaction deletes at most."""
 
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
 class ProtobufMessage(Protocol):
-    """What this module needs of a protobuf message."""
+    """The part of protobuf's message API used here."""
 
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes:  # noqa: N802 - protobuf's name
-        """The message as bytes, the same for equal messages."""
+        """Serialize deterministically."""
 
     def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802 - protobuf's name
         """Fill the message from bytes."""
@@ -43,7 +43,7 @@ R = TypeVar("R", bound=ProtobufMessage)
 
 
 class RequestKey(Struct, frozen=True):
-    """Who asked for what under which id."""
+    """The key of a request: caller, method, and request id."""
 
     project: str
     principal: str
@@ -52,7 +52,7 @@ class RequestKey(Struct, frozen=True):
 
 
 def starts_nothing(_response: ProtobufMessage) -> str:
-    """The run whose work a request started, where it started none."""
+    """For requests that do not start work of a run."""
     return ""
 
 
@@ -64,10 +64,10 @@ def once(
     work: Callable[[Transaction], R],
     starts: Callable[[R], str] = starts_nothing,
 ) -> R:
-    """Do the work, unless the same request was answered before: then its answer.
+    """Do the work, unless the same request was already answered: then return that answer.
 
-    `answer` makes an empty response; `starts` names the run whose work the request started, by its response. A request
-    without an id is always worked on. Raises REQUEST_ID_REUSED.
+    `answer` makes an empty response; `starts` returns the run whose work the request started, from its response. A
+    request without an id is always carried out. Raises REQUEST_ID_REUSED.
     """
     if not key.request_id:
         return work(tx)
@@ -92,11 +92,14 @@ def once(
 
 
 def forget(tx: Transaction, days: int, rows_max: int = FORGET_ROWS_MAX) -> bool:
-    """Forget answers older than so many days whose work has ended, a bounded number; whether there are more."""
+    """Delete a bounded number of answers older than so many days whose work has ended.
+
+    Returns whether there are more.
+    """
     return rows.forget(tx.connection, tx.now_ms - days * _DAY_MS, rows_max) == rows_max
 
 
 def forgetting(database: Database, days: int) -> Chore:
-    """Keeps the answers from growing without end."""
+    """The chore that deletes old answers."""
     work = partial(forget, days=days)
     return Chore("forgetting", FORGET_EVERY_S, lambda: database.write(work, Durability.NORMAL, {ANSWERS_LOCK}))

@@ -1,9 +1,9 @@
-"""The inbox: what waits for a decision in any run, as pages and as a stream.
+"""The inbox: proposals that wait for a decision in any run, as pages and as a stream.
 
-Theory of operation. A watcher holds no queue. It knows which rows it told of; when a commit wakes it, it reads the
-numbers of all rows that wait now, from an index that holds nothing else, and tells the difference. Commits come much
-faster than people decide, so it looks at most every INBOX_PAUSE_S. Contents are read for what is new only.
-Source: architecture 7; rows RU009, RU013, RU244, RU246.
+Theory of operation. A watcher has no queue. It remembers which rows it has sent; when a commit wakes it, it reads the
+ids of all waiting rows from an index that contains nothing else, and sends the difference. Commits are far more
+frequent than decisions, so it reads at most every INBOX_PAUSE_S. Contents are read for new rows only. Source:
+architecture 7; rows RU009, RU013, RU244, RU246.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from turnwright_store.sql.runs import find_run, get_run, load_runs
 from turnwright_store.sql.views import EntryRow, Wanted, find_shown, load_entries
 
 INBOX_PAUSE_S: Final = 0.1
-"""Shortest time between two looks of one watcher, in seconds."""
+"""Minimum time between two reads of one watcher, in seconds."""
 
 ROWS_A_READ: Final = 100
-"""Proposals whose contents are read at once; each may have a few hundred kilobytes."""
+"""Proposals whose contents are read at a time; each may have a few hundred kilobytes."""
 
 _START: Final = (0, 0)
 
@@ -49,7 +49,7 @@ class Pending(Struct, frozen=True):
 
 
 class Gone(Struct, frozen=True):
-    """A record that waits no more; None when it or its run is not there any more."""
+    """A record that no longer waits; None if it or its run was removed."""
 
     project: str
     run: str
@@ -58,7 +58,7 @@ class Gone(Struct, frozen=True):
 
 
 class InboxMessage(Struct, frozen=True):
-    """One message of a watch; without items a heartbeat."""
+    """One message of a watch; a heartbeat if it is empty."""
 
     pending: Sequence[Pending] = ()
     decided: Sequence[Gone] = ()
@@ -66,7 +66,7 @@ class InboxMessage(Struct, frozen=True):
 
 
 class InboxQuery(Struct, frozen=True):
-    """What to list: of a run, of a project, or of all."""
+    """What to list: proposals of a run, of a project, or all."""
 
     project: str = ""
     run: str = ""
@@ -75,7 +75,7 @@ class InboxQuery(Struct, frozen=True):
 
 
 def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[Pending], str]:
-    """A page of what waits, the longest waiting first. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    """A page of waiting proposals, the longest waiting first. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
     if query.run and not query.project:
         raise invalid("project", "Name the project of the run, too.")
     size = page_size(query.size)
@@ -97,7 +97,7 @@ def _place(row: InboxRow) -> tuple[int, int]:
 def _loaded(
     connection: Connection, waiting: Sequence[InboxRow], shown: dict[int, EntryRow]
 ) -> list[tuple[int, Pending]]:
-    """The records of rows, each with its row, in their order; those whose run was removed since are left out."""
+    """The records of rows, each with its row, in order; those whose run was removed meanwhile are left out."""
     runs = {run.id: run for run in load_runs(connection, sorted({one.run for one in waiting}))}
     found = []
     for one in waiting:
@@ -111,7 +111,7 @@ def _loaded(
 
 
 class _Told(Struct, frozen=True):
-    """A record that a watcher knows of."""
+    """A record that a watcher has been sent."""
 
     project: str
     run: str
@@ -119,16 +119,16 @@ class _Told(Struct, frozen=True):
 
 
 class InboxWatch(Struct):
-    """What one watcher was told of, by row."""
+    """What one watcher has been sent, by row."""
 
     database: Database
     project: str
     told: dict[int, _Told] = field(default_factory=dict)
     is_complete: bool = False
-    """Whether all that waited at the beginning has been told."""
+    """Whether everything that waited at the beginning has been sent."""
 
     async def changes(self) -> AsyncIterator[InboxMessage]:
-        """What has changed since the last time, in messages; none when nothing has."""
+        """The changes since the last call, as messages; none if nothing has changed."""
         waiting = await self.database.read(partial(_waiting, project=self.project))
         now = {one.view for one in waiting}
         gone = [self.told.pop(view) for view in [view for view in self.told if view not in now]]
@@ -140,7 +140,7 @@ class InboxWatch(Struct):
             again |= {_told(one) for _, one in pending}
             for message in in_parts([one for _, one in pending], _bytes):
                 yield InboxMessage(message, complete=self.is_complete)
-        # What was written again while it waits has another row, and was told above.
+        # A record that was written again while it waits has a new row, and was sent above.
         for left in parts([told for told in gone if told not in again], ROWS_A_READ):
             decided = await self.database.read(partial(_gone, left=left))
             yield InboxMessage(decided=decided, complete=self.is_complete)
@@ -149,7 +149,7 @@ class InboxWatch(Struct):
 async def watch_inbox(
     watches: Watches, database: Database, rules_now: Callable[[], StoreRules], project: str
 ) -> AsyncGenerator[InboxMessage, None]:
-    """What waits, then what changes of it, until the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING."""
+    """Stream what waits, then changes, until the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING."""
     inbox = InboxWatch(database, project)
     subscription = database.subscribe((ANY_SCOPE,))
     clock_s = asyncio.get_running_loop().time
@@ -175,7 +175,7 @@ def _waiting(connection: Connection, project: str) -> list[InboxRow]:
 
 
 def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, Pending]]:
-    """The records of rows, each with its row; those that are gone are left out."""
+    """The records of rows, each with its row; removed ones are left out."""
     shown = rows.shown_of(connection, [one.view for one in waiting])
     there = [one for one in waiting if one.view in shown]
     return _loaded(connection, there, shown)

@@ -26,14 +26,14 @@ from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries, snapshot
 
 NAMES_MAX: Final = 100
-"""Most schemes, and most categories, that a filter names."""
+"""Maximum number of schemes, and of categories, in a filter."""
 
 _SCANNED_A_STATEMENT: Final = 500
 _WILD: Final = frozenset("*?[]{}!@+()\\")
 
 
 class EntryQuery(Struct, frozen=True):
-    """Entries by pattern; what is empty fits everything."""
+    """Entries by pattern; an empty field matches everything."""
 
     pattern: str = ""
     body_pattern: str = ""
@@ -54,11 +54,11 @@ Ranges = Callable[[str, str, int], list[EntryRow]]
 
 
 class Candidates(Struct, frozen=True):
-    """Where the entries of a run are looked up: as they are, or as they were."""
+    """Where the entries of a run are looked up: current or past."""
 
     by_path: Source
     in_range: Ranges
-    """(prefix, path before, most) -> entries in path order."""
+    """(prefix, previous path, limit) -> entries in path order."""
     timeline: Callable[[], list[EntryRow]]
     """All entries, in the order of position."""
 
@@ -116,7 +116,7 @@ def _check(query: EntryQuery) -> None:
 
 
 def _places(at: At) -> tuple[str, int, int, int, int]:
-    """The part of a token that says of which moment all pages are."""
+    """The part of a token that identifies the moment of all pages."""
     if isinstance(at, int):
         return "", 0, 0, 0, at
     return at.incarnation, at.run_revision, at.project_revision, at.global_revision, 0
@@ -140,7 +140,7 @@ def _place_of(query: EntryQuery) -> tuple[At | None, str]:
 
 
 def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], None]:
-    """A function that raises when so many seconds have passed since now."""
+    """A function that raises after this many seconds from now."""
     end = clock_s() + limit_s
 
     def check() -> None:
@@ -203,7 +203,7 @@ def _candidates(candidates: Candidates, query: EntryQuery, after: str) -> Iterat
 
 
 def _fixed_prefix(pattern: str) -> str:
-    """What every path that fits a glob begins with: `src/**` fits `src` too, and a leading `./` means nothing."""
+    """The common prefix of all paths that a glob can match: `src/**` also matches `src`, a leading `./` is ignored."""
     if pattern.startswith("./"):
         return ""
     end = next((place for place, character in enumerate(pattern) if character in _WILD), len(pattern))

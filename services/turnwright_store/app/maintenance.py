@@ -1,7 +1,7 @@
-"""Work that no caller waits for: compaction, indexing, retention, forgetting. Each chore has a task of its own.
+"""Background chores: compaction, indexing, retention, forgetting. Each chore has its own task.
 
-A chore does a bounded piece and says whether there is more; so it never holds the writer for long, and can be stopped
-between two pieces. Replicas may run the same chore at once: every piece is decided inside its transaction.
+A chore does a bounded piece of work and says whether there is more, so it never blocks the writer for long and can be
+stopped between two pieces. Replicas may run the same chore at once: every piece is decided inside its transaction.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_store.ports import ANY_SCOPE, Database
 
 LOOKS: Final = 4
-"""How often in its time a row is looked at that may wait for so long."""
+"""Number of checks of a row within its waiting time."""
 
 EVERY_S_MAX: Final = 5.0
-"""Longest time between two such looks, in seconds."""
+"""Longest interval between two such checks, in seconds."""
 
 _log = get_logger("store.maintenance")
 
 
 class Chore(Struct, frozen=True):
-    """Something that is done again and again."""
+    """A piece of work that is repeated."""
 
     name: str
     every_s: float
-    """Seconds between two looks when there was nothing to do."""
+    """Seconds between two runs if there was nothing to do."""
     piece: Callable[[], Awaitable[bool]]
-    """Does a piece of the work; True when there is more of it now."""
+    """Does a piece of the work; returns True if there is more now."""
     follows: Database | None = None
-    """All of the work comes from commits to this database: after a look that found none it waits for a commit."""
+    """All of its work comes from commits to this database: when idle, it waits for a commit."""
 
 
 def look_every_s(time_ms: int) -> float:
-    """Seconds between two looks for what may wait so many milliseconds."""
+    """Seconds between two checks for what may wait this many milliseconds."""
     return min(time_ms / 1000 / LOOKS, EVERY_S_MAX)
 
 
 async def is_done(work: Awaitable[object], chore: str, **about: object) -> bool:
-    """Whether one of many rows could be dealt with: one that cannot keeps no other from its end.
+    """Whether one of many rows could be processed; a failing one does not block the others.
 
-    Raises UnavailableError, ExhaustedError: then the next look finds it again.
+    Raises UnavailableError, ExhaustedError: the next run finds it again.
     """
     try:
         await work
@@ -59,7 +59,7 @@ async def is_done(work: Awaitable[object], chore: str, **about: object) -> bool:
 
 
 class Maintenance:
-    """The chores of one store while it runs."""
+    """The running chores of one store."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,7 +68,7 @@ class Maintenance:
         self._tasks = [asyncio.create_task(_repeat(chore), name=f"store-{chore.name}") for chore in chores]
 
     async def stop(self) -> None:
-        """End all chores; what one of them is writing is still committed."""
+        """Stop all chores; a write in progress is still committed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -93,7 +93,7 @@ async def _repeat(chore: Chore) -> None:
 
 
 async def _piece(chore: Chore) -> bool | None:
-    """A piece of a chore. What it raises ends this look only: the work is still there at the next one (None)."""
+    """One piece of a chore. An exception ends only this run: the work is still there for the next one (None)."""
     piece = asyncio.ensure_future(chore.piece())
     try:
         await asyncio.wait([piece])

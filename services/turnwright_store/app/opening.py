@@ -1,4 +1,4 @@
-"""What a store does with its database before the first call: its identity, its schemes, the environment's models.
+"""Opening a database before the first call: its identity, its schemes, models from the environment.
 
 Source: architecture 3; rows RU084, RU099.
 """
@@ -19,11 +19,11 @@ from turnwright_store.sql import registry
 from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, read_meta, write_meta
 
 INCARNATION = "incarnation"
-"""Key in `meta` of the history's identity."""
+"""Key of the history's identity in `meta`."""
 
 
 def check_there(connection: Connection) -> None:
-    """Read the least that every store has. Raises DATABASE_UNAVAILABLE where it is not there."""
+    """Read the minimum that every store has. Raises DATABASE_UNAVAILABLE if it is missing."""
     if find_meta(connection, INCARNATION) is None:
         raise fault(Reason.DATABASE_UNAVAILABLE, "The database has lost the identity of its history.")
 
@@ -43,7 +43,7 @@ def open_store(
     context_lengths: Mapping[str, int],
     context_prefix: str,
 ) -> Opened:
-    """Make a database ready. Raises SettingsError for a context length whose model is unknown."""
+    """Prepare a database. Raises SettingsError for a context length of an unknown model."""
     incarnation = read_meta(tx, INCARNATION)
     if incarnation is None:
         incarnation = new_incarnation()
@@ -57,7 +57,7 @@ def open_store(
 def _seed_models(
     tx: Transaction, vendor_models: Mapping[str, str], context_lengths: Mapping[str, int], context_prefix: str
 ) -> None:
-    """The environment's word counts where it says something; what clients stored beside it stays."""
+    """The environment overrides what it sets; other stored values stay."""
     seeds = []
     for alias in sorted({*vendor_models, *context_lengths}):
         known = registry.find_model(tx.connection, alias)

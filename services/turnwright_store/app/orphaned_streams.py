@@ -1,8 +1,8 @@
-"""Orphaned streams: ends those whose producer is gone, an executor that died or a client that left. What came stays.
+"""Orphaned streams: ends streams whose producer is gone, an executor that died or a client that left.
 
-Whose channels have been silent for the grace time has a producer that either has nothing to say or is gone. A producer
-of its own says so now and then by an empty append. The owner of a run need not: while its lease lives its commands may
-be silent, and after that nobody holds them any more. Channels of a stream live and end together.
+If channels have been silent for the grace period, their producer either has nothing to say or is gone. A client that
+produces must send heartbeats (empty appends). The owner of a run need not: its commands may be silent while its lease
+lives, and afterwards nobody holds them any more. All channels of a stream end together; what was received is kept.
 Source: architecture 11 (streaming channels without a producer: 499 after the grace time); row RU237.
 """
 
@@ -26,7 +26,7 @@ from turnwright_store.sql.streams import StreamPosition, list_silent
 from turnwright_store.sql.views import EntryRow, Wanted, find_shown, load_entries
 
 PAGE: Final = 100
-"""Silent channels that are found at once."""
+"""Silent channels to find at a time."""
 
 _STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
 _LOST: Final = "its producer is gone"
@@ -36,13 +36,13 @@ Silent = tuple[str, str, str]
 
 
 def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], grace_ms: int) -> Chore:
-    """The chore for streams that may be silent for so many milliseconds."""
+    """The chore for streams that have been silent for this many milliseconds."""
 
     async def piece() -> bool:
         place: StreamPosition | None = (0, 0)
         while place is not None:
             silent, place = await database.read(partial(list_silent, grace_ms=grace_ms, after=place, page=PAGE))
-            # Each by itself: one that cannot be ended keeps no other from its end.
+            # Each on its own: one that cannot be ended does not block the others.
             for one in silent:
                 await _end_one(database, rules_now(), one, grace_ms)
         return False
@@ -51,7 +51,7 @@ def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], gr
 
 
 async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_ms: int) -> None:
-    """End a silent stream; without its figures where its record has no room for them."""
+    """End a silent stream; without its figures if its record has no room for them."""
     project, run, path = silent
     locks = write_locks(rules, project, run, [path])
     for tells_record in (True, False):
@@ -62,7 +62,7 @@ async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_
 
 
 def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: int, *, tells_record: bool) -> None:
-    """End a silent channel that nobody produces any more; with its whole stream where its record is told."""
+    """End a silent channel without a producer, together with its stream if it has a record."""
     project, alias, path = silent
     run = find_run(tx.connection, project, alias)
     shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
@@ -73,14 +73,14 @@ def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: i
 
 
 def _is_silent(tx: Transaction, run: RunRow, shown: EntryRow, since_ms: int) -> bool:
-    """Whether nothing came in any channel of the stream."""
+    """Whether all channels of the stream are silent."""
     channel = record_of_channel(shown.path)
     others = streaming_of(tx, run, channel[0]) if channel else []
     return all(one.view_ms <= since_ms for one in (shown, *others))
 
 
 def _is_held(tx: Transaction, rules: StoreRules, run: RunRow, shown: EntryRow) -> bool:
-    """Whether the owner of the run produces it, and lives."""
+    """Whether the owner of the run produces it and is alive."""
     channel = _entry(tx, run, shown)
     if PRODUCER in channel.attributes:
         return False
@@ -92,13 +92,13 @@ def _entry(tx: Transaction, run: RunRow, shown: EntryRow) -> Entry:
 
 
 def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, tells_record: bool) -> None:
-    """End the whole stream where the channel has a record that is to be told, else the channel alone."""
+    """End the whole stream if the channel has a record, else the channel alone."""
     channel = record_of_channel(path) if tells_record else None
     record = find_shown(tx.connection, run.id, [channel[0]]).get(channel[0]) if channel else None
     if record is not None:
         ending = StreamEnd(record.path, End.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
         ended(tx, rules, _STORE, run, _entry(tx, run, record), ending)
         return
-    # The store itself writes it, whatever its scheme grants to others.
+    # Written with the store's own tier, whatever the scheme allows others.
     write = EntryWrite(path, SetEntry(state=State.CANCELLED, outcome=PRODUCER_LOST), Tier.SYSTEM)
     apply_writes(tx, rules, run, [write], _STORE.principal)

@@ -1,4 +1,4 @@
-"""Keeps and reads what the model was sent.
+"""Storing and reading packets.
 
 Source: architecture 3 (what the model was sent), 11 (the stored packet is sent again); rows RU197, RU199; C22.
 """
@@ -38,13 +38,13 @@ from turnwright_store.sql.runs import RunHead, get_run, run_not_found
 
 _BLOCKS_A_STATEMENT: Final = 100
 _READ_CHARS: Final = 1024 * 1024
-"""After so many characters a reader gives its connection back."""
+"""Characters after which a reader gives its connection back."""
 
 
 def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
-    """Store a checked packet of the open turn, in place of one that the turn has already.
+    """Store a validated packet of the open turn; replaces an earlier one of the turn.
 
-    Raises PACKET_BASE_MISSING, TRANSITION_FORBIDDEN, and InvalidError for copies of what the base has not.
+    Raises PACKET_BASE_MISSING, TRANSITION_FORBIDDEN, and InvalidError for copies that the base does not have.
     """
     if not packet.turn or packet.turn != run.turn_open:
         message = f"Turn {packet.turn} is not open; turn {run.turn_open} is (0: none)."
@@ -60,7 +60,7 @@ def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
     latest = rows.latest_known(connection, run.id)
     if latest and latest.turn >= packet.turn:
         latest = None
-    # Behind the latest packet there is none of this turn yet, and no call was made in it.
+    # After the latest packet there is none of this turn yet, and no call was made in it.
     calls = 1 if latest else rows.count_calls(connection, run.id, packet.turn) + 1
     texts = {digest_of(piece): piece for piece in packet.pieces if isinstance(piece, str)}
     asked = prefetch_known(connection, run.id, run.project_id, texts, packet.shows)
@@ -73,7 +73,7 @@ def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
 
 
 def _base(connection: Connection, run: RunHead, packet: TurnPacket) -> PacketRow | None:
-    """The packet of an earlier turn that this one may copy from; one of the same turn goes."""
+    """The packet of an earlier turn that this one may copy from; a packet of the same turn is deleted."""
     before = rows.latest_packets(connection, run.id, packet.turn, 2)
     if before and before[0].turn == packet.turn:
         rows.remove_packet(connection, run.id, packet.turn)
@@ -90,9 +90,9 @@ def _checked_base(run: RunHead, packet: TurnPacket, base: PacketRow | None) -> P
 def _row(
     connection: Connection, run_id: int, packet: TurnPacket, parts: Sequence[MessageParts], base: PacketRow | None
 ) -> PacketRow:
-    """What is stored of a layout: by what differs from the one before, but for one that ends a chain.
+    """The stored form of a layout: the difference to the previous one, unless it ends a chain.
 
-    A packet that copies is stored as it came, without a look at what it copies: the work is that of what is new.
+    A packet with copies is stored as received, without reading what it copies: the work is proportional to what is new.
     """
     if packet.base_turn and base:
         check_copies(packet, base.length)
@@ -110,7 +110,7 @@ def _ids(connection: Connection, run_id: int, row: PacketRow) -> list[int]:
 
 
 def _parts(packet: TurnPacket, ids: Mapping[str, int]) -> list[MessageParts]:
-    """The messages with ids of blocks in place of the texts."""
+    """The messages with block ids instead of texts."""
     return [
         (message.role, [ids[piece] if isinstance(piece, str) else piece for piece in message.pieces])
         for message in packet.messages
@@ -125,7 +125,7 @@ def _layout(chain: Sequence[PacketRow]) -> Layout:
 
 
 def find_layout(connection: Connection, run: RunHead, turn: int) -> Layout | None:
-    """The layout of a turn's packet, an inherited turn's too; None where none is stored."""
+    """The layout of a turn's packet, also of an inherited turn; None if none is stored."""
     home = home_of(connection, run.id, turn)
     if home is None:
         return None
@@ -134,7 +134,7 @@ def find_layout(connection: Connection, run: RunHead, turn: int) -> Layout | Non
 
 
 def packet_messages(connection: Connection, run: RunHead, turn: int) -> tuple[tuple[str, str], ...] | None:
-    """What the model was sent in a turn: role and text of each message. None where no packet is stored."""
+    """The packet of a turn: role and text of each message. None if none is stored."""
     layout = find_layout(connection, run, turn)
     if layout is None:
         return None
@@ -143,7 +143,7 @@ def packet_messages(connection: Connection, run: RunHead, turn: int) -> tuple[tu
 
 
 def _texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> Iterator[str]:
-    """The texts of blocks. Raises RUN_NOT_FOUND when they went with a run that was removed meanwhile."""
+    """The texts of blocks. Raises RUN_NOT_FOUND if they were deleted with a run meanwhile."""
     for begin in range(0, len(ids), _BLOCKS_A_STATEMENT):
         part = ids[begin : begin + _BLOCKS_A_STATEMENT]
         found = block_texts(connection, sorted(set(part)))
@@ -154,7 +154,7 @@ def _texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> Itera
 
 
 class PacketPart(Struct, frozen=True):
-    """A piece of a message's text; with the first one the note that was stored with the packet."""
+    """A part of a message's text; the first one has the note that was stored with the packet."""
 
     index: int
     role: str
@@ -163,7 +163,7 @@ class PacketPart(Struct, frozen=True):
 
 
 async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIterator[PacketPart]:
-    """A packet, byte for byte, in parts of about 256 KiB; a message without text has one empty part.
+    """A packet, byte for byte, in parts of about 256 KiB; an empty message is one empty part.
 
     Raises RUN_NOT_FOUND, TURN_NOT_FOUND.
     """
@@ -187,7 +187,7 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
 
 
 def _some_texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> list[str]:
-    """The texts of the first blocks, as many as one look at the database is worth."""
+    """The texts of the first blocks, as many as one read should return."""
     texts: list[str] = []
     chars = 0
     for text in _texts(connection, address, ids):
@@ -199,7 +199,7 @@ def _some_texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> 
 
 
 def in_pieces(text: str) -> Iterator[str]:
-    """A text in pieces of at most 256 KiB of UTF-8, cut at characters; an empty one is one empty piece."""
+    """A text in pieces of at most 256 KiB of UTF-8, without splitting characters; an empty text is one empty piece."""
     data = text.encode()
     begin = end = 0
     while not end or end < len(data):

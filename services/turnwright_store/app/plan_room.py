@@ -1,7 +1,7 @@
-"""The room that plans have: a cap on those of a run together, and the window of the model that reads them.
+"""Size limits for plans: the total of a run, and the window of the model that reads them.
 
-Nothing makes a plan shorter but another plan, so what no packet can hold is refused when it is set, whoever sets it.
-Source: rows RP02, RP08; decision C46.
+Plans are never summarized, so a plan that no packet could hold is refused when it is set, whoever sets it. Source: rows
+RP02, RP08; decision C46.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnwright_store.sql.registry import find_model
 from turnwright_store.sql.runs import RunHead, get_run
 
 _ALWAYS_TOKENS: Final = 512
-"""Plans that take no more are held against no window: the instructions alone take more than that."""
+"""Plans of this size fit any window: the instructions alone are longer."""
 
 _CURE: Final = "Set one of them again, shorter, or remove one."
 
@@ -33,7 +33,7 @@ def check_room(
     """
     if size_bytes > PLANS_BYTES_MAX:
         raise _over(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
-    # No code point has less than one byte, so this is the most that they can be.
+    # A code point has at least one byte, so this is an upper bound.
     most = tokens_of(size_bytes, divisor)
     if window is None or most <= _ALWAYS_TOKENS:
         return
@@ -46,7 +46,7 @@ def check_room(
 
 
 def _known_window(connection: Connection, run: RunHead) -> int:
-    """The context window of the run's model, or the run's own limit of it where that is less; 0: nobody has said."""
+    """The context window of the run's model, or the run's own limit if that is smaller; 0: unknown."""
     seen = get_run(connection, run.project, run.alias)
     model = find_model(connection, seen.active.settings.model if seen.active else seen.run.settings.model)
     known = (seen.run.settings.context_limit or 0, model.context_length if model else 0)

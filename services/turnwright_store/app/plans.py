@@ -1,9 +1,9 @@
-"""Plans: set whole, added to, removed, read in any version.
+"""Plans: set, updated, removed, and read in any version.
 
-Theory of operation. A plan is an ordinary entry of its run, so that views, forks, the feed and history hold for it
-without more. `plan://{id}` is its latest version; each delta is an entry of its own below, `plan://{id}/v{n}/{k}`, so
-that a delta rewrites nothing. A version that is replaced or removed is kept as the archived entry
-`plan://{id}/v{n}`, and its deltas are archived: all versions stay in the view, where a fork finds them too.
+Theory of operation. A plan is an ordinary entry of its run, so views, forks, the feed and history just work.
+`plan://{id}` is its latest version; each delta is a separate entry below, `plan://{id}/v{n}/{k}`, so that a delta
+rewrites nothing. A version that is replaced or removed is kept as the archived entry `plan://{id}/v{n}`, and its deltas
+are archived: all versions stay in the view, where a fork finds them too.
 
 Source: architecture 9; rows RP01-RP04, RP07, RP08.
 """
@@ -63,12 +63,12 @@ _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS
 
 
 class Writing(Struct, frozen=True):
-    """Who writes to the plans of which run."""
+    """The writer of a run's plans."""
 
     caller: Caller
     address: RunRef
     epoch: int | None
-    """Epoch of the owner's fence; None: a write from outside the loop."""
+    """Epoch of the owner's fencing token; None: a write from outside the loop."""
     writer: Tier
     window: int | None = None
     """Tokens that a packet may take; 0: what is known of the run says it, None: the plans are held against none."""
@@ -96,7 +96,7 @@ def _sequence_of(delta: PlanRow) -> int:
 
 
 def _see(connection: Connection, run: RunHead, plan_id: str, version: int) -> _Seen | None:
-    """A plan by its latest version, or another one that is kept. What other versions there are is not looked at."""
+    """The latest version of a plan, or the given one. Other versions are not read."""
     head = rows.find_piece(connection, run.id, plan_path(plan_id))
     if version and not (head and _version_of(head) == version):
         head = rows.find_piece(connection, run.id, version_path(plan_id, version))
@@ -116,7 +116,7 @@ def _standing(pieces: PlanPieces) -> _Seen | None:
 
 
 def _present(pieces: PlanPieces, plan_id: str) -> _Seen:
-    """A plan that is in the run's view. Raises ENTRY_NOT_FOUND."""
+    """A plan in the run's view. Raises ENTRY_NOT_FOUND."""
     return _standing(pieces) or _refuse_missing(plan_id)
 
 
@@ -130,7 +130,7 @@ def _refuse_missing(plan_id: str, version: int = 0) -> NoReturn:
 
 
 def check_plan(plan: Plan) -> tuple[PlanItem, ...]:
-    """Refuse a plan that is too long or not of its kind, before anything is read; its items. Raises InvalidError."""
+    """Validate the size and format of a plan, before anything is read; returns its items. Raises InvalidError."""
     check_name("plan_id", plan.plan_id, PLAN_ID)
     check_bytes("body", plan.body, PLAN_BODY_BYTES_MAX)
     check_chars("mode", plan.mode, NAME_CHARS_MAX)
@@ -142,7 +142,7 @@ def check_plan(plan: Plan) -> tuple[PlanItem, ...]:
 
 
 def _check_evidence(connection: Connection, run: RunHead, items: Sequence[PlanItem]) -> None:
-    """Refuse items that name as proof what the run does not see."""
+    """Refuse items with evidence paths that the run does not see."""
     shown = find_shown(connection, run.id, [*{path: None for item in items for path in item.evidence_paths}])
     for at, item in enumerate(items):
         for number, path in enumerate(item.evidence_paths):
@@ -152,7 +152,7 @@ def _check_evidence(connection: Connection, run: RunHead, items: Sequence[PlanIt
 
 
 def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tuple[Plan, Cursor]:
-    """Create a plan or replace it whole; a replaced plan begins a version without deltas. Raises LIMIT_EXCEEDED."""
+    """Create or replace a plan; a replaced plan begins a version without deltas. Raises LIMIT_EXCEEDED."""
     items = check_plan(plan)
     run = _run_for(tx, by)
     _check_evidence(tx.connection, run, items)
@@ -202,14 +202,14 @@ def _run_for(tx: Transaction, by: Writing) -> RunHead:
 def _written(
     tx: Transaction, rules: StoreRules, by: Writing, run: RunHead, writes: Sequence[EntryWrite], event: RunEvent
 ) -> Cursor:
-    """Write what becomes of a plan, and the one event that tells of it."""
+    """Write the change of a plan, and the event about it."""
     checked = check_writes(rules, by.caller, writes, of_plans=True)
     told = event_write(turn_of_cause(run, is_owners=by.epoch is not None), event)
     return apply_writes(tx, rules, run, [*checked, told], by.caller.principal).run.cursor(rules.incarnation)
 
 
 def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _Seen | None) -> int:
-    """One more than any version that this run has ever seen: they are all kept."""
+    """One more than any version that this run has ever seen; they are all kept."""
     if seen:
         return seen.version + 1
     kept = rows.pieces_under(connection, run.id, plan_path(plan_id))
@@ -217,7 +217,7 @@ def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _See
 
 
 def _keep(plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
-    """The writes that keep the latest version and its deltas, archived."""
+    """The writes that archive the latest version and its deltas."""
     kept = SetEntry(seen.head.body, seen.head.attributes, visibility=Visibility.ARCHIVED)
     archived = SetEntry(visibility=Visibility.ARCHIVED)
     return [
@@ -227,7 +227,7 @@ def _keep(plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
 
 
 def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, text: str) -> tuple[Plan, Cursor]:
-    """Add a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
+    """Append a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
     run = _run_for(tx, by)
     check_name("plan_id", plan_id, PLAN_ID)
     size = check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
@@ -266,7 +266,7 @@ def _full(plan_id: str, limit: int, actual: int, unit: str) -> Exception:
 
 
 def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -> Cursor:
-    """Take a plan out of the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
+    """Remove a plan from the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
     seen = _present(rows.standing_pieces(tx.connection, run.id, plan_path(plan_id)), plan_id)
@@ -277,7 +277,7 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -
 
 
 def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int) -> Plan:
-    """A plan with its deltas; version 0 is the latest one, which must be in the view. Raises ENTRY_NOT_FOUND."""
+    """A plan with its deltas; version 0 is the latest, which must be in the view. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = get_run_head(connection, address.project, address.run)
     seen = _see(connection, run, plan_id, version) or _refuse_missing(plan_id, version)

@@ -1,8 +1,8 @@
-"""One primitive for every entry that a pattern fits: get, rm, cp and mv in a batch, all or none.
+"""Batch changes by pattern: get, rm, cp or mv for every matching entry, all or none.
 
-Theory of operation. Patterns are matched on a reader connection, because that takes time; then one write changes what
-was found. Each change expects the revision that was matched, and the write looks whether anything else has come since
-that the pattern may fit: then nothing is written, and the whole is tried again, a few times.
+Theory of operation (optimistic locking). Patterns are matched on a reader connection, because that takes time; then one
+write changes what was found. Each change expects the revision that was matched, and the write checks whether anything
+else has been written that the pattern may match: if so, nothing is written, and everything is retried a few times.
 
 Source: rows RU024-RU027, RU150, RU259.
 """
@@ -47,7 +47,7 @@ from turnwright_store.sql.views import Wanted
 T = TypeVar("T")
 
 CHANGE_ATTEMPTS_MAX: Final = 5
-"""Times that a change by pattern is tried where entries change between matching and writing: a run has few writers."""
+"""Attempts at a change by pattern if entries change between matching and writing; a run has few writers."""
 
 
 class Primitive(Enum):
@@ -71,7 +71,7 @@ class PatternChange(Struct, frozen=True):
 
 
 class Match(Struct, frozen=True):
-    """An entry that fits, and where it goes."""
+    """A matching entry, and its destination."""
 
     path: str
     to: str
@@ -80,7 +80,7 @@ class Match(Struct, frozen=True):
 
 
 class ChangePlan(Struct, frozen=True):
-    """What is to be changed, as of a moment; or why nothing can be."""
+    """What to change, as of a moment; or why nothing can be changed."""
 
     change: PatternChange
     matches: tuple[Match, ...] = ()
@@ -95,7 +95,7 @@ class ChangePlan(Struct, frozen=True):
 def plan(
     connection: Connection, rules: StoreRules, address: RunRef, change: PatternChange, check_time: Callable[[], None]
 ) -> ChangePlan:
-    """Find what fits. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED, and INVALID_FIELD where destinations collide."""
+    """Find the matches. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED, and INVALID_FIELD if destinations collide."""
     run = get_run_head(connection, address.project, address.run)
     try:
         query = EntryQuery(change.pattern, change.body_pattern, bodies=False)
@@ -116,7 +116,7 @@ def plan(
 
 
 def check_change(change: PatternChange) -> None:
-    """Refuse a change that does not say what it is for."""
+    """Refuse a change without a pattern or destination."""
     if not change.pattern:
         raise invalid("pattern", "pattern is required.")
     check_chars("pattern", change.pattern, PATTERN_CHARS_MAX)
@@ -152,10 +152,10 @@ def _check_destinations(rules: StoreRules, matches: Sequence[Match]) -> None:
 def apply(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int | None, planned: ChangePlan
 ) -> Written[RunHead]:
-    """Write what was planned. Raises REVISION_CONFLICT when something has changed since that the pattern is about."""
+    """Write what was planned. Raises REVISION_CONFLICT if something was written that the pattern may match."""
     run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
-        # Before all else: whoever has lost the run hears of that, whatever fits.
+        # First of all: an owner that has lost the run must learn that, whatever matches.
         check_fence(run, epoch)
     if planned.refusal:
         raise planned.refusal
@@ -166,7 +166,7 @@ def apply(
 
 
 def _check_current(connection: Connection, rules: StoreRules, address: RunRef, planned: ChangePlan) -> None:
-    """Refuse a plan that something has come to since."""
+    """Refuse an outdated plan."""
     found = find(connection, rules, address, planned.cursor, Wanted(bodies=False))
     for one in found.shown:
         if one.path in planned.paths or match(planned.change.pattern, one.path):
@@ -175,7 +175,7 @@ def _check_current(connection: Connection, rules: StoreRules, address: RunRef, p
 
 
 def _write(run: RunHead, change: PatternChange, one: Match) -> EntryWrite:
-    """The write for one entry. Whoever gets an entry is stamped as the one who touched it last (RU024)."""
+    """The write for one entry. `get` stamps the run as the last to touch it (RU024)."""
     turn = loop = None
     what: EntryChange
     match change.primitive:
@@ -193,7 +193,7 @@ def _write(run: RunHead, change: PatternChange, one: Match) -> EntryWrite:
 async def change_entries(
     find_plan: Callable[[], Awaitable[ChangePlan]], write: Callable[[ChangePlan], Awaitable[T]]
 ) -> T:
-    """Match and write until nothing comes between the two. Raises REVISION_CONFLICT after CHANGE_ATTEMPTS_MAX tries."""
+    """Match and write, with retries on conflicts. Raises REVISION_CONFLICT after CHANGE_ATTEMPTS_MAX attempts."""
     attempt = 1
     while True:
         planned = await find_plan()

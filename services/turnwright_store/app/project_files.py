@@ -1,8 +1,8 @@
-"""The files that a new run sees: those of its project that another run sees already, by one statement.
+"""File adoption: a new run gets the file views of another run of its project, with one statement.
 
-Each run has a view of each file, so that its history says what it saw. What the views show is the project's: nothing
-but these rows is new, and a new run of a large project need not send or store a file that is known.
-Source: architecture 3; rows RU115, RU165; docs/adr/0026.
+Each run has a view of each file, so that its history says what it saw. The content that the views show belongs to the
+project: only these rows are new, so a new run of a large project need not send or store known files. Source:
+architecture 3; rows RU115, RU165; docs/adr/0026.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from turnwright_store.sql.scopes import Reached, raise_known
 def adopt_files(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, like_run: str
 ) -> list[tuple[str, str]]:
-    """Show a run that sees no file those that another one sees; the files that it sees then, with their hashes.
+    """Give a run that sees no file those that another one sees; returns the files that it sees then, with hashes.
 
     Raises LEASE_LOST, LIMIT_EXCEEDED.
     """

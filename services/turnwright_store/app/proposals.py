@@ -1,8 +1,8 @@
-"""Decisions on proposals: each is made once, whoever makes it, and whoever comes too late hears of the one before.
+"""Decisions on proposals: each is made exactly once, and whoever comes too late learns what was decided.
 
-The record itself says what was decided, by whom, when, and with which comment. That is
-written in the transaction in which the record stops waiting, so of two that decide at once the second finds it.
-Source: architecture 6, 11; rows RU009, RU013, RU035, RU040, RU249-RU255; decisions C14, C20, C26.
+The record itself says what was decided, by whom, when, and with which comment. This is written in the transaction in
+which the record stops waiting, so if two decide at once, the second one finds it. Source: architecture 6, 11; rows
+RU009, RU013, RU035, RU040, RU249-RU255; decisions C14, C20, C26.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REJECTED_OUTCOME: Final = "rejected:403"
 """Outcome of a record whose proposal was rejected (C20, C26)."""
 
 EXPIRED_OUTCOME: Final = "expired:499"
-"""Outcome of a record that nobody decided in time."""
+"""Outcome of a record whose proposal expired."""
 
 CONTENTS_MAX: Final = 1000
 """Most contents that come with a decision."""
@@ -46,17 +46,17 @@ _PAST: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected"}
 
 
 class Resolution(Struct, frozen=True):
-    """What somebody decides. `contents` are pairs of path and text, written instead of what was proposed there."""
+    """A decision to be made. `contents` are pairs of path and text that replace the proposed content."""
 
     accept: bool
     comment: str = ""
     contents: tuple[tuple[str, str], ...] = ()
     client_runs: bool = False
-    """Whether who decides carries the effect out."""
+    """Whether the client that decides carries out the effect."""
 
 
 class Decided(Struct, frozen=True):
-    """A decided proposal; the cursor is the moment before."""
+    """A decided proposal; the cursor is that before it."""
 
     run: Run
     entry: Entry
@@ -110,7 +110,7 @@ def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolu
 
 
 def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
-    """What becomes of a record that nobody decided for so many milliseconds."""
+    """The decision on a record that waited for this many milliseconds."""
     after = decided(record.record, Decision(Ruling.EXPIRED, time_ms=now_ms))
     body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
     return SetEntry(body, state=State.CANCELLED, outcome=EXPIRED_OUTCOME, record=after)
@@ -119,19 +119,19 @@ def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
 def write_decision(
     tx: Transaction, rules: StoreRules, run: RunRow, record: Entry, change: SetEntry, principal: str
 ) -> RunRow:
-    """Write a decision on its record, and the event of it; the run as it is then. Raises LIMIT_EXCEEDED."""
+    """Write a decision to its record, with its event; returns the run. Raises LIMIT_EXCEEDED."""
     check_record(change.record or b"", rules.limits.attributes_bytes_max)
-    # The store itself writes the record, whatever the scheme grants to clients (RU035).
+    # The store itself writes the record, whatever the scheme allows clients (RU035).
     write = EntryWrite(record.path, change, Tier.SYSTEM, expected_revision=record.revision)
     made = decision_in(change.record or b"")
     assert made, "who decides says so in the record"
     event = new_event(tx, run, record.turn, proposal_decided(record.path, _tool_of(record), made))
-    # A run that is full must not wait for ever: what was decided is told however many entries it has.
+    # A full run must not wait forever: the decision's event is written beyond the limit of entries.
     return apply_writes(tx, rules, run, [write, event], principal, is_unbounded=True).run
 
 
 def _tool_of(record: Entry) -> str:
-    """The tool of a command; of a proposal that is none, what its path says."""
+    """The tool of a command; for a proposal that is not a command, taken from its path."""
     return tool_in(record.record) or slug_of(record.path).partition("/")[0]
 
 
@@ -144,7 +144,7 @@ def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:
 
 
 def not_proposed(record: Entry) -> Exception:
-    """What somebody is told who decides on what waits for nobody: above all, who was quicker."""
+    """The error for a record that does not wait; if it was decided, with what and by whom."""
     state = record.state.name.lower()
     values = {"path": record.path, "state": state}
     if record.outcome:

@@ -1,7 +1,7 @@
-"""Reading entries by path: whole or some lines, as they are or as they were.
+"""Reading entries by path: whole or some lines, current or past.
 
-What the model was sent is kept as packets, not as entries; it is shown under the paths that it would have.
-Source: rows RU197, RU199, RU273; C22; the specification's partial read.
+Packets are not stored as entries; they can be read under the paths that they would have. Source: rows RU197, RU199,
+RU273; C22; the specification's partial read.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from turnwright_store.sql.turns import find_turn
 from turnwright_store.sql.views import EntryRow, Loaded, Wanted, find_shown, find_whole, load_entries
 
 FEW_PATHS: Final = 8
-"""Paths up to which they are read whole by one statement."""
+"""Number of paths up to which whole entries are read by one statement."""
 
 _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
 
 
 class LineRange(Struct, frozen=True):
-    """Which lines of bodies are wanted; see slice_lines."""
+    """Which lines of bodies to return; see slice_lines."""
 
     line: int | None = None
     limit: int | None = None
@@ -54,16 +54,16 @@ class PathsQuery(Struct, frozen=True):
 
 
 class ReadEntry(Struct, frozen=True):
-    """An entry, and which lines its body holds where some were asked for."""
+    """An entry, with the lines that its body contains if some were requested."""
 
     entry: Entry
     lines: LineSlice | None
 
 
 def get_entries(connection: Connection, rules: StoreRules, address: RunRef, wish: PathsQuery) -> list[ReadEntry]:
-    """Entries by path, in the order of the request; those that the run does not see are left out.
+    """Entries by path, in the order of the request; paths that the run does not see are left out.
 
-    Raises LIMIT_EXCEEDED when they are more than one message holds, CURSOR_FOREIGN, TURN_NOT_FOUND.
+    Raises LIMIT_EXCEEDED if they do not fit into one message, CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
     check_count("paths", len(wish.paths), PAGE_SIZE_MAX)
     run = get_run_head(connection, address.project, address.run)
@@ -76,7 +76,7 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, wish
             if not wish.lines and len(found) == len(paths) and (entries := _at_once(connection, run, found, loaded)):
                 few = {entry.path: ReadEntry(entry, None) for entry in entries}
                 asked = [few[path] for path in wish.paths]
-                # One that is asked for several times stands there as often.
+                # A path that is requested several times is returned as often.
                 return asked if len(asked) == len(few) else _within_limit(asked)
         else:
             found = find_shown(connection, run.id, paths)
@@ -90,7 +90,7 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, wish
 def _at_once(
     connection: Connection, run: RunHead, found: dict[str, EntryRow], loaded: dict[int, Loaded]
 ) -> list[Entry] | None:
-    """Entries that were read whole already; None where one was not, or where they are much."""
+    """Entries from a single statement; None if one was not read, or if they are large."""
     wanted = Wanted()
     shown = list(found.values())
     is_whole = all(one.content in loaded for one in shown)
@@ -102,7 +102,7 @@ def _at_once(
 def _got(
     connection: Connection, then: PastRun, found: dict[str, EntryRow], wish: PathsQuery, loaded: dict[int, Loaded]
 ) -> dict[str, ReadEntry]:
-    """Loaded some at a time: of long bodies perhaps a few lines are wanted."""
+    """Entries loaded in batches: of long bodies perhaps only a few lines are requested."""
     wanted = Wanted(bodies=wish.bodies or wish.lines is not None)
     if not wish.lines:
         _check_total(sum(weight_of(found[path], wanted) for path in wish.paths if path in found))
@@ -152,7 +152,7 @@ def _check_total(total: int) -> None:
 
 
 def _sent(connection: Connection, then: PastRun, path: str) -> Entry | None:
-    """What the model was sent in a turn, as an entry; None for any other path (C22)."""
+    """The packet of a turn as an entry; None for any other path (C22)."""
     named = _SENT.fullmatch(path)
     if not named or int(named[2]) > NUMBER_MAX:
         return None

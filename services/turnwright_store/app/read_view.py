@@ -1,4 +1,4 @@
-"""Reading a run's view as a whole: as it is, as it was, or what changed since a cursor.
+"""Reading a run's whole view: current, past, or what changed after a cursor.
 
 Source: architecture 3, 12.4; rows RU046, RU063, RU273.
 """
@@ -23,13 +23,13 @@ from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import EntryRow, Wanted, load_entries, snapshot
 
 INCLUDE_MAX: Final = 100
-"""Most paths that a reader can add to a filter."""
+"""Maximum number of paths to add to a filter."""
 
 ENTRY_BYTES: Final = 512
-"""What an entry weighs in a message beside path, attributes and body, generously."""
+"""Estimated overhead of an entry in a message, besides path, attributes and body."""
 
 ROWS_A_STATEMENT: Final = 1000
-"""Rows of changes that one statement finds."""
+"""Rows of changes that one statement reads."""
 
 
 class RunRef(Struct, frozen=True):
@@ -40,7 +40,7 @@ class RunRef(Struct, frozen=True):
 
 
 class ViewDelta(Struct, frozen=True):
-    """What a reader has to be told, at one moment. Bodies are still to be loaded."""
+    """What a reader must be sent, at one moment. Bodies are not loaded yet."""
 
     run: RunHead
     cursor: Cursor
@@ -57,7 +57,7 @@ class ViewMessage(Struct, frozen=True):
 
 
 def check_wanted(wanted: Wanted, after: Cursor | None, at: At | None) -> None:
-    """Refuse a wish that is over its limits, or that asks for two moments."""
+    """Refuse a request that is over its limits, or that names two moments."""
     check_count("include_paths", len(wanted.include), INCLUDE_MAX)
     if after is not None and at is not None:
         raise invalid("at", "Set `at` or `after`, not both.")
@@ -71,9 +71,9 @@ def find(
     wanted: Wanted,
     at: At | None = None,
 ) -> ViewDelta:
-    """What a reader has to be told who has seen everything up to `after`, or wants to see all of a moment.
+    """What to send to a reader that has everything up to `after`, or wants all of a moment.
 
-    Neither given: all of what is there now. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
+    Without either: the current view. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
     run = get_run_head(connection, address.project, address.run)
     if at is not None:
@@ -103,7 +103,7 @@ def _changed(connection: Connection, rules: StoreRules, run: RunHead, after: Cur
 
 
 class ScopeChanges(Struct, frozen=True):
-    """What changed in one scope that a run reads."""
+    """The changes in one scope that a run reads."""
 
     scope: int
     """Id of a shared scope; 0: the run's own views."""
@@ -122,12 +122,12 @@ def sections(run: RunHead, after: Cursor, to: Cursor) -> list[ScopeChanges]:
 
 
 def batches(shown: Sequence[EntryRow], wanted: Wanted) -> Iterator[list[EntryRow]]:
-    """The entries in lists that make messages of about 256 KiB each."""
+    """The entries in lists for messages of about 256 KiB each."""
     return in_parts(shown, lambda one: weight_of(one, wanted))
 
 
 def weight_of(one: EntryRow, wanted: Wanted) -> int:
-    """About how many bytes an entry takes in a message."""
+    """Estimated size of an entry in a message, in bytes."""
     body = one.body_size_bytes if wanted.bodies else 0
     if wanted.body_bytes_max:
         body = min(body, wanted.body_bytes_max)
@@ -142,7 +142,7 @@ async def read_view(
     wanted: Wanted,
     at: At | None = None,
 ) -> AsyncIterator[ViewMessage]:
-    """A run's view in parts, all of one moment, in the order of position."""
+    """A run's view in parts, all of one moment, sorted by position."""
     check_wanted(wanted, after, at)
 
     def begin(connection: Connection) -> tuple[ViewDelta, list[list[EntryRow]], list[Entry]]:
@@ -150,7 +150,7 @@ async def read_view(
         cuts = list(batches(found.shown, wanted)) or [[]]
         return found, cuts, load_entries(connection, found.run, cuts[0], wanted)
 
-    # Since a cursor little has changed, mostly.
+    # Usually little has changed since a cursor.
     found, cuts, entries = await database.read(begin, inline=after is not None)
     removed = found.removed
     for place, batch in enumerate(cuts):
@@ -161,5 +161,5 @@ async def read_view(
 
 
 def load(connection: Connection, run: RunHead, shown: list[EntryRow], wanted: Wanted) -> list[Entry]:
-    """Entries that were found in an earlier transaction."""
+    """Load entries that were found in an earlier transaction."""
     return load_entries(connection, run, shown, wanted)

@@ -1,4 +1,4 @@
-"""Projects, models, schemes and the listing of runs. Source: rows RU002, RU096-RU100; C13."""
+"""Registry of projects, models, schemes and runs. Source: rows RU002, RU096-RU100; C13."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_scope, raise_revision
 
 _LAST_MS = 2**62
-"""Later than any time: where a list that runs backwards begins."""
+"""Later than any time: the start of a list in reverse order."""
 
 
 def init_project(tx: Transaction, root: str, workspace_id: str, name: str, config_path: str | None = None) -> Project:
-    """Register a project, or bring the root of the workspace's project, and its settings' file, up to date (RU226)."""
+    """Register a project, or update the root and configuration path of the workspace's project (RU226)."""
     check_words("root", root, ROOT_CHARS_MAX)
     if not PurePath(root).is_absolute():
         raise invalid("root", f"root must be an absolute path; it is {root!r}.")
@@ -92,7 +92,7 @@ def delete_model(tx: Transaction, alias: str) -> None:
 
 
 def check_model_exists(tx: Transaction, alias: str) -> None:
-    """Refuse an alias that no model has."""
+    """Refuse an unknown alias."""
     if registry.find_model(tx.connection, alias) is None:
         raise registry.model_not_found(tx.connection, alias)
 
@@ -106,20 +106,20 @@ def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings)
 
 
 def check_alias_free(connection: Connection, project: str, alias: str) -> None:
-    """Refuse an alias that a run of the project has. Raises RUN_EXISTS."""
+    """Refuse an alias that is taken in the project. Raises RUN_EXISTS."""
     if runs.find_run(connection, project, alias) is not None:
         message = f"There is a run {alias!r} in {project} already: choose another alias."
         raise fault(Reason.RUN_EXISTS, message, project=project, run=alias)
 
 
 def made_alias(tx: Transaction, project: str, model: str) -> str:
-    """An alias that no run of the project has."""
+    """A generated alias that is free in the project."""
     aliases = run_aliases(model, tx.now_ms)
     return next(made for made in aliases if runs.find_run(tx.connection, project, made) is None)
 
 
 def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: RunSettings) -> runs.RunRow:
-    """A new run under an alias that is free; an empty one is made."""
+    """A new run under a free alias; an empty one is generated."""
     if not settings.model:
         raise registry.model_required(tx.connection)
     check_model_exists(tx, settings.model)
@@ -136,7 +136,7 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
 
 
 def list_runs(connection: Connection, project: str, size: int, token: str) -> tuple[list[Run], str]:
-    """A page of a project's runs, latest written first."""
+    """A page of a project's runs, most recently written first."""
     size = page_size(size)
     at, key = place_of(token, int, int) or (_LAST_MS, 0)
     owner = registry.get_project(connection, project)
@@ -150,7 +150,7 @@ def get_run(connection: Connection, project: str, alias: str) -> Run:
 
 
 def told(connection: Connection, row: runs.RunRow) -> Run:
-    """A run as readers hear of it; the clock is asked only where somebody seems to work on it."""
+    """A run as readers see it; the clock is read only if somebody seems to hold it."""
     if row.run.status != RUNNING or not row.lease_owner:
         return row.run
     return replace(row.run, held=row.lease_expires_ms > read_now(connection))

@@ -33,7 +33,7 @@ from turnwright_store.sql.scopes import raise_revision
 T = TypeVar("T")
 
 AGING_EVERY_S: Final = 600.0
-"""Seconds between two looks for runs that nobody has written for long."""
+"""Seconds between two checks for old runs."""
 
 _ROWS_A_PIECE: Final = 500
 _RUNS_A_PIECE: Final = 100
@@ -41,7 +41,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 def remove_run(tx: Transaction, address: RunRef) -> None:
-    """Take a run out of sight; its alias is free. Raises RUN_NOT_FOUND, TRANSITION_FORBIDDEN."""
+    """Mark a run as removed; its alias is free. Raises RUN_NOT_FOUND, TRANSITION_FORBIDDEN."""
     run = get_run(tx.connection, address.project, address.run)
     if run.loop_active or run.run.loops_queued:
         message = f"{address.run} has a loop that has not ended: abort it, and wait until it has."
@@ -51,21 +51,21 @@ def remove_run(tx: Transaction, address: RunRef) -> None:
 
 
 def _remove(tx: Transaction, run: RunRow) -> None:
-    # Watchers are woken, and told that the run is gone.
+    # Watchers are woken, and learn that the run is gone.
     raise_revision(tx, run.scope)
     rows.mark_removed(tx.connection, run.id, run.scope, tx.now_ms)
 
 
 class Aging:
-    """Removes runs that nobody has written for long."""
+    """Removes runs that have not been written for long."""
 
     def __init__(self, database: Database, days: int) -> None:
-        """`days` after a run's last write it goes; 0: never."""
+        """A run is removed `days` after its last write; 0: never."""
         self._database = database
         self._days = days
 
     async def piece(self) -> bool:
-        """Remove some; whether there are more."""
+        """Remove some; returns whether there are more."""
         if not self._days:
             return False
         old = await self._database.write(self._find, Durability.NORMAL, ())
@@ -91,26 +91,27 @@ class Purge:
     """Deletes the rows of removed runs, in many short transactions."""
 
     def __init__(self, database: Database, after_s: float) -> None:
-        """Rows stay for `after_s` seconds, for readers that have begun."""
+        """Rows are kept for `after_s` seconds, for readers that have already begun."""
         self._database = database
         self._after_ms = round(after_s * 1000)
         self._settled: set[int] = set()
-        """Removed runs of which all is gone that can go while no younger run of their family is lost."""
+        """Removed runs of which everything is deleted that can be, until a younger run of their family is removed."""
         self._kin: Mapping[int, Kin] = {}
-        """The families of removed runs at the last look."""
+        """The families of removed runs at the last check."""
 
     async def piece(self) -> bool:
-        """Delete what can go; whether somebody should look again at once."""
+        """Delete what can be deleted; returns whether to continue at once."""
         now_ms = await self._database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
-        # Families may be large, and nothing is written here: the writer has better things to do.
+        # Families may be large and nothing is written here, so this does not run on the writer.
         found, families = await self._database.read(partial(_removed_runs, before_ms=now_ms - self._after_ms))
         lost = {family: _youngest_lost(kin, families.get(family, ())) for family, kin in self._kin.items()}
-        # New kin sees nothing that its parents do not see; only when some is lost its elders may have more to lose.
+        # New relatives see nothing that their parents do not see; only a removal can make more of their elders
+        # deletable.
         self._settled = {run.id for run in found if run.id in self._settled and run.id >= lost.get(run.family, 0)}
         self._kin = families
         waiting = [run for run in found if run.id not in self._settled]
         await self._empty(waiting, families)
-        # The youngest first: an elder stays for as long as somebody descends from it.
+        # The youngest first: an ancestor is kept while it has descendants.
         for run in sorted(waiting, key=lambda one: one.id, reverse=True):
             await self._write(run, partial(_drop_run, run=run))
             self._settled.add(run.id)
@@ -150,7 +151,7 @@ def _removed_runs(connection: Connection, before_ms: int) -> tuple[list[RemovedR
 
 
 def _youngest_lost(before: Kin, now: Kin) -> int:
-    """The youngest run of a family that is gone, or that nobody reads any more; 0: none is."""
+    """The youngest run of a family that is removed, or that nobody reads any more; 0: none."""
     return max((run for run, _ in set(before) - set(now)), default=0)
 
 
@@ -159,7 +160,7 @@ def _drop_rows(tx: Transaction, run: RemovedRun) -> bool:
 
 
 def _drop_unseen(tx: Transaction, scope: int, after: str, held: SeenVersions) -> str | None:
-    """Delete what nobody sees of some entries; the path to go on after, None at the end."""
+    """Delete unused versions of some entries; returns the path to continue after, None at the end."""
     page = rows.entries_after(tx.connection, scope, after, _ROWS_A_PIECE)
     if not page:
         return None
@@ -172,7 +173,7 @@ def _drop_unseen(tx: Transaction, scope: int, after: str, held: SeenVersions) ->
 
 def _drop_run(tx: Transaction, run: RemovedRun) -> None:
     if rows.drop_run(tx.connection, run):
-        # A file of SQLite gives the number of the scope again: who remembers whose it is has to know.
+        # SQLite may reuse the id of the scope: caches of scope ids must be invalidated.
         tx.passed.add(ANY_SCOPE)
 
 

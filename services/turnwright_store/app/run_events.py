@@ -1,4 +1,4 @@
-"""Where the store's own events stand in a run."""
+"""Paths of the store's own events in a run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from turnwright_store.sql.views import find_shown
 
 
 def turn_of_cause(run: RunHead, *, is_owners: bool) -> int:
-    """The turn that an event belongs to: an owner acts in the open turn, anybody else behind the latest ended one."""
+    """The turn of an event: the open turn for its owner, otherwise the latest ended one."""
     return run.turn - 1 if run.turn_open and not is_owners else run.turn
 
 
 def new_event(tx: Transaction, run: RunHead, turn: int, event: RunEvent) -> EntryWrite:
-    """The write of an event whose path another one may have: the same can happen twice in a turn."""
+    """The write of an event, with a suffix if its path is taken: the same can happen twice in a turn."""
     write = event_write(turn, event)
     return replace(write, path=free_path(tx, run, write.path))
 
 
 def free_path(tx: Transaction, run: RunHead, path: str) -> str:
-    """The path, or the first of `path+2`, `path+3`, ... that the run does not show."""
+    """The path, or the first of `path+2`, `path+3`, ... that the run does not see."""
     first = 1
     while True:
         candidates = [path if number == 1 else f"{path}+{number}" for number in range(first, first + _CANDIDATES)]
@@ -37,4 +37,4 @@ def free_path(tx: Transaction, run: RunHead, path: str) -> str:
 
 
 _CANDIDATES: Final = 50
-"""Paths that are looked for at once."""
+"""Paths to check at a time."""

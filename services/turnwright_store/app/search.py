@@ -1,9 +1,9 @@
-"""Full-text search over a project's shared entries, and the chore that keeps its index.
+"""Full-text search over a project's shared entries, and the chore that maintains its index.
 
-Theory of operation. Writes know nothing of the index. The heads of a scope are ordered by revision, so that what is to
-be indexed is what comes after a mark; the chore reads a piece of it on a reader's connection and stores it in one small
-write. The mark is a revision, and a revision can be larger than a piece: how far the piece has come inside of one is
-kept in memory, and a restart begins at the mark again, which indexes some entries twice and misses none.
+Theory of operation. Writes do not touch the index. The heads of a scope are ordered by revision, so everything after a
+high-water mark is to be indexed; the chore reads a piece of it on a reader connection and stores it in one small write.
+The mark is a revision, and a revision can be larger than a piece: the position within one is kept in memory only, and
+after a restart indexing resumes at the mark, which indexes some entries twice and misses none.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from turnwright_store.sql import search as rows
 from turnwright_store.sql.search import TEXT_BYTES_MAX, Behind, Document, IndexPosition, SearchHit
 
 PIECE_ENTRIES_MAX: Final = 64
-"""Entries that one piece indexes at most."""
+"""Entries that one round indexes at most."""
 
 PIECE_BYTES_MAX: Final = 512 * 1024
-"""Bytes of text after which a piece ends: what the writer is held up by."""
+"""Bytes of text after which a round ends, so that the writer is not blocked for long."""
 
 _LAST_ENTRY: Final = 2**62
 
 
 class IndexPiece(Struct, frozen=True):
-    """What one write brings into the index."""
+    """What one write adds to the index."""
 
     behind: Behind
     documents: list[Document]
     reached: int
     """Revision up to which everything is indexed after it."""
     place: IndexPosition | None
-    """Where the next piece begins; None: there is nothing more."""
+    """Where the next piece begins; None: there is none."""
 
 
 def read_piece(connection: Connection, last: int, places: dict[int, IndexPosition]) -> IndexPiece | None:
@@ -70,7 +70,7 @@ def read_piece(connection: Connection, last: int, places: dict[int, IndexPositio
 
 
 def write_piece(tx: Transaction, piece: IndexPiece) -> None:
-    """Bring a piece into the index; entries that were written meanwhile come with a later one."""
+    """Add a piece to the index; entries that were written meanwhile come with a later one."""
     rows.put_documents(tx.connection, piece.behind.scope, rows.still_heads(tx.connection, piece.documents))
     rows.raise_mark(tx.connection, piece.behind.scope, piece.reached)
 
@@ -80,7 +80,7 @@ def _begin_again(tx: Transaction) -> None:
 
 
 class Indexer:
-    """Keeps the index of one store."""
+    """Maintains the index of one store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -89,7 +89,7 @@ class Indexer:
         self._places: dict[int, IndexPosition] = {}
 
     async def piece(self) -> bool:
-        """Index a piece of some project, one after the other; whether there was one."""
+        """Index a piece of the next project; returns whether there was one."""
         if not self._is_checked and await self._database.read(rows.is_by_other_rules):
             await self._database.write(_begin_again, Durability.NORMAL, set())
         self._is_checked = True
@@ -107,12 +107,12 @@ class Indexer:
 
 
 def indexing(database: Database, every_s: float) -> Chore:
-    """Follows the writes of all projects."""
+    """The chore that follows the writes of all projects."""
     return Chore("indexing", every_s, Indexer(database).piece, follows=database)
 
 
 class SearchResult(Struct, frozen=True):
-    """What a search found, best first, with a snippet of each."""
+    """The hits, best first, each with a snippet."""
 
     hits: list[tuple[SearchHit, str]]
     indexed_revision: int
@@ -122,7 +122,7 @@ class SearchResult(Struct, frozen=True):
 def search_entries(
     connection: Connection, project: str, query: str, schemes: Sequence[str], limit: int
 ) -> SearchResult:
-    """Entries of a project's scope that hold some of the words of the query. Raises InvalidError."""
+    """Entries of a project's scope that contain words of the query. Raises InvalidError."""
     check_chars("query", query, SEARCH_QUERY_CHARS_MAX)
     if not query:
         raise invalid("query", "query must contain words to search for.")
@@ -131,7 +131,7 @@ def search_entries(
     owner = registry.get_project(connection, project)
     revision, mark = rows.find_state(connection, owner.scope)
     words = query_words(query)
-    # No scheme has a NUL, and one of the databases cannot even ask for one.
+    # No scheme contains NUL, and one of the databases cannot even be asked for it.
     narrowed = [scheme for scheme in schemes if "\x00" not in scheme]
     is_possible = words and (narrowed or not schemes)
     size = limit or SEARCH_HITS_DEFAULT

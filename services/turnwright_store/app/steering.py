@@ -1,8 +1,8 @@
-"""Runs are steered by writes as well: `set run://{alias}` starts one, and a state on a path cancels or decides.
+"""Steering runs by writes: setting `run://{alias}` starts a loop, and a state on a path cancels or decides.
 
-A write without a fence that means one of the use cases in app.commands is handed to it, with all its checks; the rest
-is written as it is. All of a request happens in one transaction and in its order.
-Source: rows RU035, RU037-RU040; decision C14.
+A write without a fence that has the meaning of a use case in app.commands is passed to it, with all its checks; the
+others are written as they are. All of a request happens in one transaction and in order. Source: rows RU035,
+RU037-RU040; decision C14.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from turnwright_store.sql.views import EntryRow, find_shown
 
 _RUN: Final = "run://"
 _DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
-"""The states that decide a proposal: the first accepts, the others reject."""
+"""States that decide a proposal: the first accepts, the others reject."""
 
 _MODES: Final = {"ask": Mode.ASK, "act": Mode.ACT}
 _SETTINGS: Final = frozenset(LoopSettings.__struct_fields__) - {"reasoning", "response_format"}
@@ -52,7 +52,7 @@ def write_entries(
     run_status: int,
     packet: TurnPacket | None = None,
 ) -> Written[RunHead]:
-    """Write entries as app.ledger does; without a fence, let those that steer the run do so."""
+    """Write entries as app.ledger does; without a fence, writes that steer the run are recognized."""
     check_count("writes", len(writes), rules.limits.writes_max)
     shown = _steered(tx, address, writes) if epoch is None else {}
     steering = [_steers(write, shown) for write in writes] if epoch is None else []
@@ -78,7 +78,7 @@ def write_entries(
 
 
 def _check_once(writes: Sequence[EntryWrite]) -> None:
-    """Refuse a path that is written twice: what stands between two steering writes is applied by itself."""
+    """Refuse a path that is written twice: writes between two steering writes are applied separately."""
     counts = Counter(path for write in writes for path in written_paths(write))
     path, count = counts.most_common(1)[0]
     if count > 1:
@@ -88,7 +88,7 @@ def _check_once(writes: Sequence[EntryWrite]) -> None:
 
 
 def _steered(tx: Transaction, address: RunRef, writes: Sequence[EntryWrite]) -> dict[str, EntryRow]:
-    """What the run shows of the paths that may be meant to steer it; most requests have none."""
+    """What the run sees at the paths that may steer it; most requests have none."""
     paths = [write.path for write in writes if scheme_of(write.path) == "run" or _decides(write)]
     run = find_run(tx.connection, address.project, address.run) if paths else None
     return find_shown(tx.connection, run.id, list(dict.fromkeys(paths))) if run else {}
@@ -110,7 +110,7 @@ def _steers(write: EntryWrite, shown: dict[str, EntryRow]) -> bool:
 def _steer(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, write: EntryWrite, shown: EntryRow | None
 ) -> int:
-    """Do what one write means; the revision of its view, 0 where the view stays as it is."""
+    """Carry out one steering write; returns the revision of its view, 0 if the view does not change."""
     check_path(write.path)
     check_revision(write.path, write.expected_revision, shown.revision if shown else 0)
     assert isinstance(write.change, SetEntry)
@@ -144,7 +144,7 @@ def _enqueue(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
 
 
 def _settings(text: str) -> LoopSettings:
-    """The settings of a loop as attributes say them. Raises InvalidError."""
+    """The settings of a loop from attributes. Raises InvalidError."""
     check_attributes(text)
     given: dict[str, Any] = json.loads(text)
     if unknown := sorted(set(given) - _SETTINGS):
@@ -162,7 +162,7 @@ def _settings(text: str) -> LoopSettings:
 
 
 def _budget(given: Any) -> Budget | None:
-    """The limits of a loop as attributes say them. Raises InvalidError."""
+    """The limits of a loop from attributes. Raises InvalidError."""
     if given is None:
         return None
     names = set(Budget.__struct_fields__)

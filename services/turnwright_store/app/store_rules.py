@@ -1,4 +1,4 @@
-"""Rules that are set while the store runs: schemes of plugins, and what projects say of their files.
+"""Rules that can change at run time: schemes of plugins, and file constraints of projects.
 
 Source: rows RU084-RU087, RU112, RU116, RU117; decision C7.
 """
@@ -38,13 +38,13 @@ from turnwright_store.sql.scopes import raise_revision
 SCHEME_NAME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 
 KINDS: Final = {"": ADD, "active": ADD, ADD: ADD, READONLY: READONLY, IGNORE: IGNORE}
-"""Kinds of constraints as callers say them, and as they are kept (C7)."""
+"""Kinds of constraints as callers name them, and as they are stored (C7)."""
 
 
 def put_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Scheme) -> list[Scheme]:
-    """Register a scheme or change one; all schemes as they are then. Raises SCHEME_FIXED.
+    """Register or change a scheme; returns all schemes. Raises SCHEME_FIXED.
 
-    The global scope's revision rises with it, as with everything that all runs share.
+    It increments the global scope's revision, like every change that all runs share.
     """
     check_floor(caller, Tier.PLUGIN, "PutScheme")
     check_scheme(wanted)
@@ -65,18 +65,18 @@ def put_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Schem
 
 
 class SchemeCache(Protocol):
-    """What goes by the schemes."""
+    """The schemes that this process currently uses."""
 
     @property
     def rules(self) -> StoreRules:
-        """What every transaction knows beforehand; replaced as a whole."""
+        """Rules for every transaction; replaced as a whole."""
 
     def learn(self, schemes: Iterable[Scheme]) -> None:
-        """Go by these schemes from now on."""
+        """Use these schemes from now on."""
 
 
 def schemes_refresh(database: Database, knowing: SchemeCache, every_s: float) -> Chore:
-    """Finds out what other replicas have registered."""
+    """The chore that reads what other replicas have registered."""
 
     async def look() -> bool:
         before = knowing.rules
@@ -90,7 +90,7 @@ def schemes_refresh(database: Database, knowing: SchemeCache, every_s: float) ->
 
 
 def check_scheme(scheme: Scheme) -> None:
-    """Refuse a scheme that is malformed or built in. Raises InvalidError, SCHEME_FIXED."""
+    """Refuse a malformed or built-in scheme. Raises InvalidError, SCHEME_FIXED."""
     if scheme.name in BY_NAME:
         message = f"The scheme {scheme.name!r} is built in and cannot be changed: register another name."
         raise fault(Reason.SCHEME_FIXED, message, scheme=scheme.name)
@@ -102,7 +102,7 @@ def check_scheme(scheme: Scheme) -> None:
 
 
 def set_constraints(tx: Transaction, project: str, wanted: Sequence[FileConstraint]) -> list[FileConstraint]:
-    """Constraints as stored; of two with the same pattern the last one counts. Raises LIMIT_EXCEEDED."""
+    """The stored constraints; of two with the same pattern the last one counts. Raises LIMIT_EXCEEDED."""
     check_count("constraints", len(wanted), PAGE_SIZE_MAX)
     stored = [replace(_checked(one), create_ms=tx.now_ms) for one in wanted]
     owner = registry.get_project(tx.connection, project)
@@ -115,7 +115,7 @@ def set_constraints(tx: Transaction, project: str, wanted: Sequence[FileConstrai
 
 
 def _is_tried(constraint: FileConstraint) -> bool:
-    """Whether a constraint is held against every path, which takes its time; an exact path is looked up."""
+    """Whether a constraint must be matched against every path; an exact path is looked up."""
     return shape_of(constraint.pattern) is not Shape.LITERAL
 
 
@@ -128,9 +128,9 @@ def _checked(constraint: FileConstraint) -> FileConstraint:
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse a pattern that no path can be matched with. Raises InvalidError."""
+    """Refuse an unusable pattern. Raises InvalidError."""
     check_chars("pattern", pattern, PATTERN_CHARS_MAX)
-    # PostgreSQL has no text with NUL, and no path has one.
+    # PostgreSQL text cannot contain NUL, and no path does.
     if not pattern or "\x00" in pattern or shape_of(pattern) in (Shape.XPATH, Shape.JSONPATH):
         raise invalid("pattern", f"pattern must be a glob, a /regex/ or an exact path; it is {pattern!r}.")
     if leaves_the_project(pattern):
@@ -142,14 +142,14 @@ def check_pattern(pattern: str) -> None:
 
 
 def remove_constraints(tx: Transaction, project: str, patterns: Sequence[str]) -> None:
-    """Take constraints away; patterns without one are passed over."""
+    """Remove constraints; unknown patterns are ignored."""
     check_count("patterns", len(patterns), PAGE_SIZE_MAX)
     owner = registry.get_project(tx.connection, project)
     rows.remove_constraints(tx.connection, owner.id, [pattern for pattern in patterns if "\x00" not in pattern])
 
 
 def list_constraints(connection: Connection, project: str, size: int, token: str) -> tuple[list[FileConstraint], str]:
-    """A page of a project's constraints by pattern."""
+    """A page of a project's constraints, sorted by pattern."""
     size = page_size(size)
     (after,) = place_of(token, str) or ("",)
     owner = registry.get_project(connection, project)

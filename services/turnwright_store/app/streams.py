@@ -1,8 +1,8 @@
-"""Streams of producers that are not the run's owner: their records, their channels, and their ends.
+"""Streams of producers other than the run's owner: their records, their channels, and their ends.
 
-A stream is a record and its channels. Who produces it stands in their attributes; a stream that says nobody is produced
-by the run's owner, who writes its record: others can end its channels, and the owner stops when it sees that.
-Source: rows RU170-RU178, RU234-RU237; architecture 3 (streaming bodies).
+A stream is a record with channels. Their attributes name the producer; without one it is the run's owner, who writes
+the record: others can end its channels, and the owner stops when it sees that. Source: rows RU170-RU178, RU234-RU237;
+architecture 3 (streaming bodies).
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown,
 
 TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 RECORDS_LOOKED_AT: Final = 64
-"""Paths of records that are looked up at once, to find one that is free."""
+"""Record paths to check at a time, to find a free one."""
 
 CHANNEL_PATHS_MAX: Final = 1000
-"""Paths below a record that are looked through for its channels."""
+"""Paths below a record to scan for its channels."""
 
 
 class End(IntEnum):
-    """How a stream ends; the numbers of the contract."""
+    """How a stream ends; numbered as in the contract."""
 
     COMPLETED = 1
     ABORTED = 2
@@ -77,7 +77,7 @@ class Channel(Struct, frozen=True):
 
 
 class Opening(Struct, frozen=True):
-    """A stream that somebody wants to produce."""
+    """A stream to open."""
 
     tool: str
     target: str
@@ -86,7 +86,7 @@ class Opening(Struct, frozen=True):
 
 
 class StreamPiece(Struct, frozen=True):
-    """What a producer adds to a channel of a stream."""
+    """Text to append to a channel."""
 
     path: str
     channel: int
@@ -96,7 +96,7 @@ class StreamPiece(Struct, frozen=True):
 
 
 class StreamEnd(Struct, frozen=True):
-    """How a stream shall end. `producer` is who says so."""
+    """How to end a stream. `producer` is the caller."""
 
     path: str
     end: End
@@ -105,7 +105,7 @@ class StreamEnd(Struct, frozen=True):
     duration_s: float | None = None
     reason: str = ""
     outcome: str = ""
-    """What the entries say; empty: what follows from the end."""
+    """Outcome of the entries; empty: derived from the end."""
 
 
 # Begin -----------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class StreamEnd(Struct, frozen=True):
 def open_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, wish: Opening
 ) -> tuple[str, list[Channel], RunHead]:
-    """Write the record of a stream and its channels; the record's path, the channels, the run."""
+    """Write the record of a stream and its channels; returns the record's path, the channels, the run."""
     check_floor(caller, Tier.PLUGIN, "OpenStream")
     numbers = _check_opening(rules, wish)
     run = get_run_head(tx.connection, address.project, address.run)
@@ -183,7 +183,7 @@ def _opened_channel(path: str, number: int, target: str, producer: str, text: st
 def append_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, piece: StreamPiece
 ) -> tuple[Channel, RunHead]:
-    """Add a piece to a channel, once where its offset says where it begins."""
+    """Append to a channel; idempotent if the offset is given."""
     check_floor(caller, Tier.PLUGIN, "AppendStream")
     _checked_number(piece.channel)
     _check_producer(piece.producer)
@@ -264,7 +264,7 @@ def _channel(shown: EntryRow) -> Channel:
 def end_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, ending: StreamEnd
 ) -> tuple[list[Channel], RunHead]:
-    """End the open channels of a stream, and write its record with the figures unless the owner of the run does."""
+    """End the open channels of a stream, and write its record with the figures unless the run's owner does."""
     check_floor(caller, Tier.PLUGIN, "EndStream")
     _check_ending(ending)
     run = get_run_head(tx.connection, address.project, address.run)
@@ -286,7 +286,7 @@ def _check_ending(ending: StreamEnd) -> None:
 def ended(
     tx: Transaction, rules: StoreRules, caller: Caller, run: RunHead, record: Entry, ending: StreamEnd
 ) -> tuple[list[Channel], RunHead]:
-    """End what is open of a stream; nothing happens where nothing is."""
+    """End what is open of a stream; does nothing if nothing is."""
     channels = list_channels(tx, run, ending.path)
     still_open = [channel for channel in channels if channel.state is State.STREAMING]
     if not still_open:
@@ -308,7 +308,7 @@ def _result(ending: StreamEnd) -> tuple[State, str]:
 
 
 def _closed(channel: Channel, state: State, outcome: str) -> EntryWrite:
-    """The end of a channel; one that holds something of a failure is shown, so that the reason is read."""
+    """The end of a channel; one with output of a failed command becomes visible, so that the model reads the reason."""
     is_shown = state is State.FAILED and channel.body_size_bytes
     visibility = Visibility.VISIBLE if is_shown else Visibility.UNSPECIFIED
     return EntryWrite(channel.path, SetEntry(visibility=visibility, state=state, outcome=outcome), Tier.PLUGIN)

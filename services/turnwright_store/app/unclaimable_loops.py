@@ -1,6 +1,6 @@
-"""Unclaimable loops: marks queued loops whose workspace no living executor has, so that their watchers see why.
+"""Unclaimable loops: marks queued loops whose workspace no living executor has, so that watchers see the reason.
 
-Source: architecture 3 (a project lives in a workspace); the reason is taken back when the run is claimed.
+Source: architecture 3 (a project lives in a workspace); the reason is cleared when the run is claimed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.runs import find_run, write_run
 
 RUNS_MAX: Final = 50
-"""Runs that one piece of the work marks at most."""
+"""Runs that one round marks at most."""
 
 
 def find_unclaimable(connection: Connection, wait_ms: int, grace_ms: int) -> list[RunRef]:
-    """Some of the runs whose queued loops have waited so long for a workspace that nobody has."""
+    """Some runs whose queued loops have waited this long for a workspace that nobody has."""
     if not lease_rows.has_registered_workspaces(connection):
         return []
     offered = lease_rows.offered_workspaces(connection, grace_ms)
@@ -33,7 +33,7 @@ def find_unclaimable(connection: Connection, wait_ms: int, grace_ms: int) -> lis
 
 
 def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> None:
-    """Write the reason on the queued loops of those runs that still wait; their watchers see it."""
+    """Write the reason to the queued loops of those runs that still wait."""
     offered = lease_rows.offered_workspaces(tx.connection, grace_ms)
     for address in found:
         run = find_run(tx.connection, address.project, address.run)
@@ -45,7 +45,7 @@ def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> Non
 
 
 def unclaimable_loops(database: Database, wait_ms: int, grace_ms: int) -> Chore:
-    """The chore. It looks twice in the time after which a loop is marked."""
+    """The chore. It checks twice within the time after which a loop is marked."""
 
     async def piece() -> bool:
         found = await database.read(partial(find_unclaimable, wait_ms=wait_ms, grace_ms=grace_ms))

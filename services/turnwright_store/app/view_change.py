@@ -1,8 +1,7 @@
-"""What one write has changed of a run's view, for the assembler: told with the answer, so that it need not read.
+"""View changes: what one write changed in a run's view, returned with the answer, so that the assembler need not read.
 
-It is made of the same commit delta as the change feed (see app.commit_delta); where the feed would have to read the
-database, there is none.
-Source: architecture 12.4; docs/adr/0022.
+It is made from the same commit delta as the change feed (see app.commit_delta); if the feed would have to read the
+database, there is none. Source: architecture 12.4; docs/adr/0022.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 INSTRUCTIONS_PATH: Final = "instructions://system"
-"""What the assembler reads beside what a packet shows."""
+"""What the assembler reads besides what a packet shows."""
 
 _WANTED: Final = Wanted(ViewFilter.PACKET, (INSTRUCTIONS_PATH,))
 
 
 def view_change(rules: StoreRules, delta: CommitDelta | None) -> ViewChange | None:
-    """What a commit has changed of the view that packets are made of; None where only the database can tell."""
+    """What a commit changed in the view that packets are built from; None if only the database can tell."""
     if delta is None:
         return None
     try:

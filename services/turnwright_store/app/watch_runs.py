@@ -31,13 +31,13 @@ from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow
 
 RUNS_A_PIECE: Final = 100
-"""Runs that are read at once; each has a prompt of at most 1 MiB."""
+"""Runs to read at a time; each has a prompt of at most 1 MiB."""
 
 PAUSE_S: Final = 0.05
-"""Seconds between two looks: what happens in between is told together."""
+"""Minimum seconds between two reads: what happens in between is combined."""
 
 TEXT_BYTES_MAX: Final = 2048
-"""Bytes of a prompt, a summary or a reason that an overview shows."""
+"""Bytes of a prompt, a summary or a reason in an overview."""
 
 STRANGERS_MAX: Final = 100_000
 """Scopes of other projects that a watcher remembers."""
@@ -46,14 +46,14 @@ _LAST_ID: Final = 2**62
 
 
 class Overview(Struct, frozen=True):
-    """A run among others, and how many of its proposals wait."""
+    """A run in a list, with the number of its waiting proposals."""
 
     run: Run
     proposals: int
 
 
 class RunsChange(Struct, frozen=True):
-    """One message of a watch; nothing in it is a heartbeat."""
+    """One message of a watch; an empty one is a heartbeat."""
 
     runs: list[Overview] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -62,19 +62,19 @@ class RunsChange(Struct, frozen=True):
 
 
 class _Known(Struct):
-    """What the watcher was told, by the scope of each run: how it stood, and its alias."""
+    """What the watcher was sent, by the scope of each run: its state, and its alias."""
 
     runs: dict[int, tuple[RunMark, str]] = field(default_factory=dict)
     running: dict[int, bool] = field(default_factory=dict)
-    """Of those that are running, whether somebody works on them."""
+    """Of those that are running, whether somebody holds them."""
     strangers: set[int] = field(default_factory=set)
-    """Scopes that belong to no run of the project: nobody asks for them again."""
+    """Scopes that belong to no run of the project and need not be asked for again."""
 
 
 async def follow_runs(
     database: Database, watches: Watches, project: str, heartbeat_s: float
 ) -> AsyncGenerator[RunsChange, None]:
-    """The runs of a project, until the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING, DATABASE_UNAVAILABLE."""
+    """Watch the runs of a project; the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING, DATABASE_UNAVAILABLE."""
     owner = await database.read(partial(get_project, name=project))
     subscription = database.subscribe((ANY_SCOPE,))
     try:
@@ -142,7 +142,7 @@ def _shortened(text: str) -> str:
 async def _changes(
     database: Database, project_id: int, known: _Known, heard: frozenset[int] | None, running: frozenset[int]
 ) -> list[RunsChange]:
-    """What differs from what was told; `heard` None: look at all runs. Those that are `running` are asked for too."""
+    """The differences to what was sent; `heard` None: check all runs. Those in `running` are checked too."""
     is_anew = heard is None or ANY_SCOPE in heard
     if heard is None:
         marks = await database.read(partial(rows.marks_of, project_id=project_id))
@@ -170,7 +170,7 @@ def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> 
 
 
 def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRow, Overview]]) -> RunsChange:
-    """What the watcher does not know of the runs that were asked for."""
+    """What the watcher does not have of the runs that were read."""
     news = [(row, overview) for row, overview in found if _is_news(known, row, overview)]
     present = {row.scope for row, _ in found}
     gone = [scope for scope in asked if scope not in present and scope in known.runs]
@@ -182,7 +182,7 @@ def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRo
     known.strangers.update(scope for scope in asked if scope not in present)
     removed += [known.runs[row.scope][1] for row, _ in news if _is_renamed(known, row)]
     _tell(known, news)
-    # An alias that another run has by now was told as that one's, in this message or one before.
+    # An alias that another run has by now was sent as that one's, in this message or an earlier one.
     used = {alias for _, alias in known.runs.values()} if removed else set()
     return RunsChange([overview for _, overview in news], [alias for alias in removed if alias not in used])
 

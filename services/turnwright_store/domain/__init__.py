@@ -1,1 +1,1 @@
-"""Rules of the store: no I/O, no clock."""
+"""Rules of the store: pure functions without I/O or a clock."""

@@ -1,4 +1,4 @@
-"""Limits of the contract, each refused before work starts, with the field, the limit and what was given.
+"""Validation of the contract's limits before work starts; errors name the field, the limit and the value.
 
 Source: architecture 10 (every input has a limit); the comments of the messages.
 """
@@ -30,16 +30,16 @@ from turnwright_core.limits import (
 from turnwright_core.runs import AnswerFormat, Budget, Model, RunSettings
 
 OUTCOME_CHARS_MAX: Final = 256
-"""Longest outcome of an entry: `word:code`, with a little room."""
+"""Longest outcome of an entry: `word:code`, with some margin."""
 
 ROOT_CHARS_MAX: Final = 4096
 """Longest root directory of a project (PATH_MAX of Linux)."""
 
 ATTRIBUTES_DEPTH_MAX: Final = 100
-"""Deepest nesting of attributes; parsers of other languages give up not far beyond."""
+"""Deepest nesting of attributes; JSON parsers of other languages fail not far beyond."""
 
 TOKENS_LIMIT: Final = 2**53
-"""Budgets of tokens stay below: what JSON keeps exactly."""
+"""Upper limit for token budgets: integers that JSON represents exactly."""
 
 RUN_ALIAS: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
@@ -47,21 +47,21 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_words(field: str, text: str, limit: int) -> None:
-    """Refuse a short text of more than `limit` code points, or with a NUL, which not every database can store."""
+    """Refuse a short text of more than `limit` code points, or with NUL, which not every database can store."""
     check_chars(field, text, limit)
     if "\x00" in text:
         raise invalid(field, f"{field} contains a NUL character.")
 
 
 def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:
-    """Refuse a name that does not fit the pattern."""
+    """Refuse a name that does not match the pattern."""
     check_chars(field, name, NAME_CHARS_MAX)
     if not pattern.fullmatch(name):
         raise invalid(field, f"{field} must match {pattern.pattern}; it is {name!r}.")
 
 
 def check_path(path: str, chars_max: int = PATH_CHARS_MAX, field: str = "path") -> None:
-    """Refuse a path that is empty, too long or holds control characters (RU049)."""
+    """Refuse a path that is empty, too long or contains control characters (RU049)."""
     if not path:
         raise invalid(field, f"A write needs {'a path' if field == 'path' else f'a path in {field}'}.")
     check_chars(field, path, chars_max)
@@ -70,7 +70,7 @@ def check_path(path: str, chars_max: int = PATH_CHARS_MAX, field: str = "path") 
 
 
 def check_revision(path: str, expected: int | None, actual: int) -> None:
-    """Refuse a write that was made for another revision of its entry. Raises REVISION_CONFLICT."""
+    """Optimistic lock: refuse a write for another revision of its entry. Raises REVISION_CONFLICT."""
     if expected is not None and expected != actual:
         raise fault(
             Reason.REVISION_CONFLICT,
@@ -88,7 +88,7 @@ def check_record(record: bytes, bytes_max: int = RECORD_BYTES_MAX) -> None:
 
 
 def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: str = "attributes_json") -> None:
-    """Refuse attributes that are no JSON object (RU051)."""
+    """Refuse attributes that are not a JSON object (RU051)."""
     check_bytes(field, text, bytes_max)
     if not (is_plainly_good(text) or is_good(text)):
         raise invalid(field, f"{field} must be one JSON object, nested at most {ATTRIBUTES_DEPTH_MAX} deep.")
@@ -135,7 +135,7 @@ def _depth_over(value: dict[str, Any], limit: int) -> bool:
 
 
 def check_run_settings(settings: RunSettings) -> None:
-    """Refuse settings outside of their ranges (RU098)."""
+    """Refuse settings out of range (RU098)."""
     if settings.temperature is not None and not 0 <= settings.temperature <= 2:
         raise invalid("temperature", f"temperature must be 0 to 2; it is {settings.temperature}.")
     if settings.context_limit is not None and settings.context_limit < 1024:
@@ -146,7 +146,7 @@ def check_run_settings(settings: RunSettings) -> None:
 
 
 def check_answer_format(form: AnswerFormat | None) -> None:
-    """Refuse a form of answers whose schema is none."""
+    """Refuse a response format with an invalid schema."""
     if form is None or not form.schema:
         return
     check_bytes("settings.response_format.schema", form.schema, SCHEMA_BYTES_MAX)
@@ -164,7 +164,7 @@ def check_images(paths: Sequence[str]) -> None:
 
 
 def check_budget(budget: Budget | None, field: str) -> None:
-    """Refuse limits that are no limits: below zero, infinite, or no number."""
+    """Refuse limits that are negative, infinite or not numbers."""
     if budget is None:
         return
     if not (isfinite(budget.cost_usd_max) and budget.cost_usd_max >= 0):

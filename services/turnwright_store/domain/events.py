@@ -1,4 +1,4 @@
-"""The events that the store itself writes: what was done to a plan, decided, switched."""
+"""Events that the store writes: changed plans, decisions, mode switches."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _DECIDED: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected", Rul
 
 
 def plan_set(plan_id: str, version: int, kind: PlanKind) -> RunEvent:
-    """A plan was set. Versions are never used again, so a slug of one is nobody else's."""
+    """A plan was set. Versions are never reused, so its slug is unique."""
     sentence = f"The plan {plan_id} is now version {version}."
     return _plan_notice(plan_id, version, kind, "set", sentence, f"{plan_id}-v{version}")
 
 
 def plan_removed(plan_id: str, version: int, kind: PlanKind) -> RunEvent:
-    """A plan was taken away in its latest version."""
+    """The latest version of a plan was removed."""
     sentence = f"The plan {plan_id} was removed; version {version} was the latest."
     return _plan_notice(plan_id, version, kind, "removed", sentence, f"{plan_id}-v{version}-removed")
 
@@ -34,7 +34,7 @@ def _plan_notice(plan_id: str, version: int, kind: PlanKind, change: str, senten
 
 
 def plan_delta(plan_id: str, version: int, sequence: int) -> RunEvent:
-    """Something was added to a plan."""
+    """A delta was appended to a plan."""
     return RunEvent(
         Subkind.PLAN_DELTA,
         _PLAN,
@@ -45,7 +45,7 @@ def plan_delta(plan_id: str, version: int, sequence: int) -> RunEvent:
 
 
 def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
-    """A proposal was accepted or rejected, or nobody decided in time."""
+    """A proposal was accepted, rejected, or expired."""
     decided = _DECIDED[made.ruling]
     payload = {"path": path, "tool": tool, "decision": decided, "principal": made.principal, "comment": made.comment}
     more = {"edited_paths": list(made.contents), "client_runs": made.client_runs}
@@ -59,7 +59,7 @@ def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
 
 
 def mode_switched(loop: int, before: Mode, mode: Mode) -> RunEvent:
-    """A loop begins in another mode than the one before it had."""
+    """A loop begins in another mode than the previous one."""
     was, now = before.name.lower(), mode.name.lower()
     payload = {"loop": loop, "from": was, "to": now}
     return RunEvent(Subkind.MODE_SWITCH, _LOOP, payload, f"The mode is now {now}; it was {was}.", f"loop_{loop}")

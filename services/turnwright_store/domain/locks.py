@@ -1,8 +1,7 @@
-"""Names of what a write locks. Replicas lock the names of a batch in one order, so that none waits in a ring.
+"""Lock names for writes. Replicas lock the names of a batch in one order, so they cannot deadlock.
 
-A run's name covers its row, its scope, its queue, its views and turns; a project's name covers its shared entries
-and the making of runs in it.
-Source: architecture 3 (a batch locks its scope rows in sorted order); docs/adr/0006.
+A run's name covers its row, its scope, its queue, its views and turns; a project's name covers its shared entries and
+the creation of runs in it. Source: architecture 3 (a batch locks its scope rows in sorted order); docs/adr/0006.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ REGISTRY_LOCK: Final = "registry"
 """Projects, models, schemes and executors."""
 
 ANSWERS_LOCK: Final = "answers"
-"""The forgetting of old answers to requests."""
+"""Deletion of old answers to requests."""
 
 
 def run_lock(project: str, run: str) -> str:
@@ -37,12 +36,12 @@ def packets_lock(project: str) -> str:
 
 
 def request_lock(project: str, principal: str, method: str, request_id: str) -> str:
-    """The name of a request that may be repeated."""
+    """Lock name of an idempotent request."""
     return f"request:{project}/{principal}/{method}/{request_id}"
 
 
 def paths_of(writes: Iterable[EntryWrite]) -> set[str]:
-    """Every path that writes touch: those that they name, and those that they copy or move to."""
+    """Every path that writes touch: those that they name, and destinations of copies and moves."""
     paths = set()
     for write in writes:
         paths.add(write.path)
@@ -52,7 +51,7 @@ def paths_of(writes: Iterable[EntryWrite]) -> set[str]:
 
 
 def write_locks(rules: StoreRules, project: str, run: str, paths: Iterable[str]) -> set[str]:
-    """What a write to entries of a run locks: the run, and the shared scopes that the schemes of the paths live in."""
+    """The locks for a write to a run: the run, and the shared scopes of the schemes of its paths."""
     locks = {run_lock(project, run)}
     for scope in {rules.scheme(scheme or "").default_scope for scheme in set(map(scheme_of, paths))}:
         if scope == "project":

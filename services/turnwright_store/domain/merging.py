@@ -17,7 +17,7 @@ from turnwright_core.entries import to_attributes_json
 
 
 def merge_attributes(attributes_json: str, patch_json: str) -> str:
-    """Attributes after a merge patch; the very same text where the patch changes nothing. Both are JSON objects."""
+    """Attributes after a merge patch; the same text if the patch changes nothing. Both are JSON objects."""
     before = _document(attributes_json)
     after = merged(before, _document(patch_json))
     text = attributes_text(after)
@@ -26,13 +26,13 @@ def merge_attributes(attributes_json: str, patch_json: str) -> str:
 
 def _document(text: str) -> Any:
     with suppress(ValueError):
-        # A quarter of the time; it refuses numbers that are too large, and halves of characters.
+        # It takes a quarter of the time, but refuses numbers that are too large, and unpaired surrogates.
         return msgspec.json.decode(text)
     return json.loads(text, parse_float=_finite)
 
 
 def _finite(text: str) -> float:
-    """A number that can be written again: JSON has no word for what a larger one is read as."""
+    """A number that can be serialized again: JSON cannot represent infinity."""
     number = float(text)
     if not isfinite(number):
         raise invalid("merge_attributes_json", f"The number {text:.20} is too large to be merged.")
@@ -40,9 +40,9 @@ def _finite(text: str) -> float:
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """A document after a merge patch: a null takes a member away, an object is merged, all else replaces.
+    """A document after a merge patch: null removes a member, an object is merged, anything else replaces.
 
-    The documents themselves stay as they are.
+    The arguments are not modified.
     """
     if not isinstance(patch, dict):
         return patch
@@ -56,7 +56,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def attributes_text(attributes: dict[str, Any]) -> str:
-    """Attributes as text, with escapes where a lone surrogate could not be stored otherwise."""
+    """Attributes as text, with escapes if an unpaired surrogate could not be stored otherwise."""
     text = to_attributes_json(attributes)
     try:
         text.encode()

@@ -1,4 +1,4 @@
-"""Names that the store makes when the caller gives none."""
+"""Generated names, for callers that give none."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from turnwright_core.limits import NAME_CHARS_MAX
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_IN_ALIAS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _SUFFIX_CHARS: Final = 24
-"""Room for the time and a counter behind a name."""
+"""Room for the time and a counter at the end of a name."""
 
 
 def project_names(root: str) -> Iterator[str]:
-    """Names for the project of a directory, the best first: its last part, then with a number."""
+    """Candidates for the name of a project, best first: the last part of its directory, then with a number."""
     base = _NOT_IN_NAME.sub("-", PurePath(root).name).strip("-.")[: NAME_CHARS_MAX - _SUFFIX_CHARS] or "project"
     yield base
     number = 2
@@ -26,7 +26,7 @@ def project_names(root: str) -> Iterator[str]:
 
 
 def run_aliases(model: str, now_ms: int) -> Iterator[str]:
-    """Aliases for a run, the best first: `{model}_{unix_ms}`, then with a number."""
+    """Candidates for the alias of a run, best first: `{model}_{unix_ms}`, then with a number."""
     base = f"{_NOT_IN_ALIAS.sub('_', model)[: NAME_CHARS_MAX - _SUFFIX_CHARS]}_{now_ms}"
     yield base
     number = 2

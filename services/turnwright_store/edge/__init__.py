@@ -1,1 +1,1 @@
-"""The database itself: one writing thread, reading threads, the file and its lock."""
+"""Database adapters: writer and reader threads, connections, the file and its lock."""

@@ -1,8 +1,8 @@
-"""Makes a backup of a store, running or stopped: one SQLite file, whichever database the store is on.
+"""Backup of a running or stopped store into one SQLite file, whichever database the store uses.
 
-A running store is not disturbed: its lock is not taken, and readers keep no writer waiting. What it had acknowledged
-before the backup began is in it, and every request is in it whole or not at all.
-Source: architecture 3, 11; docs/adr/0006.
+A running store is not disturbed: its lock is not taken, and readers do not block the writer. Everything acknowledged
+before the backup began is in it, and every request is in it completely or not at all. Source: architecture 3, 11;
+docs/adr/0006.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from turnwright_store.sql.tables import meta
 
 
 def back_up(database: str, file: Path, tell: Tell) -> Report:
-    """Copy a database, named by its path or its URL, into a new file of mode 0600. Raises BackupError, OSError."""
+    """Copy a database, given by its path or its URL, into a new file with mode 0600. Raises BackupError, OSError."""
     if file.exists():
         raise BackupError(f"{file} already exists: choose another name, or move it.")
     if not file.parent.is_dir():
@@ -77,7 +77,7 @@ def _check_schema(found: str, named: str) -> None:
 
 
 def _copy_server(url: str, scratch: Path, tell: Tell) -> None:
-    """Everything as one transaction sees it."""
+    """Copy everything in one snapshot."""
     engine = server(url)
     with engine.connect() as source:
         source.execution_options(postgresql_readonly=True)
@@ -95,7 +95,7 @@ def _copy_server(url: str, scratch: Path, tell: Tell) -> None:
 
 
 def _seal(core: Connection) -> tuple[dict[str, int], str]:
-    """Count the rows and write the counts down, for whoever restores them."""
+    """Store the row counts, for verification at restore."""
     tables = count_rows(core)
     manifest = {"key": MANIFEST, "value": json.dumps({"tables": tables})}
     if not core.execute(update(meta).where(meta.c.key == MANIFEST).values(value=manifest["value"])).rowcount:

@@ -1,7 +1,7 @@
-"""One batch of requests as one transaction, inside the writing thread; the same on every database.
+"""Group commit: one batch of requests as one transaction, in the writer thread; the same for every database.
 
-Nothing is caught by name here: whatever a request raises belongs to its caller, so it is carried over to the event
-loop as it is, and what the transaction as a whole raises is for the database's own writer to deal with.
+No exception is caught by name here: whatever a request raises belongs to its caller and is passed to the event loop,
+and what the whole transaction raises is handled by the database's own writer.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Job(Struct, Generic[T]):
     locks: Collection[str]
     answer: asyncio.Future[T]
     inline: bool = False
-    """Whether it takes so little that no thread is worth its while."""
+    """Whether it is too small to be worth a thread."""
     result: T | None = None
     error: Exception | None = None
     raised: set[int] = field(default_factory=set)
     deltas: Mapping[int, ScopeDelta] = field(default_factory=dict)
-    """What followers of the scopes are told of it."""
+    """Commit deltas for followers of the scopes."""
 
     def reply(self) -> None:
-        """Hand over what the thread left here; a caller that has gone away misses it."""
+        """Pass on the result; a caller that has been cancelled does not get it."""
         if self.answer.done():
             return
         if self.error is not None:
@@ -44,43 +44,43 @@ class Job(Struct, Generic[T]):
 
 
 class BatchTransaction(Protocol):
-    """The transaction of a writer, as its database spells it."""
+    """A writer's transaction, in the terms of its database."""
 
     @property
     def is_followed(self) -> Callable[[int], bool]:
-        """Whether somebody in this process is to be told what changes of a scope."""
+        """Whether somebody in this process follows the changes of a scope."""
 
     @property
     def core(self) -> Connection:
-        """What the requests write through."""
+        """The connection for the requests."""
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
-        """Begin, with what the batch locks; returns the clock of its writes, in milliseconds since 1970."""
+        """Begin, with the batch's locks; returns the time of its writes, in milliseconds since 1970."""
 
     def entry_ids(self, count: int) -> Sequence[int]:
-        """So many new numbers of entries; those of a request that is undone are lost."""
+        """Allocate this many entry ids; those of an undone request are lost."""
 
     def try_lock(self, name: str) -> bool:
-        """Lock one more name, unless that would mean waiting; whether it is locked."""
+        """Try to take one more lock without waiting; returns whether it is held."""
 
     def mark(self, name: str) -> None:
-        """Begin a request's part: what it does can be undone."""
+        """Set a savepoint for a request."""
 
     def keep(self, name: str) -> None:
-        """End a part. Raises what its statements met that nobody has waited for yet."""
+        """Release the savepoint. Raises pending errors of statements that nobody has waited for yet."""
 
     def undo(self, name: str, error: Exception) -> None:
-        """Undo a part that failed. Raises the error where the transaction as a whole went with it."""
+        """Roll back to the savepoint. Raises the error if the whole transaction is lost."""
 
     def commit(self, raised: Collection[int]) -> None:
-        """Commit, and tell other replicas which scopes were raised."""
+        """Commit, and notify other replicas of the scopes that changed."""
 
 
 _PART = "request"
 
 
 def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
-    """Run all requests in one transaction and commit. Raises what ends the transaction; nothing is written then."""
+    """Run all requests in one transaction and commit. Raises what ends the transaction; then nothing is written."""
     clock_ms = session.begin(batch)
     for job in batch:
         job.result, job.error, job.raised, job.deltas = None, None, set(), {}
@@ -92,7 +92,7 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
             is_followed=session.is_followed,
         )
         if len(batch) == 1:
-            # Alone, a request needs no savepoint: the transaction is its own to undo.
+            # A single request needs no savepoint: it can undo the whole transaction.
             job.result = job.work(transaction)
         else:
             _part(session, transaction, job)
@@ -117,7 +117,7 @@ def raised_by(batch: Iterable[Job[Any]]) -> set[int]:
 
 
 def fail_all(batch: Iterable[Job[Any]], error: Exception) -> None:
-    """Nothing of the batch was written: whoever has no error of its own hears this one."""
+    """Nothing of the batch was written: every job without an error of its own gets this one."""
     for job in batch:
         job.error = job.error or error
         job.raised, job.deltas = set(), {}

@@ -1,7 +1,7 @@
-"""What a backup and its restoration share: opening files that nobody serves, copying rows, counting them.
+"""Common parts of backup and restore: opening files that no store serves, copying and counting rows.
 
-A backup is a SQLite file with the store's tables at the schema's head, whichever database it came from. The full-text
-index stays behind: it is made again from what is restored.
+A backup is a SQLite file with the store's tables at the head of the schema, whichever database it came from. The
+full-text index is left out: it is rebuilt from what is restored.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from turnwright_store.sql.tables import (
 )
 
 Tell = Callable[[str], None]
-"""Takes a sentence of what is being done, often."""
+"""Receives frequent progress messages."""
 
 MANIFEST: Final = "backup"
-"""Key in `meta` under which a backup counts its rows."""
+"""Key of a backup's row counts in `meta`."""
 
 _ROWS_AT_ONCE: Final = 500
 _HEAVY_ROWS_AT_ONCE: Final = 16
-"""A body has up to 16 MiB: so many of them are in memory at once, twice."""
+"""A body has up to 16 MiB: maximum number in memory at once, twice."""
 
 _HEAVY: Final = frozenset({versions.name, chunks.name, blocks.name, packets.name, loops.name})
 _COPIED: Final = tuple(table for table in metadata.sorted_tables if table is not search_marks)
 _COUNTED: Final = tuple(table for table in _COPIED if table not in (meta, executors))
-"""Rows of the others belong to a running store."""
+"""Tables in the manifest; rows of the others belong to a running store."""
 
 _PAGES_FREE_SHARE_MAX: Final = 0.1
-"""Share of empty pages from which a file is written again without them."""
+"""Share of free pages from which a file is compacted."""
 
 
 class BackupError(RuntimeError):
@@ -61,9 +61,9 @@ class Report(Struct, frozen=True):
     """What was copied."""
 
     file: str
-    """Where it is now: a file, or the URL of a database without its password."""
+    """Where it is: a file, or the URL of a database without its password."""
     size_bytes: int
-    """Size of the backup's file."""
+    """Size of the backup file."""
     incarnation: str
     """Identity of the history in it."""
     schema: str
@@ -79,7 +79,7 @@ def is_url(database: str) -> bool:
 
 
 def shown(database: str) -> str:
-    """How a database may be named to people: a URL without its password."""
+    """The name of a database for display: a URL without its password."""
     return make_url(database).render_as_string(hide_password=True) if is_url(database) else database
 
 
@@ -91,12 +91,12 @@ def server(url: str) -> sqlalchemy.Engine:
 
 @contextmanager
 def opened(file: Path, *, read_only: bool = False) -> Iterator[tuple[sqlite3.Connection, Connection]]:
-    """Both faces of a connection to a file: to one that a store may serve, to read; else to one that is ours alone."""
+    """A connection to a file: read-only if a store may be serving it, else exclusive."""
     raw = sqlite3.connect(f"{file.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
     try:
         raw.isolation_level = None
         if not read_only:
-            # Ours is a scratch file: it is thrown away when anything goes wrong, and synced whole at the end.
+            # Ours is a scratch file: it is deleted if anything fails, and synced as a whole at the end.
             raw.execute("PRAGMA journal_mode = OFF").close()
             raw.execute("PRAGMA synchronous = OFF").close()
         engine = sqlalchemy.create_engine(
@@ -110,7 +110,7 @@ def opened(file: Path, *, read_only: bool = False) -> Iterator[tuple[sqlite3.Con
 
 @contextmanager
 def put_in_place(file: Path) -> Iterator[Path]:
-    """A new file, 0600, that takes its name only when the block ends well, and is on the disk then."""
+    """A new file with mode 0600 that gets its name only if the block succeeds, synced to disk."""
     scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
@@ -132,7 +132,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns what a database complains of into a BackupError. Its own words only: statements hold people's texts."""
+    """Turns database errors into BackupError. Only their own messages: statements contain user data."""
     try:
         yield
     except DBAPIError as error:
@@ -142,7 +142,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def copy_file(raw: sqlite3.Connection, to: Path, tell: Tell) -> None:
-    """Write the database of a connection, as it is at one moment, into an empty file."""
+    """Write a consistent snapshot of a connection's database into an empty file."""
     page_size, pages = (raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count"))
     raw.set_progress_handler(lambda: _tell_bytes(to, page_size * pages, tell), 1_000_000)
     raw.execute("VACUUM INTO ?", (str(to),))
@@ -177,7 +177,7 @@ def _count(core: Connection, table: Table) -> int:
 
 
 def empty_index(raw: sqlite3.Connection) -> None:
-    """Take everything out of the full-text index, so that it is made again; then the space that is free."""
+    """Clear the full-text index, so that it is rebuilt; then reclaim the space."""
     for statement in FTS5_EMPTY:
         raw.execute(statement)
     free, pages = (raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
@@ -186,13 +186,13 @@ def empty_index(raw: sqlite3.Connection) -> None:
 
 
 def revision_of(core: Connection) -> str:
-    """The revision of a database's schema; empty where it has none."""
+    """Schema revision of a database; empty if it has none."""
     raw: Any = core.connection.driver_connection
     return current_revision(raw, core.dialect.name)
 
 
 def too_new(revision: str) -> str:
-    """What to do about a schema that this version does not know."""
+    """Advice for a schema that this version does not know."""
     if revision in UNRELEASED:
         return f"{made_before_release(revision)}."
     return (

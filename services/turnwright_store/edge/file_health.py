@@ -24,16 +24,16 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_store.edge.sqlite_codes import is_damage
 
 READ_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""A larger file is not read as a whole while its store runs."""
+"""A larger file is not checked as a whole while its store runs."""
 
 _STEPS: Final = 10_000
-"""Steps of SQLite's machine between two looks whether a check is still wanted."""
+"""Steps of SQLite's virtual machine between checks whether to go on."""
 
 _log = get_logger("store.database")
 
 
 class FileHealth:
-    """What is known of one database file."""
+    """The health of one database file."""
 
     def __init__(self, path: Path) -> None:
         self._file, self._wal = path, path.with_name(path.name + "-wal")
@@ -49,14 +49,14 @@ class FileHealth:
         self._is_closed.set()
 
     def met(self, error: BaseException) -> None:
-        """Take note of what SQLite raised, where it tells of damage."""
+        """Note an error of SQLite, if it means damage."""
         if is_damage(error) and not self._is_closed.is_set():
             self._note_damage(str(error))
 
     def require(self) -> None:
-        """Raise DATABASE_UNAVAILABLE where a problem is known."""
+        """Raise DATABASE_UNAVAILABLE if a problem is known."""
         if self._change:
-            # Somebody may have put it back.
+            # Somebody may have restored it.
             self._change = self._changed()
         if problem := self._damage or self._change:
             message = f"The database file {self._file} {problem}. Stop the store, restore a backup, and start it again."
@@ -71,14 +71,14 @@ class FileHealth:
         self.require()
 
     def look(self) -> None:
-        """Read the least that every database has from the disk. Raises as `require` does."""
+        """Read the first pages from disk. Raises as `require` does."""
         self.compare()
         if self._read("SELECT count(*) FROM sqlite_master") == 0:
             self._note_damage("it holds no tables")
         self.require()
 
     def read_all(self) -> None:
-        """Check the structure of every page, where the file is not too large for it. Raises as `require` does."""
+        """Check the structure of every page, unless the file is too large. Raises as `require` does."""
         self.compare()
         if self._file.stat().st_size <= READ_BYTES_MAX:
             found = self._read("PRAGMA quick_check(1)")
@@ -92,7 +92,7 @@ class FileHealth:
                 connection.set_progress_handler(self._is_closed.is_set, _STEPS)
                 return connection.execute(statement).fetchone()[0]
         except sqlite3.Error as error:
-            # Whatever else it is, such as a full disk, is told to those whose requests need what fails.
+            # Any other error, such as a full disk, is reported to the requests that hit it.
             self.met(error)
             return None
 
@@ -102,7 +102,7 @@ class FileHealth:
             _log.error("database_damaged", path=str(self._file), detail=detail)
 
     def _changed(self) -> str:
-        """What became of the files by their names since they were opened; empty where it is still they."""
+        """What happened to the files at these paths since they were opened; empty if they are the same."""
         for path, before in self._opened.items():
             try:
                 now = os.stat(path)  # noqa: PTH116 - after each commit

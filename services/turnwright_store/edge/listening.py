@@ -1,7 +1,7 @@
-"""Hears which scopes other replicas have raised, and wakes those that watch them here.
+"""LISTEN on PostgreSQL: wakes local watchers of scopes that other replicas have changed.
 
-A notification is a hint, and one may be lost: whenever the connection was away, and every few seconds, everybody is
-woken. Source: architecture 3 (revisions and the change feed).
+A notification is a hint, and may be lost: after each reconnect, and every few seconds, all watchers are woken. Source:
+architecture 3 (revisions and the change feed).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _log = get_logger("store.listening")
 
 
 class Listener:
-    """The connection of one store that listens."""
+    """The listening connection of one store."""
 
     def __init__(self, server: Server, wakeups: Wakeups, own_pid: Callable[[], int], poll_s: float) -> None:
-        """`own_pid` is the backend of this store's writer, whose commits wake our watchers without a detour."""
+        """`own_pid` is the backend of this store's writer, whose commits wake local watchers directly."""
         self._server = server
         self._wakeups = wakeups
         self._own_pid = own_pid
@@ -33,7 +33,7 @@ class Listener:
         self._first = asyncio.Event()
 
     async def start(self) -> None:
-        """Begin, and wait a while for the first connection; without it, watchers are woken late."""
+        """Start, and wait a while for the first connection; without it, watchers are woken late."""
         self._tasks = [
             asyncio.create_task(self._listen(), name="store-listener"),
             asyncio.create_task(self._wake_again(), name="store-poll"),
@@ -70,7 +70,7 @@ class Listener:
         if heard.payload == EVERYBODY:
             self._wakeups.wake_all()
             return
-        # Whoever may connect may notify: what is no number is not ours.
+        # Anybody who can connect can notify: ignore invalid payloads.
         with contextlib.suppress(ValueError):
             self._wakeups.wake([int(scope) for scope in heard.payload.split(",")])
 

@@ -1,4 +1,4 @@
-"""The lock of a database file: one process owns it, and everybody else learns who to talk to instead.
+"""The lock of a database file: one process owns it, and others learn whom to connect to instead.
 
 Source: architecture 3 (a lock file makes a second process join the first one's socket).
 """
@@ -23,7 +23,7 @@ def lock_file(database: Path) -> Path:
 
 
 class FileLock:
-    """Holds a database for this process until `release` or the end of the process, however it ends."""
+    """Locks a database for this process until `release` or the end of the process, however it ends."""
 
     def __init__(self, database: Path) -> None:
         """Take the lock. Raises DatabaseInUseError."""
@@ -35,5 +35,5 @@ class FileLock:
             raise DatabaseInUseError(database) from None
 
     def release(self) -> None:
-        """Let others have it. The file stays: removing it would race with the next owner."""
+        """Release the lock. The file stays: removing it would race with the next owner."""
         os.close(self._descriptor)

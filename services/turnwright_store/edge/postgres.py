@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 class PostgresDatabase:
-    """One replica's connections to the database that all replicas share."""
+    """One replica's connections to the shared database."""
 
     def __init__(self, server: Server, *, queue_max: int, batch_max: int, readers: int, poll_s: float) -> None:
-        """Prepare. `queue_max` bounds the requests that wait for the writer, and those that wait for a reader.
+        """Prepare. `queue_max` limits requests waiting for the writer, and those waiting for a reader.
 
-        Every `poll_s` seconds all watchers look for themselves.
+        All watchers poll every `poll_s` seconds.
         """
         self._links = Links(server)
         self._writing = ThreadConnection(PostgresLink(self._links), "store-writer")
@@ -82,7 +82,7 @@ class PostgresDatabase:
         return await self._reads.run(lambda link: link.snapshot(query))
 
     async def look(self) -> None:
-        """Nothing: the server looks after its files."""
+        """Nothing: the server checks its own files."""
 
     async def read_all(self) -> None:
         """Nothing, as above."""

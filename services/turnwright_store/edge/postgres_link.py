@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that comes back after it was lost."""
+"""A PostgreSQL connection that reconnects."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ T = TypeVar("T")
 _STATEMENTS: Final = PostgresStatements(PGDialect_psycopg(paramstyle="format"))  # type: ignore[no-untyped-call]
 
 CONNECT_BACKOFF: Final = Backoff(0.05, 1.0)
-"""Between two tries to connect."""
+"""Backoff between connection attempts."""
 
 ATTEMPTS_MAX: Final = 5
-"""How often a transaction is begun that met another one, or lost its connection."""
+"""Maximum attempts at a transaction that hit a serialization failure, a deadlock or a lost connection."""
 
 _KEEPALIVE: Final = {
     "keepalives_idle": 10,
@@ -38,17 +38,17 @@ _KEEPALIVE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-"""Seconds after which a host that is gone without a word is missed; in milliseconds while something is on its way."""
+"""Seconds after which a dead host is detected; in milliseconds while data is in flight."""
 
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class DatabaseUnreachableError(OSError):
-    """No connection to the database at the start. The message names the server, never the password."""
+    """The database cannot be reached at start-up. The message names the server, never the password."""
 
 
 class Server(Struct, frozen=True):
-    """Where the database is, and how long anything there may take."""
+    """Address and timeouts of the database."""
 
     url: str
     connect_s: float
@@ -61,32 +61,32 @@ class Server(Struct, frozen=True):
 
     @property
     def silence_s(self) -> float:
-        """Seconds of silence after which a server that is asked is lost: a statement, and those sent before it."""
+        """Seconds of silence after which a server counts as lost while it owes an answer."""
         return 2 * self.statement_s
 
     @property
     def options(self) -> dict[str, Any]:
-        """What each connection is opened with, beside the URL."""
+        """Connection options besides the URL."""
         return {
             "autocommit": True,
-            # libpq takes whole seconds, two at least.
+            # libpq takes whole seconds, at least two.
             "connect_timeout": max(2, round(self.connect_s)),
             "fallback_application_name": "turnwright",
             "client_encoding": "utf8",
-            # Of several servers in the URL, the primary: a replica of it may lag behind what was acknowledged.
+            # If the URL names several servers, the primary: a standby may lag behind what was acknowledged.
             "target_session_attrs": "read-write",
             **_KEEPALIVE,
         }
 
     def prepare(self, raw: psycopg.Connection[Any]) -> None:
-        """Set the timeouts and the durability; a server that waits for its replicas may go on doing so."""
+        """Set the timeouts and the durability; synchronous replication settings of the server are kept."""
         statement_ms, lock_ms = round(self.statement_s * 1000), round(self.lock_s * 1000)
         raw.execute(
             f"SET statement_timeout = {statement_ms}; SET lock_timeout = {lock_ms}; "
-            # A replica that freezes in a transaction must not hold its locks for ever.
+            # A replica that freezes in a transaction must not hold its locks forever.
             f"SET idle_in_transaction_session_timeout = {statement_ms}; "
-            # Every question is one on an index, of a few rows: planning it again costs more than it, compiling it more
-            # still, and statistics of yesterday must not say that a table is small enough to be read.
+            # Every query uses an index and reads few rows: replanning costs more than running it, JIT compilation even
+            # more, and outdated statistics must not make the planner prefer a sequential scan.
             "SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; "
             "SET enable_hashjoin = off; SET enable_mergejoin = off; "
             "SELECT set_config('synchronous_commit', 'on', false) "
@@ -105,7 +105,7 @@ class Server(Struct, frozen=True):
 
 
 class Links:
-    """Makes the connections of one store, which share what SQLAlchemy knows of the server."""
+    """Creates the connections of one store, which share SQLAlchemy's knowledge of the server."""
 
     def __init__(self, server: Server) -> None:
         """Prepare; nothing is connected yet."""
@@ -142,19 +142,19 @@ class PostgresLink:
 
     @property
     def core(self) -> sqlalchemy.Connection:
-        """SQLAlchemy's face."""
+        """The SQLAlchemy connection."""
         assert self._core is not None, "not connected"
         return self._core
 
     @property
     def direct(self) -> PostgresConnection:
-        """The same for use cases: see edge.statements."""
+        """The connection for use cases: see edge.statements."""
         assert self._direct is not None, "not connected"
         return self._direct
 
     @property
     def raw(self) -> psycopg.Connection[Any]:
-        """The driver's face."""
+        """The driver's connection."""
         assert self._raw is not None, "not connected"
         return self._raw
 
@@ -166,23 +166,23 @@ class PostgresLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection is there, as far as is known."""
+        """Whether the connection is open, as far as is known."""
         return self._raw is not None and not self._raw.closed
 
     @property
     def pid(self) -> int:
-        """The server's process behind the connection; 0 while there is none."""
+        """Process id of the server's backend; 0 if not connected."""
         raw = self._raw
         return 0 if raw is None or raw.closed else raw.info.backend_pid
 
     @property
     def statements(self) -> int:
-        """How many statements use cases have sent, on lost connections too."""
+        """Number of statements sent by use cases, including on lost connections."""
         return self._counted + (self._direct.executed if self._direct is not None else 0)
 
     @property
     def trips(self) -> int:
-        """How often this connection was waited for."""
+        """Number of round trips."""
         return self._pipe.trips if self._pipe is not None else 0
 
     def open(self) -> None:
@@ -200,7 +200,7 @@ class PostgresLink:
         self._lost_s = None
 
     def close(self) -> None:
-        """Disconnect; a transaction that is open is undone by the server."""
+        """Disconnect; the server rolls back an open transaction."""
         if self._core is not None:
             self._counted = self.statements
             self._core.invalidate()
@@ -208,13 +208,13 @@ class PostgresLink:
             self._core = self._raw = self._pipe = self._direct = None
 
     def attend(self) -> None:
-        """Be connected. After a loss, waits for the server for a while. Raises DATABASE_UNAVAILABLE."""
+        """Ensure that it is connected. After a loss, waits for the server for a while. Raises DATABASE_UNAVAILABLE."""
         if self.is_open:
             return
         if self._lost_s is None:
             self._lost_s = time.monotonic()
         self.close()
-        # Whoever comes later does not wait again: the time counts from the loss.
+        # Later callers do not wait again: the time counts from the loss.
         end_s, pauses = self._lost_s + self._links.server.connect_s, CONNECT_BACKOFF.pauses()
         while not self._reopened():
             pause_s = next(pauses)
@@ -229,7 +229,7 @@ class PostgresLink:
         return True
 
     def attempt(self, transaction: Callable[[], T]) -> T:
-        """The result of a transaction that may be run again. Raises what it raises, as its caller is to hear it."""
+        """Run a transaction with retries. Raises its errors in the form for its caller."""
         for number in range(1, ATTEMPTS_MAX + 1):
             self.attend()
             try:
@@ -245,7 +245,7 @@ class PostgresLink:
         raise AssertionError("an attempt returns or raises")
 
     def _undo(self, cure: Cure) -> None:
-        """Leave the transaction, and a connection that is of no more use."""
+        """Roll back, and close an unusable connection."""
         if cure is Cure.CONNECT or not self.is_open:
             self.close()
             return
@@ -256,7 +256,7 @@ class PostgresLink:
             self.close()
 
     def snapshot(self, query: Query[T]) -> T:
-        """The result of a query, all of whose statements see the same moment."""
+        """Run a query whose statements all see one snapshot."""
 
         def transaction() -> T:
             self.pipe.send(_READ)

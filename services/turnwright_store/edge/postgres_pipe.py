@@ -28,7 +28,7 @@ TEXT: Final = 25
 BYTEA: Final = 17
 BOOLEAN: Final = 16
 FLOAT: Final = 701
-"""Numbers of PostgreSQL's types."""
+"""Type OIDs of PostgreSQL."""
 
 _GOOD: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
@@ -37,17 +37,17 @@ Parameter = Any
 
 
 class Array:
-    """A list as one value, in PostgreSQL's binary form."""
+    """A list as one parameter, in PostgreSQL's binary form."""
 
     __slots__ = ("data",)
 
     def __init__(self, kind: int, values: Sequence[Any]) -> None:
-        """Of some values of one kind, None among them."""
+        """For values of one type, possibly None."""
         self.data = pack("!iiiii", 1, 1, kind, len(values), 1) + _ITEMS[kind](values)
 
 
 _LENGTH: Final = Struct("!i")
-"""Stands before each item of a list."""
+"""Precedes each item of a list."""
 
 
 def _numbers(values: Sequence[Any]) -> bytes:
@@ -60,7 +60,7 @@ def _items(encode: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
     def join(values: Sequence[Any]) -> bytes:
         if None in values:
             return b"".join(b"\xff\xff\xff\xff" if value is None else join((value,)) for value in values)
-        # Nothing is done here for each item but by what is written in C.
+        # Per item only C code runs here.
         items = list(map(encode, values))
         return b"".join(chain.from_iterable(zip(map(_LENGTH.pack, map(len, items)), items, strict=True)))
 
@@ -86,7 +86,7 @@ def _text(value: str) -> tuple[bytes, int]:
 
 
 def _list(value: list[Any]) -> tuple[bytes, int]:
-    # Of what kind an empty one is, the server knows.
+    # The server knows the type of an empty list.
     return (Array(_KIND_OF[type(value[0])], value).data, 1) if value else (b"{}", 0)
 
 
@@ -100,19 +100,19 @@ _ENCODERS: Final[dict[type, Callable[[Any], tuple[bytes | None, int]]]] = {
     float: lambda value: (repr(value).encode(), 0),
     list: _list,
 }
-"""A value on the wire, and whether that is its binary form."""
+"""Encodes a value, and says whether that is its binary form."""
 
 
 def _encoded(value: Parameter) -> tuple[bytes | None, int]:
     encode = _ENCODERS.get(type(value))
     if encode is None:
-        # An enumeration is what it is made of.
+        # An enum is encoded as its value.
         encode = next(encode for kind, encode in _ENCODERS.items() if isinstance(value, kind))
     return encode(value)
 
 
 class PipelineResult:
-    """What the server said to one statement; read when somebody looks at it. Stands for the driver's cursor."""
+    """The result of one statement; read on demand. Replaces the driver's cursor."""
 
     __slots__ = ("_pipe", "error", "result")
 
@@ -141,30 +141,30 @@ class PipelineResult:
         return (self._there().command_status or b"").decode()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class StatementPipeline:
-    """One connection's statements. Used by one thread at a time."""
+    """The pipelined statements of one connection. Not thread-safe."""
 
     def __init__(self, raw: psycopg.Connection[Any], silence_s: float) -> None:
-        """On a connection that nobody else uses but between `leave` and the next statement.
+        """For a connection that nobody else uses except between `leave` and the next statement.
 
-        A server that says nothing for `silence_s` seconds while it is waited for is lost: the connection is closed.
+        If the server owes an answer and is silent for `silence_s` seconds, the connection is closed as lost.
         """
         self.trips = 0
-        """How often everything that was sent was waited for."""
+        """Number of round trips."""
         self._pgconn = raw.pgconn
         self._silence_s = silence_s
         self._names: dict[str, bytes] = {}
         self._numbers = count(1)
-        # What the answers that come next are for: a statement's, a name that is prepared, a synchronization (None).
+        # What the next results belong to: a statement, a prepared name, or a sync (None).
         self._coming: deque[PipelineResult | str | None] = deque()
         self._poll = select.poll()
         self._loader = Transformer.from_context(raw)
 
     def send(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
-        """Send a statement; it is answered later."""
+        """Send a statement without waiting."""
         if not self._pgconn.pipeline_status:
             self._enter()
         name = self._names.get(sql)
@@ -179,7 +179,7 @@ class StatementPipeline:
         return answer
 
     def ask(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
-        """Send a statement and wait for its answer. Raises what it or one before it met."""
+        """Send a statement and wait for its result. Raises its error or that of an earlier one."""
         answer = self.send(sql, values)
         self.sync()
         return answer
@@ -190,14 +190,14 @@ class StatementPipeline:
         self._poll.register(self._pgconn.socket, select.POLLIN)
 
     def push(self) -> None:
-        """Have everything done that was sent, without waiting for it."""
+        """Flush everything that was sent, without waiting for results."""
         self.trips += 1
         self._pgconn.pipeline_sync()
         self._coming.append(None)
         self._flush()
 
     def sync(self) -> None:
-        """Wait until everything that was sent is done. Raises the first error there was."""
+        """Wait for everything that was sent. Raises the first error."""
         if not self._coming:
             return
         if self._coming[-1] is not None:
@@ -209,12 +209,12 @@ class StatementPipeline:
             raise failed
 
     def drain_quietly(self) -> None:
-        """Wait until everything that was sent is done, whatever became of it.."""
+        """Wait for everything that was sent, ignoring errors."""
         with contextlib.suppress(psycopg.Error):
             self.sync()
 
     def leave(self) -> None:
-        """Settle, and leave the connection to the driver until the next statement."""
+        """Leave pipeline mode, so that the driver can use the connection until the next statement."""
         self.sync()
         if self._pgconn.pipeline_status:
             self._pgconn.exit_pipeline_mode()
@@ -224,7 +224,7 @@ class StatementPipeline:
         return self._loader.load_rows(0, result.ntuples, tuple)
 
     def _next(self, failed: psycopg.Error | None) -> psycopg.Error | None:
-        """Take the next answer; the first error until now."""
+        """Read the next result; returns the first error so far."""
         result = self._read()
         coming = self._coming.popleft()
         if coming is None:
@@ -234,7 +234,7 @@ class StatementPipeline:
             if isinstance(coming, PipelineResult):
                 coming.result = result
             return failed
-        # Behind the first error, all that the server says is that it did nothing.
+        # After the first error the server only reports that it skipped the rest.
         failed = failed or error_from_result(result, encoding="utf-8")
         if isinstance(coming, PipelineResult):
             coming.error = failed
@@ -250,7 +250,7 @@ class StatementPipeline:
         return result
 
     def _read_end(self) -> None:
-        """A statement's answer ends with a sign of its own."""
+        """Read the message that ends a statement's result."""
         self._await()
         self._pgconn.get_result()
 
@@ -260,7 +260,7 @@ class StatementPipeline:
             self._pgconn.consume_input()
 
     def _events(self) -> list[tuple[int, int]]:
-        """What the connection is ready for, once it is."""
+        """Wait until the connection is readable or writable."""
         events = self._poll.poll(self._silence_s * 1000)
         if not events:
             self._pgconn.finish()
@@ -270,7 +270,7 @@ class StatementPipeline:
     def _flush(self) -> None:
         while self._pgconn.flush():
             self._poll.modify(self._pgconn.socket, select.POLLIN | select.POLLOUT)
-            # A server that cannot get rid of its answers takes no more statements.
+            # A server with blocked output reads no more statements.
             if any(event & select.POLLIN for _, event in self._events()):
                 self._pgconn.consume_input()
             self._poll.modify(self._pgconn.socket, select.POLLIN)

@@ -1,8 +1,7 @@
-"""Statements as PostgreSQL takes them best: the rows of an INSERT are one array for each column, a list is one array.
+"""Statement forms for PostgreSQL: the rows of an INSERT are one array per column, an IN list is one array.
 
-So a statement has one text whatever the number of rows and of values: it is prepared and planned once for a
-connection, and many rows cost the server little more than their storage.
-Source: architecture 12.2; docs/adr/0006, 0007.
+So a statement has one text for any number of rows and values: it is prepared and planned once per connection, and many
+rows cost the server little more than their storage. Source: architecture 12.2; docs/adr/0006, 0007.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ _TYPED_MARK: Final = re.compile(r'%s(?:::(\w+)(?: COLLATE "C")?)?')
 _ROW: Final = re.compile(r" VALUES \(.*?\)(?= RETURNING | ON CONFLICT |$)", re.DOTALL)
 
 PATHS: Final = "paths"
-"""Name of the lists that hold paths: of an index on scope and path, they are the second part."""
+"""Name of list parameters with paths, the second column of an index on scope and path."""
 
 _EACH: Final = "SELECT found.* FROM unnest(%s::text[]) AS given(path) CROSS JOIN LATERAL ({each} OFFSET 0) AS found"
 
 _WHOLE: Final = re.compile(r"ORDER BY|LIMIT|GROUP BY|count\(")
-"""What makes a statement say something of all its rows together."""
+"""Clauses that make a statement depend on all its rows together."""
 
 _SQL: Final = {BIGINT: "bigint", TEXT: "text", BYTEA: "bytea", BOOLEAN: "boolean", FLOAT: "float8"}
 _KINDS: Final = {sql.upper(): kind for kind, sql in _SQL.items()} | {"FLOAT": FLOAT}
@@ -62,18 +61,18 @@ class ManyRows(Struct, frozen=True):
 
     sql: str
     kinds: tuple[int, ...]
-    """The types of its parameters, of which each is an array."""
+    """Types of its parameters, each of which is an array."""
 
 
 class PostgresStatements(Statements):
-    """The compiled statements of PostgreSQL."""
+    """The compiled statements for PostgreSQL."""
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self._many: dict[int, ManyRows | None] = {}
 
     def compiled(self, statement: Any, values: Values) -> CompiledStatement | None:
-        """The compiled statement, text as well; None for one that has to go through Core."""
+        """The compiled statement, also for text; None if it must go through Core."""
         if isinstance(statement, TextClause) and id(statement) not in self._compiled:
             self._compiled[id(statement)] = (statement, self._compile_text(statement))
         return super().compiled(statement, values)
@@ -96,7 +95,7 @@ class PostgresStatements(Statements):
         return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), compiled.sql)))
 
     def for_many(self, compiled: CompiledStatement) -> ManyRows | None:
-        """The statement for many rows at once; None where it has to be sent for each."""
+        """The statement for many rows at once; None if it must be sent for each."""
         return self._many.get(id(compiled))
 
     def _for_many(self, statement: Any, compiled: CompiledStatement) -> ManyRows | None:
@@ -115,7 +114,7 @@ class PostgresStatements(Statements):
 
 
 def _update_many(compiled: CompiledStatement) -> ManyRows | None:
-    """The update of one row each, by numbers alone; rows that are given twice are changed once."""
+    """An UPDATE of one row each, by ids; a row given twice is updated once."""
     marks = _TYPED_MARK.findall(compiled.sql)
     if set(marks) != {"BIGINT"} or compiled.returns:
         return None
@@ -128,10 +127,10 @@ def _update_many(compiled: CompiledStatement) -> ManyRows | None:
 
 
 def _for_each_path(compiled: CompiledStatement) -> CompiledStatement:
-    """The statement, asked for each path of its list.
+    """The statement as a join with its list of paths.
 
-    As one condition a list may be taken for the worse one by a planner that has no statistics of a run: it reads all
-    that the run has, and looks for the paths in that.
+    With a single condition a planner without statistics for the run may choose the wrong index: it would read all rows
+    of the run and filter by path.
     """
     each = compiled.sql.replace(f"IN (__[POSTCOMPILE_{PATHS}])", "= given.path")
     places = [place for place, name in enumerate(compiled.names) if name != PATHS]
@@ -146,7 +145,7 @@ def _any(without: str | None, mark: str) -> str:
 
 
 def _numbered(sql: str) -> str:
-    """The SQL with its parameters as the server knows them."""
+    """The SQL with numbered parameters."""
     number = 0
 
     def name(found: re.Match[str]) -> str:
@@ -160,7 +159,7 @@ def _numbered(sql: str) -> str:
 
 
 class PostgresConnection(DirectConnection):
-    """Stands for a SQLAlchemy connection where statements are executed; they go through a pipe."""
+    """Replaces a SQLAlchemy connection for executing statements, which go through the pipeline."""
 
     is_remote = True
 
@@ -198,7 +197,7 @@ class PostgresConnection(DirectConnection):
         return CursorRows((), ())
 
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
-        """The rows of a statement; whatever it meets is raised to whoever waits next."""
+        """Send a query without waiting for its rows; an error is raised to whoever waits next."""
         compiled = self._texts.compiled(statement, values)
         assert compiled, "what is asked ahead is a statement of Core"
         return CursorRows(self._send(compiled, values, waits=False), compiled.results)
@@ -209,7 +208,7 @@ class PostgresConnection(DirectConnection):
         if compiled.expanded:
             pairs = zip(compiled.names, arguments, strict=True)
             arguments = [list(dict.fromkeys(value)) if name in compiled.expanded else value for name, value in pairs]
-        # What gives rows is waited for: whoever asks hears at once what was wrong.
+        # A statement with rows is waited for, so that its error is raised at once.
         ask = self._pipe.ask if waits and compiled.returns else self._pipe.send
         return ask(compiled.sql, arguments)
 

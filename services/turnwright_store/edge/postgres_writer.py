@@ -23,25 +23,25 @@ from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection, followed_by_nobody
 
 CHANNEL: Final = "turnwright_changes"
-"""Where replicas tell each other which scopes were raised."""
+"""Notification channel for changed scopes."""
 
 EVERYBODY: Final = "*"
-"""In place of scopes that are too many for one notification."""
+"""Payload if the scopes do not fit into one notification."""
 
 ENTRY_IDS_AT_ONCE: Final = 256
-"""Numbers of entries that a store asks for together; those that it has left at its end are never used."""
+"""Entry ids to allocate at a time; unused ones are lost at shutdown."""
 
 PAYLOAD_BYTES_MAX: Final = 7999
-"""What PostgreSQL carries in one notification: less than 8000 bytes."""
+"""PostgreSQL's limit for a notification: less than 8000 bytes."""
 
 _LOCK: Final = (
     "SELECT count(pg_advisory_xact_lock(key)), (extract(epoch FROM clock_timestamp()) * 1000)::bigint "
     "FROM unnest($1::bigint[]) AS name(key)"
 )
-"""An aggregate's row is made when all its input was read, so the clock is read after the last lock."""
+"""An aggregate is computed after all its input, so the clock is read after the last lock."""
 
 _SHORT_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = 50"
-"""Milliseconds: enough for what others commit meanwhile."""
+"""Milliseconds: long enough for concurrent commits to finish."""
 
 _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock($1::bigint)"
 _ENTRY_IDS: Final = "SELECT nextval('entries_id_seq') FROM generate_series(1, $1::bigint)"
@@ -49,17 +49,17 @@ _NOTIFY: Final = "SELECT pg_notify($1::text, $2::text)"
 
 
 def lock_key(name: str) -> int:
-    """The number of a name for PostgreSQL's advisory locks."""
+    """The advisory lock key of a name."""
     return int.from_bytes(blake2b(f"turnwright:{name}".encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def lock_keys(names: Iterable[str]) -> list[int]:
-    """The numbers of names, each once, in the order in which every replica locks them."""
+    """The advisory lock keys of names, without duplicates, in the global lock order."""
     return sorted(set(map(lock_key, names)))
 
 
 def payload(raised: Collection[int]) -> str:
-    """What a notification says of these scopes."""
+    """The notification for these scopes."""
     text = ",".join(map(str, sorted(raised)))
     return text if len(text) <= PAYLOAD_BYTES_MAX else EVERYBODY
 
@@ -70,7 +70,7 @@ def _clock_of(locked: PipelineResult) -> int:
 
 
 class PostgresWriter:
-    """Commits batches. Used by the writing thread only; is the session of its own transactions."""
+    """Commits batches. Used by the writer thread only; is the session of its own transactions."""
 
     def __init__(self, link: PostgresLink, is_followed: Callable[[int], bool] = followed_by_nobody) -> None:
         self.is_followed = is_followed
@@ -86,7 +86,8 @@ class PostgresWriter:
         self._is_locked_out = False
         self._commit(batch)
         if self._is_locked_out:
-            # Somebody keeps one of the names: who needs others is not to suffer, and who needs it has waited enough.
+            # Somebody holds one of the locks: requests for other locks must not suffer, and those that need it have
+            # waited long enough.
             for job in batch:
                 self._commit([job])
         for job in batch:
@@ -106,9 +107,9 @@ class PostgresWriter:
         return self._link.direct
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:
-        """Begin, lock, then read the clock: later holders of a name read later times.
+        """Begin, lock, then read the clock, so that a later lock holder reads a later time.
 
-        The first answer that a request waits for comes after the locks; one that asks nothing decides by nothing.
+        The first query waits for the locks; a request without a query does not depend on them.
         """
         keys = lock_keys(name for job in batch for name in job.locks)
         self._link.pipe.send("BEGIN")
@@ -116,7 +117,7 @@ class PostgresWriter:
             self._link.pipe.send(_SHORT_LOCK_TIMEOUT)
         locked = self._link.pipe.send(_LOCK, [Array(BIGINT, keys)])
         if len(batch) > 1:
-            # What fails here is no one request's fault. A lone one waits for its locks with its first question.
+            # A failure here is no single request's fault. A single request waits for its locks with its first query.
             try:
                 self._link.pipe.sync()
             except psycopg.errors.LockNotAvailable:
@@ -125,9 +126,9 @@ class PostgresWriter:
         return lambda: _clock_of(locked)
 
     def entry_ids(self, count: int) -> Sequence[int]:
-        """Numbers that the database has given this store, many at once: no transaction gives them back.
+        """Ids allocated in blocks; a rollback does not return them.
 
-        A server that crashed may not know any more that it gave them, so they count for one connection only.
+        A crashed server may have forgotten the allocation, so they are valid for one connection only.
         """
         pipe = self._link.pipe
         if pipe is not self._ids_from:
@@ -139,7 +140,7 @@ class PostgresWriter:
         return [self._entry_ids.popleft() for _ in range(count)]
 
     def try_lock(self, name: str) -> bool:
-        """Lock one more name; with waiting, two batches could each hold what the other one wants."""
+        """Try to take one more lock; waiting could deadlock with another batch."""
         ((is_locked,),) = self._link.pipe.ask(_TRY_LOCK, [lock_key(name)])
         return bool(is_locked)
 
@@ -147,18 +148,18 @@ class PostgresWriter:
         self._link.pipe.send(f"SAVEPOINT {name}")
 
     def keep(self, name: str) -> None:
-        """End a part. Raises what its last statements met."""
+        """Release the savepoint. Raises pending errors."""
         self._link.pipe.ask(f"RELEASE {name}")
 
     def undo(self, name: str, error: Exception) -> None:
-        """Undo a part, unless its failure is one that the whole batch is run again for."""
+        """Roll back to the savepoint, unless the error makes the whole batch run again."""
         if cure_of(error, is_open=self._link.is_open) in (Cure.AGAIN, Cure.CONNECT):
             raise error
         self._link.pipe.drain_quietly()
         self._link.pipe.ask(f"ROLLBACK TO {name}")
 
     def commit(self, raised: Collection[int]) -> None:
-        """Commit, with a notification of what was raised."""
+        """Commit, with a notification of the changed scopes."""
         pipe = self._link.pipe
         if raised:
             pipe.send(_NOTIFY, [CHANNEL, payload(raised)])
@@ -169,5 +170,5 @@ class PostgresWriter:
                 raise
             raise commit_unknown(error) from error
         if ended.status != "COMMIT":
-            # A request went on after a statement of its own had failed; the server has undone everything.
+            # A request continued after one of its statements had failed; the server has rolled everything back.
             raise psycopg.InternalError("the transaction was not committed")

@@ -1,7 +1,7 @@
-"""What waits for a database: writes for its one writer, reads for the next free reader. Both have a bound.
+"""Bounded queues: writes for the single writer, reads for the next free reader.
 
-There is no artificial wait: under load the next batch gathers while the last one is written.
-Source: architecture 3, 12.2; docs/adr/0003.
+There is no artificial delay: under load the next batch gathers while the last one is being written. Source:
+architecture 3, 12.2; docs/adr/0003.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ L = TypeVar("L", bound=Link)
 
 
 Post = Callable[[list[Job[Any]], Callable[[], None]], None]
-"""Has a batch committed, which leaves a result or an error in each job; then calls the function in the event loop."""
+"""Commits a batch, which leaves a result or an error in each job; then calls the function in the event loop."""
 
 INLINE_MAX: Final = 32
-"""Brief requests that are committed together: the event loop may have to stand still for so many."""
+"""Maximum number of small requests committed together in the event loop, which is blocked meanwhile."""
 
 
 LOCKS_MAX: Final = 1000
-"""Names that are locked together by more than one request: a server has room for some thousand, of all its clients."""
+"""Maximum number of locks for a batch of several requests: a server has room for some thousand, for all clients."""
 
 
 class WriteQueue:
-    """Takes all writes that wait, up to a limit, and has them committed as one batch."""
+    """Takes all waiting writes, up to a limit, and commits them as one batch."""
 
     def __init__(self, post: Post, wakeups: Wakeups, *, queue_max: int, batch_max: int) -> None:
-        """`queue_max` bounds what waits, `batch_max` what is committed together."""
+        """`queue_max` limits what waits, `batch_max` what is committed together."""
         self._post = post
         self._wakeups = wakeups
         self._queue_max = queue_max
@@ -50,12 +50,12 @@ class WriteQueue:
         self._idle.set()
 
     async def close(self) -> None:
-        """Take no more, and write what waits."""
+        """Accept no more, and write what waits."""
         self._closing = True
         await self._idle.wait()
 
     async def put(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
-        """The result of a write, after its commit. Raises QUEUE_FULL, DRAINING, and what the write raises."""
+        """Queue a write; returns its result after the commit. Raises QUEUE_FULL, DRAINING, and what it raises."""
         if self._closing:
             raise fault(Reason.DRAINING, "The store is shutting down: retry.")
         if len(self._jobs) >= self._queue_max:
@@ -65,12 +65,12 @@ class WriteQueue:
         self._jobs.append(job)
         if self._idle.is_set():
             self._idle.clear()
-            # Those who ask in the same turn of the event loop share the batch.
+            # Requests of the same iteration of the event loop share the batch.
             loop.call_soon(self._next)
         return await job.answer
 
     def _next(self) -> None:
-        """Hand the next batch to the writer, which has nothing to do now."""
+        """Pass the next batch to the idle writer."""
         if not self._jobs:
             self._idle.set()
             return
@@ -78,7 +78,7 @@ class WriteQueue:
         self._post(batch, partial(self._done, batch))
 
     def _together(self) -> int:
-        """How many of those that wait make a batch: brief ones are not kept waiting by others."""
+        """Size of the next batch: small requests are not delayed by large ones."""
         waiting = len(self._jobs)
         if waiting == 1:
             return 1
@@ -98,7 +98,7 @@ class WriteQueue:
 
 
 class ReadQueue(Generic[L]):
-    """Gives each read the reader that was used last, so that few of them are warm."""
+    """Gives each read the most recently used free reader, so that few of them stay warm."""
 
     def __init__(self, queue_max: int) -> None:
         self._queue_max = queue_max
@@ -110,7 +110,7 @@ class ReadQueue(Generic[L]):
             self._idle.put_nowait(reader)
 
     async def run(self, function: Callable[[L], T], *, inline: bool = False) -> T:
-        """The function's result, in the thread of a free reader, or `inline` if there is one without waiting.
+        """Run a function in the thread of a free reader, or `inline` if one is free without waiting.
 
         Raises QUEUE_FULL, and what the function raises.
         """
@@ -131,7 +131,7 @@ class ReadQueue(Generic[L]):
         try:
             return await reader.run(function)
         except asyncio.CancelledError:
-            # Nobody waits for it any more, but its thread is still at it: until then nothing may be read on it here.
+            # Its caller is gone, but its thread is still busy: until then the connection must not be used here.
             is_free = False
             reader.post(_nothing, partial(self._idle.put_nowait, reader))
             raise
@@ -141,7 +141,7 @@ class ReadQueue(Generic[L]):
 
 
 def _nothing(_link: Link) -> None:
-    """Comes after whatever a thread was given before."""
+    """Runs after everything that a thread was given before."""
 
 
 def _queue_full(queue: str, limit: int) -> Exception:

@@ -45,13 +45,13 @@ from turnwright_store.edge.schema import REVISIONS, bring_to_head, make
 from turnwright_store.sql.tables import executors, meta, metadata, runs
 
 _SIDE_FILES: Final = ("-wal", "-journal")
-"""SQLite would play these into whatever database stands beside them."""
+"""SQLite would replay these into whatever database is next to them."""
 
 _MAKE_ANOTHER: Final = "Make another backup, or use another one."
 
 
 def restore(file: Path, database: str, tell: Tell) -> Report:
-    """Fill an empty database, named by its path or its URL. Raises BackupError, OSError and changes nothing then."""
+    """Fill an empty database, given by its path or its URL. Raises BackupError, OSError, and then changes nothing."""
     with explained(f"{file} could not be restored into {shown(database)}"):
         _check(file, tell)
         if is_url(database):
@@ -62,7 +62,7 @@ def restore(file: Path, database: str, tell: Tell) -> Report:
 
 
 def _check(file: Path, tell: Tell) -> None:
-    """The file is whole, and a backup that this version can read. Raises BackupError."""
+    """Verify that the file is intact, and a backup that this version can read. Raises BackupError."""
     if not file.is_file():
         raise BackupError(f"There is no backup at {file}.")
     tell("looking through the backup")
@@ -81,7 +81,7 @@ def _check(file: Path, tell: Tell) -> None:
 
 
 def _manifest(core: Connection) -> Mapping[str, int] | None:
-    """The counts that the backup was sealed with."""
+    """The row counts stored in the backup."""
     found = core.execute(select(meta.c.value).where(meta.c.key == MANIFEST)).scalar_one_or_none()
     return None if found is None else json.loads(found)["tables"]
 
@@ -98,7 +98,7 @@ def _into_file(file: Path, target: Path, tell: Tell) -> tuple[dict[str, int], st
 
 
 def _check_free(target: Path) -> None:
-    """Nothing is overwritten. Raises BackupError."""
+    """Make sure that nothing is overwritten. Raises BackupError."""
     files = (target, *(target.with_name(target.name + suffix) for suffix in _SIDE_FILES))
     taken = [file for file in files if file.exists() and file.stat().st_size]
     if taken:
@@ -108,7 +108,7 @@ def _check_free(target: Path) -> None:
 
 @contextmanager
 def _staged(file: Path, scratch: Path, tell: Tell) -> Iterator[Connection]:
-    """A copy of the backup at the schema's head, to be changed."""
+    """A copy of the backup, migrated to the head of the schema."""
     with opened(file, read_only=True) as (raw, _):
         copy_file(raw, scratch, tell)
     with opened(scratch) as (raw, core):
@@ -138,7 +138,7 @@ def _check_empty(target: Connection, url: str) -> None:
 
 
 def _go_on_counting(target: Connection) -> None:
-    """The next key of each table is one that no row has."""
+    """Advance the key sequence of each table beyond existing rows."""
     for table in metadata.sorted_tables:
         key = table.c.get("id")
         if key is not None and key.autoincrement and isinstance(key.type, BigInteger):
@@ -151,7 +151,7 @@ def _go_on_counting(target: Connection) -> None:
 
 
 def _settle(core: Connection, expected: Mapping[str, int] | None) -> tuple[dict[str, int], str]:
-    """Make it a history of its own that nobody works on. Raises BackupError when rows are missing."""
+    """Give it a new history without owners. Raises BackupError if rows are missing."""
     tables = count_rows(core)
     for name, rows in (expected or {}).items():
         if tables.get(name) != rows:

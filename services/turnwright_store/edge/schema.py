@@ -20,20 +20,20 @@ from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
 MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"
 
 UNRELEASED: Final = ("r0001", "r0002", "r0003")
-"""Revisions before the first release, which changed in place: nobody can tell what a database of one of them holds."""
+"""Revisions before the first release, which changed in place: the content of such a database is unknown."""
 
 REVISIONS: Final = ("r0004",)
-"""Every revision of the schema, oldest first; the last one is what this code works on."""
+"""Every schema revision, oldest first; this code works with the last one."""
 
 CODE: Final = 3
-"""The level of this code. A schema that code of this level cannot work on sets `min_code` in `meta` to a higher one."""
+"""The compatibility level of this code. A schema that needs newer code sets `min_code` in `meta` to a higher one."""
 
 MIGRATION_LOCK: Final = 0x7475726E77726967
-"""Key of the advisory lock under which replicas migrate: the first one does, the others wait and find it done."""
+"""Key of the advisory lock for migrations: the first replica migrates, the others wait and find it done."""
 
 
 class SchemaTooNewError(OSError):
-    """The database was written by a newer version of the code; `revision` is its schema's."""
+    """The database was written by a newer version; `revision` is its schema revision."""
 
     def __init__(self, revision: str, min_code: str) -> None:
         needs = f" and needs code of level {min_code}" if min_code else ""
@@ -45,21 +45,21 @@ class SchemaTooNewError(OSError):
 
 
 class SchemaForeignError(OSError):
-    """The database belongs to another program, and is left as it is."""
+    """The database belongs to another program, and is left alone."""
 
     def __init__(self, holds: str) -> None:
         super().__init__(f"The database is another program's: it holds {holds}. Name another one with --db")
 
 
 class SchemaUnreleasedError(OSError):
-    """The database was made before the first release, and is left as it is."""
+    """The database was made before the first release, and is left alone."""
 
     def __init__(self, revision: str) -> None:
         super().__init__(made_before_release(revision))
 
 
 def made_before_release(revision: str) -> str:
-    """What to do about a database that no released version has made."""
+    """Advice for a database that no released version has made."""
     return (
         f"The database has the schema {revision} of a version before the first release, which this version does not "
         "read. Begin with a new database: move the file away, or name another one with --db; what the old one holds "
@@ -68,21 +68,21 @@ def made_before_release(revision: str) -> str:
 
 
 class Raw(Protocol):
-    """A driver's connection: both drivers execute a statement and fetch its rows alike."""
+    """A driver's connection: both drivers execute a statement and fetch its rows in the same way."""
 
     def execute(self, statement: Any, /) -> Any:
         """A cursor with the statement's result."""
 
 
 class _Words(Struct, frozen=True):
-    """What each database says in its own way."""
+    """Statements that differ between databases."""
 
     find: str
-    """Has a row where there is a schema."""
+    """Returns a row if there is a schema."""
     find_meta: str
-    """Has a row where there is the table of this program that says which code the schema needs."""
+    """Returns a row if there is this program's table with the required code level."""
     begin: str
-    """Begins the transaction of a migration, in which nobody else migrates."""
+    """Begins the transaction of a migration, excluding other migrations."""
 
 
 _WORDS: Final = {
@@ -101,17 +101,17 @@ _WORDS: Final = {
 
 
 def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
-    """Migrate where needed, all or nothing.
+    """Migrate if necessary, all or nothing.
 
-    Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError, and changes nothing then.
+    Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError, and then changes nothing.
     """
     words = _WORDS[core.dialect.name]
     if not _is_behind(raw, words):
         return
     raw.execute(words.begin)
-    # Alembic ends a transaction that it finds nobody responsible for; this one is ended here, as SQLAlchemy sees it.
+    # Alembic would end a transaction that it considers its own.
     with core.begin():
-        # Another replica may have been quicker.
+        # Another replica may have been faster.
         if not _is_behind(raw, words):
             return
         if _revision(raw, words):
@@ -123,9 +123,9 @@ def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
 
 
 def make(core: sqlalchemy.Connection) -> None:
-    """Make everything in an empty database, inside the caller's transaction."""
+    """Create everything in an empty database, inside the caller's transaction."""
     create(core)
-    # As Alembic makes it.
+    # In the form in which Alembic creates it.
     core.execute(
         sqlalchemy.text(
             "CREATE TABLE IF NOT EXISTS alembic_version "
@@ -136,7 +136,7 @@ def make(core: sqlalchemy.Connection) -> None:
 
 
 def _refuse_foreign(raw: Raw, words: _Words) -> None:
-    """Raise SchemaForeignError for a file that holds anything, and was never the store's."""
+    """Raise SchemaForeignError for a non-empty file that was never the store's."""
     found = raw.execute("SELECT name FROM sqlite_master").fetchone()
     if found and not raw.execute(words.find).fetchone():
         raise SchemaForeignError(f"{found[0]}, and no schema of the store")

@@ -1,6 +1,6 @@
-"""What SQLite says of a failure, by its codes: what a caller hears of it, and whoever starts the store.
+"""Mapping of SQLite's error codes to our errors.
 
-Source: SQLite, "Result and Error Codes"; the same for PostgreSQL is in edge.sqlstates.
+Source: SQLite, "Result and Error Codes"; for PostgreSQL see edge.sqlstates.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _PASSING: Final = {
     sqlite3.SQLITE_NOMEM: "there is no memory left",
     sqlite3.SQLITE_READONLY: "its file is read-only",
 }
-"""What is not the fault of a request, and may be over when it comes again. Nothing is written then."""
+"""Transient errors that are no request's fault. Nothing is written then."""
 
 _log = get_logger("store.database")
 
 
 class DatabaseUnusableError(OSError):
-    """A file that the store cannot serve from."""
+    """A file that the store cannot use."""
 
 
 def to_fault(error: Exception) -> Exception:
-    """What the caller of a request hears of what the database raised; what is the request's own stays what it is."""
+    """The error for the caller of a request; errors of the request itself are unchanged."""
     why = _PASSING.get(_code(error))
     if why is None:
         return error
@@ -41,15 +41,15 @@ def to_fault(error: Exception) -> Exception:
 
 
 def unusable(file: Path, error: Exception) -> DatabaseUnusableError:
-    """What is said of a file that cannot be opened or brought to the schema."""
+    """The error for a file that cannot be opened or migrated."""
     advice = "name another file with --db, or restore a backup" if is_damage(error) else "see to that, and start again"
     return DatabaseUnusableError(f"{file} cannot be used as the database ({_raised(error)}): {advice}")
 
 
 def refuse_log_alone(file: Path) -> None:
-    """Raise DatabaseUnusableError for a file that is empty or missing beside a log that is not.
+    """Raise DatabaseUnusableError for an empty or missing file next to a non-empty write-ahead log.
 
-    SQLite would begin a new database and remove the log, which may hold all that is left of the old one.
+    SQLite would create a new database and remove the log, which may contain all that is left of the old one.
     """
     log = file.with_name(f"{file.name}-wal")
     if _size_bytes(log) and not _size_bytes(file):
@@ -64,15 +64,15 @@ def _size_bytes(file: Path) -> int:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether it says that a file is not what a database looks like."""
+    """Whether an error means that the file is corrupted."""
     return _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
 def _code(error: BaseException) -> int:
-    # The other bits tell more of the same.
+    # The other bits are details.
     return int(getattr(_raised(error), "sqlite_errorcode", 0)) & 0xFF
 
 
 def _raised(error: BaseException) -> BaseException:
-    """The driver's own error below SQLAlchemy's."""
+    """The driver's error inside SQLAlchemy's."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

@@ -1,4 +1,4 @@
-"""What PostgreSQL says of a failure, by its codes: what is tried again, where, and what the caller hears.
+"""Mapping of PostgreSQL's error codes: what is retried, how, and the error for the caller.
 
 Source: PostgreSQL 15, appendix A.
 """
@@ -16,20 +16,20 @@ from turnwright_core.errors import Reason, fault
 
 
 class Cure(Enum):
-    """What helps after a failure."""
+    """The remedy for a failure."""
 
     NONE = auto()
-    """Nothing: it is the statement's own."""
+    """None: the statement is at fault."""
     AGAIN = auto()
-    """The same transaction once more: it met another one."""
+    """Retry the transaction: it conflicted with another one."""
     CONNECT = auto()
-    """Another connection."""
+    """Reconnect."""
     LATER = auto()
-    """Time: the server has too much to do, or has something to wait for."""
+    """Wait: the server is overloaded, or waits for something."""
 
 
 INDEXED_BYTES_MAX: Final = 2704
-"""Bytes that an entry of an index can have, after its compression: a third of a page."""
+"""Maximum size of an index entry in bytes, after compression: a third of a page."""
 
 _FIGURE: Final = re.compile(r"\d+")
 _CURES: Final = {
@@ -52,7 +52,7 @@ def driver_error(error: BaseException) -> BaseException:
 
 
 def cure_of(error: BaseException, *, is_open: bool) -> Cure:
-    """What helps. `is_open` says whether the connection is still there."""
+    """The remedy for an error. `is_open` says whether the connection is still open."""
     found = driver_error(error)
     if not isinstance(found, psycopg.Error):
         return Cure.NONE
@@ -63,7 +63,7 @@ def cure_of(error: BaseException, *, is_open: bool) -> Cure:
 
 
 def to_fault(error: Exception, cure: Cure) -> Exception:
-    """What the caller hears of a failure that nothing more is done about; its own errors stay what they are."""
+    """The error for the caller after all retries; our own errors are unchanged."""
     if cure is Cure.NONE:
         refused = _refused(driver_error(error))
         if refused is not None:
@@ -75,7 +75,7 @@ def to_fault(error: Exception, cure: Cure) -> Exception:
 
 
 def _refused(error: BaseException) -> Exception | None:
-    """What the caller hears of a text that this database cannot take, and the other one can; None for all else."""
+    """The error for a text that this database cannot store, although the other one can; None for anything else."""
     code = getattr(error, "sqlstate", None)
     if code == "22021":  # character_not_in_repertoire
         return fault(
@@ -87,7 +87,7 @@ def _refused(error: BaseException) -> Exception | None:
 
 
 def _too_long(told: psycopg.errors.Diagnostic) -> Exception | None:
-    """Of an entry of an index, whose size and largest size stand in the message; None of what has no figures."""
+    """The error for a too long index entry, with the sizes from the message; None if it has none."""
     *_, limit, actual = 0, 0, *sorted(map(int, _FIGURE.findall(told.message_primary or "")))
     if limit < INDEXED_BYTES_MAX:
         return None
@@ -100,7 +100,7 @@ def _too_long(told: psycopg.errors.Diagnostic) -> Exception | None:
 
 
 def commit_unknown(error: BaseException) -> Exception:
-    """What the caller hears when the connection broke while the server committed."""
+    """The error for a connection that broke during the commit."""
     told = fault(
         Reason.DATABASE_UNAVAILABLE,
         f"The connection broke during the commit ({_title(error)}), so this may or may not be written: "
@@ -111,7 +111,7 @@ def commit_unknown(error: BaseException) -> Exception:
 
 
 def _title(error: BaseException) -> str:
-    """The kind of an error; its text may hold values."""
+    """The class of an error; its message may contain values."""
     found = driver_error(error)
     code = getattr(found, "sqlstate", None)
     return f"{type(found).__name__} {code}" if code else type(found).__name__

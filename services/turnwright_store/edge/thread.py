@@ -1,7 +1,7 @@
-"""A connection that lives in a thread of its own and takes whole functions: one hop, however many statements.
+"""A database connection in a thread of its own that runs whole functions: one hop, however many statements.
 
-Transactions are begun and ended on the driver's connection, which is in autocommit mode; SQLAlchemy's own bookkeeping
-of transactions never reaches the driver. Source: docs/adr/0003.
+Transactions are managed on the driver's connection, which is in autocommit mode; SQLAlchemy's own transactions never
+reach the driver. Source: docs/adr/0003.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class Link(Protocol):
-    """A connection with both of its faces, the driver's and SQLAlchemy's; used by one thread."""
+    """A connection as the driver's and as SQLAlchemy's; used by one thread."""
 
     @property
     def statements(self) -> int:
-        """How many statements it was sent, those that begin and end transactions left out."""
+        """Number of statements, without those that begin and end transactions."""
 
     def open(self) -> None:
         """Connect."""
@@ -34,7 +34,7 @@ L = TypeVar("L", bound=Link)
 
 
 class CaughtError:
-    """Keeps the exception that leaves its block, whatever it is: it belongs to somebody else."""
+    """Captures the exception that leaves its block, whatever it is, because it belongs to another caller."""
 
     error: Exception | None = None
 
@@ -56,11 +56,11 @@ class ThreadConnection(Generic[L]):
     def __init__(self, link: L, name: str) -> None:
         self.link = link
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        # Should the process's main fail before it closes us, the thread must not keep the process alive.
+        # A daemon thread: if the process fails before it closes us, the thread must not keep it alive.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     async def open(self) -> None:
-        """Start the thread and connect in it. Raises what the link raises; there is nothing to shut then."""
+        """Start the thread and connect in it. Raises what the link raises; then there is nothing to shut."""
         self._thread.start()
         try:
             await self.run(lambda link: link.open())
@@ -69,7 +69,7 @@ class ThreadConnection(Generic[L]):
             raise
 
     async def run(self, function: Callable[[L], T]) -> T:
-        """The function's result, called in the thread with the link."""
+        """Call a function with the link in the thread; returns its result."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -85,11 +85,11 @@ class ThreadConnection(Generic[L]):
         return await answer
 
     def inline(self, function: Callable[[L], T]) -> T:
-        """The function's result, called where the caller is. Only while the thread has nothing to do."""
+        """Call a function with the link in the caller's thread. Only while the thread is idle."""
         return function(self.link)
 
     def post(self, function: Callable[[L], None], done: Callable[[], None]) -> None:
-        """Have a function called in the thread, and `done` in the event loop after it. The function never raises."""
+        """Call a function in the thread, then `done` in the event loop. The function must not raise."""
         loop = asyncio.get_running_loop()
 
         def call() -> None:

@@ -1,4 +1,4 @@
-"""Subscriptions to scopes inside this process. A wake-up is a hint: whoever is woken reads for itself."""
+"""In-process subscriptions to scopes. A wake-up is a hint: subscribers read for themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnwright_store.ports import ANY_SCOPE, DELTA_BYTES_MAX, DELTAS_MAX, Scope
 _NO_DELTAS: Final[Mapping[int, ScopeDelta]] = {}
 
 HEARD_MAX: Final = 10_000
-"""Scopes that a subscriber to any scope can hear of before it looks; more, and it looks at everything."""
+"""Maximum number of scopes that a wildcard subscriber collects before it reads; beyond, it reads everything."""
 
 
 class ScopeSubscription:
@@ -29,7 +29,7 @@ class ScopeSubscription:
         self._missed = False
 
     def hear(self, scopes: Collection[int], *, missed: bool = False, delta: ScopeDelta | None = None) -> None:
-        """Wake for a commit that raised these scopes; `missed`: others may have been raised as well."""
+        """Wake for a commit that changed these scopes; `missed`: others may have changed as well."""
         self._keep(delta)
         self._missed = self._missed or missed or len(self._heard) + len(scopes) > HEARD_MAX
         if self._missed:
@@ -39,7 +39,7 @@ class ScopeSubscription:
         self.woken.set()
 
     def _keep(self, delta: ScopeDelta | None) -> None:
-        """Keep a delta until it is taken; once they are too many or one is missing, the database must be read."""
+        """Keep a delta until it is taken; if there are too many or one is missing, the database must be read."""
         kept = self._deltas
         if kept is None:
             return
@@ -87,17 +87,17 @@ class Wakeups:
                 del self._by_scope[scope]
 
     def is_followed(self, scope: int) -> bool:
-        """Whether a scope has followers, who want its deltas. For any thread."""
+        """Whether a scope has followers, who want its deltas. Thread-safe."""
         return scope in self._followed
 
     def wake(self, scopes: Collection[int], deltas: Mapping[int, ScopeDelta] = _NO_DELTAS) -> None:
-        """Wake whoever subscribed to one of these scopes, or to any; `deltas` are for followers, by scope."""
+        """Wake subscribers of these scopes, and wildcard subscribers; `deltas` are for followers, by scope."""
         for scope in (*scopes, ANY_SCOPE) if scopes else ():
             for subscription in self._by_scope.get(scope, ()):
                 subscription.hear(scopes, delta=deltas.get(subscription.follows))
 
     def wake_all(self) -> None:
-        """Wake everybody: nobody knows what was missed."""
+        """Wake everybody: notifications may have been missed."""
         for subscriptions in self._by_scope.values():
             for subscription in subscriptions:
                 subscription.hear((), missed=True)

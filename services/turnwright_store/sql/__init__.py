@@ -1,1 +1,1 @@
-"""Tables, statements built once, and how rows become vocabulary."""
+"""Tables, statements as module constants, and the mapping of rows to the vocabulary."""

@@ -1,4 +1,4 @@
-"""Rows that tell which blocks of a project are in use, and which versions of shared entries."""
+"""Queries for unused blocks of a project, and for unused versions of shared entries."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def drop_blocks(connection: Connection, ids: Iterable[int]) -> None:
 
 
 def shared_scope(connection: Connection, project_id: int | None) -> int:
-    """The id of a project's scope; None: of the global one."""
+    """Id of a project's scope; None: of the global one."""
     if project_id is None:
         return int(connection.execute(_GLOBAL_SCOPE).scalar_one())
     return int(connection.execute(_PROJECT_SCOPE, {"project": project_id}).scalar_one())
 
 
 def oldest_run(connection: Connection, project_id: int | None, before_ms: int) -> int | None:
-    """When the eldest run of a project, or of all, was made, of those that were not removed before a time."""
+    """When the oldest run of a project, or of all, was created, among those not removed before a time."""
     values = {"before_ms": before_ms}
     if project_id is None:
         found: int | None = connection.execute(_OLDEST, values).scalar_one()
@@ -93,13 +93,13 @@ def oldest_run(connection: Connection, project_id: int | None, before_ms: int) -
 
 
 def replaced_versions(connection: Connection, entries: Iterable[int], before_ms: int, page: int) -> list[int]:
-    """Versions of some entries that a newer one had replaced before a time."""
+    """Versions of some entries that were replaced by a newer one before a time."""
     values = {"entries": list(entries), "before_ms": before_ms, "page": page}
     return list(connection.execute(_REPLACED, values).scalars())
 
 
 def drop_versions(connection: Connection, ids: Iterable[int]) -> None:
-    """Delete versions; blocks that lean on them are made whole."""
+    """Delete versions; blocks that depend on them are made self-contained."""
     for part in parts(ids):
         make_whole(connection, part)
         connection.execute(_DROP_VERSIONS, {"ids": part})

@@ -23,10 +23,10 @@ from turnwright_store.sql.packing import packed_by, unpacked_by
 from turnwright_store.sql.tables import blocks, entries, versions, views
 
 _SHORTER: Final = 4
-"""A block leans on a body where so many times less is left of its text."""
+"""A block depends on a body only if that makes it this many times shorter."""
 
 _AT_ONCE: Final = 100
-"""Bodies that are in memory together."""
+"""Bodies in memory at a time."""
 
 _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
     blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
@@ -41,7 +41,7 @@ _TEXTS: Final = (
     .where(blocks.c.id.in_(bindparam("ids", expanding=True)))
 )
 _SHOWN: Final = of_seen_paths(entries.c.path, versions.c.id, versions.c.body).where(
-    # What still grows may become long.
+    # A growing body may become long.
     views.c.state != literal_column(str(int(State.STREAMING))),
     versions.c.stored_bytes.between(SHOWN_BYTES_MIN, SHOWN_BYTES_MAX),
 )
@@ -64,23 +64,23 @@ class ShownBody(Struct, frozen=True):
 
     version: int
     path: str
-    """Of its entry: what shows a body says whose it is, several times."""
+    """Path of its entry, which occurs several times in a text that shows the body."""
     body: bytes
 
 
 class StoredBlock(Struct, frozen=True):
-    """What is stored of a text."""
+    """The stored form of a text."""
 
     text: bytes
-    """As `packed_by` makes it, with the body that it leans on."""
+    """Made by `packed_by`, with the body that it depends on."""
     version_id: int | None
-    """The version that holds the body; None: the block stands for itself."""
+    """The version with the body; None: the block is self-contained."""
     body_size_bytes: int
-    """How much of that body it leans on, from its beginning."""
+    """Length of the part of the body that it depends on, from its beginning."""
 
 
 def block_of(text: str, shown: ShownBody | None) -> StoredBlock:
-    """A text by the body that it may show; for itself where that saves little."""
+    """Encode a text against the body that it may show; self-contained if that saves little."""
     if shown is not None:
         rest = packed_by(text, _example(shown.path, shown.body))
         if len(rest) * _SHORTER < len(text):
@@ -89,17 +89,17 @@ def block_of(text: str, shown: ShownBody | None) -> StoredBlock:
 
 
 class Prefetched(Struct, frozen=True):
-    """What the database was asked about the texts of a packet: where that is a trip, all of it is one."""
+    """Prefetched query results for the texts of a packet, so that they take one round trip."""
 
     known: Sequence[Any]
     shown: Any = None
-    """The bodies that the texts may show; None: these are asked for when it is known which texts are new."""
+    """Bodies that the texts may show; None: queried once it is known which texts are new."""
 
 
 def prefetch_known(
     connection: Any, run_id: int, project_id: int, texts: Mapping[str, str], shows: Mapping[str, str]
 ) -> Prefetched:
-    """Ask which of some texts, by digest, a project has, and what a run sees of the bodies that they show."""
+    """Query which of some texts, by digest, a project has, and the bodies that they show."""
     known = [connection.prefetch(_KNOWN, {"project": project_id, "digests": part}) for part in parts(texts)]
     paths = _paths(texts.values(), shows) if connection.is_remote else ()
     if not paths or len(paths) > _AT_ONCE:
@@ -108,7 +108,7 @@ def prefetch_known(
 
 
 def known_blocks(asked: Prefetched) -> dict[str, int]:
-    """The ids of those blocks that a project has, by digest."""
+    """Ids of those blocks that a project has, by digest."""
     return {digest: block for rows in asked.known for digest, block in rows}
 
 
@@ -120,7 +120,7 @@ def add_blocks(
     shows: Mapping[str, str],
     asked: Prefetched,
 ) -> dict[str, int]:
-    """The ids of new blocks, by digest; `shows` names by its text the path of what a run sees of a body in it."""
+    """Ids of new blocks, by digest; `shows` maps a text to the path of the entry whose body it shows."""
     values: list[dict[str, Any]] = []
     bodies = _bodies(asked.shown or ())
     for some in parts(texts.items(), _AT_ONCE):
@@ -134,7 +134,7 @@ def add_blocks(
 
 
 def _paths(texts: Iterable[str], shows: Mapping[str, str]) -> set[str]:
-    """Of the entries whose body is worth a look: no text is by much shorter than that."""
+    """Paths of entries whose body can pay off: no text is much shorter than that."""
     return {path for text in texts if len(text) >= SHOWN_BYTES_MIN and (path := shows.get(text))} if shows else set()
 
 
@@ -147,7 +147,7 @@ def block_texts(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
 
 
 def make_whole(connection: Connection, version_ids: Iterable[int]) -> None:
-    """Have the blocks that lean on some versions stand for themselves: the versions are deleted next."""
+    """Make blocks self-contained that depend on some versions, which are deleted next."""
     for part in parts(version_ids, _AT_ONCE):
         found = connection.execute(_LEANING, {"ids": part})
         whole = [{"block": block, "whole": packed_by(_whole(*row))} for block, *row in found]

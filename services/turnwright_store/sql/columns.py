@@ -1,6 +1,6 @@
-"""How columns and indexes are spelled: what the tables share of types, defaults and names.
+"""Common parts of the table definitions: column types, defaults, index names.
 
-Names of constraints follow one convention, so that migrations of both databases find them.
+Constraint names follow one convention, so that migrations of both databases find them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def refers(name: str, to: str, *, nullable: bool = False) -> Column[int]:
 
 
 def belongs(name: str, to: str) -> tuple[Column[int], ForeignKeyConstraint]:
-    """A reference of rows that are many: not on PostgreSQL, which checks each by a statement of its own."""
+    """A foreign key of a large table: not on PostgreSQL, which checks each row with a statement of its own."""
     return Column(name, Key, nullable=False), ForeignKeyConstraint([name], [to]).ddl_if(dialect=SQLITE)
 
 
@@ -60,17 +60,18 @@ def compressed_column(name: str, default: str | None = None) -> Column[str]:
 
 
 def not_zero(column: ColumnElement[int]) -> ColumnElement[bool]:
-    """For indexes of the rows alone that have the number, and for those who ask for such rows.
+    """Condition for partial indexes on rows with a non-zero number, and for their queries.
 
-    Not `column > 0`: SQLite compares that with `column > ?` too and looks at the parameter, and a statement that has
-    such a bound is then prepared anew at every call.
+    Not `column > 0`: SQLite also compares that with `column > ?` and looks at the parameter, and a statement with such
+    a bound is then prepared again at every call.
     """
     return column != literal_column("0")
 
 
 def partial(name: str, *columns: Column[Any], where: ColumnElement[bool], unique: bool = False) -> Index:
-    """An index of those rows only for which a condition holds.
+    """A partial index.
 
-    The migrations make it on PostgreSQL too. To say so here would load PostgreSQL's dialects with every store.
+    The migrations create it on PostgreSQL, too. Declaring it here for both would import PostgreSQL's dialect in every
+    store.
     """
     return Index(name, *columns, unique=unique, sqlite_where=where)

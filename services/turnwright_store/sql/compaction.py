@@ -1,4 +1,4 @@
-"""Rows of compaction: which streamed bodies wait for it, what they hold, and the one write that compacts them.
+"""Queries of compaction: which streamed bodies need it, their content, and the write that compacts them.
 
 Source: architecture 3 (streaming bodies); docs/adr/0006.
 """
@@ -18,7 +18,7 @@ from turnwright_store.sql.tables import chunks, entries, projects, runs, version
 
 
 class _Packed(UserDefinedType[Any]):
-    """A value as the database keeps it: nothing is done to it on its way."""
+    """A column value in stored form, without conversion."""
 
     cache_ok = True
 
@@ -32,7 +32,7 @@ _CHUNKED: Final = (
     .group_by(chunks.c.entry_id, chunks.c.version_rev)
     .subquery("chunked")
 )
-"""Answered from the key of the chunks alone."""
+"""Answered from the primary key of the chunks alone."""
 
 _GROWS: Final = and_(
     views.c.run_id == runs.c.id,
@@ -41,7 +41,7 @@ _GROWS: Final = and_(
     views.c.entry_id == entries.c.id,
     views.c.state == literal_column(str(int(State.STREAMING))),
 )
-"""Only the run whose scope it is appends to an entry."""
+"""Only the run that owns the scope appends to an entry."""
 
 _WAITING: Final = (
     select(
@@ -74,7 +74,7 @@ _FOLD: Final = (
     .values(
         stored_bytes=bindparam("after"),
         hash=bindparam("digest", type_=versions.c.hash.type),
-        # Packed already, outside of the writing thread.
+        # Compressed outside the writer thread.
         body=bindparam("packed", type_=_Packed()),
     )
 )
@@ -97,7 +97,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Pieces(Struct, frozen=True):
-    """What a version and its chunks hold."""
+    """The content of a version and its chunks."""
 
     stored_bytes: int
     body: str
@@ -105,13 +105,13 @@ class Pieces(Struct, frozen=True):
 
 
 def find_waiting(connection: Connection, pieces: int, limit: int) -> list[Waiting]:
-    """Versions with chunks that nobody appends to any more, and those that have gathered so many pieces."""
+    """Versions with chunks that nobody appends to any more, and those with this many chunks."""
     rows = connection.execute(_WAITING, {"pieces": pieces, "limit": limit})
     return [Waiting(*row) for row in rows]
 
 
 def load_pieces(connection: Connection, one: Waiting) -> Pieces | None:
-    """What there is to compact; None when it was compacted or removed since."""
+    """What to compact; None if it was compacted or removed meanwhile."""
     stored = connection.execute(_STORED, {"version": one.version}).one_or_none()
     found = connection.execute(_PIECES, {"entry": one.entry, "rev": one.rev}).all()
     if stored is None or not found:
@@ -124,13 +124,13 @@ def load_pieces(connection: Connection, one: Waiting) -> Pieces | None:
 
 
 def pack(connection: Connection, body: str) -> Any:
-    """A body as the database keeps it."""
+    """The stored form of a body."""
     process = versions.c.body.type.bind_processor(connection.dialect)
     return process(body) if process else body
 
 
 def compact(connection: Connection, one: Waiting, before: int, after: int, digest: str, packed: Any) -> bool:
-    """Bring chunks into their version, up to a length; whether it was still at the length that was read."""
+    """Merge chunks into their version, up to a length; returns whether it still had the expected length."""
     values = {"version": one.version, "before": before, "after": after, "digest": digest, "packed": packed}
     if connection.execute(_FOLD, values).rowcount != 1:
         return False

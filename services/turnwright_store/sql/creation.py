@@ -1,4 +1,4 @@
-"""Makes all tables of an empty database, and what each database words in its own way: triggers and the search index."""
+"""Creates all tables of an empty database, with the triggers and the search index of each database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIXED: Final = (
     "attributes",
     "record",
 )
-"""What never changes of a version. Compaction brings what was appended into its body; what it says stays the same."""
+"""Columns of a version that never change. Compaction merges appended text into its body, but not the content."""
 
 _FORBIDDEN: Final = """NEW.status <> OLD.status AND NOT (
      (OLD.status = 100 AND NEW.status IN (102, 499))
@@ -33,12 +33,12 @@ _FORBIDDEN: Final = """NEW.status <> OLD.status AND NOT (
 
 _IMMUTABLE: Final = f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(_FIXED)} ON versions"
 
-# Without a copy of the texts: sql.search says how entries are taken out again. The row's number is the id of the entry.
-# The body is the first column, because the index names the column of each word in any other.
+# Contentless: sql.search explains how entries are removed. The row id is the id of the entry. The body is the first
+# column, because the index stores the column number for words in any other.
 _SEARCH_ON_SQLITE: Final = """
 CREATE VIRTUAL TABLE search USING fts5 (body, path, content = '', tokenize = 'unicode61 remove_diacritics 2')
 """
-# The revision of each entry that is indexed.
+# The indexed revision of each entry.
 _INDEXED_ON_SQLITE: Final = """
 CREATE TABLE search_documents (entry_id INTEGER PRIMARY KEY, revision INTEGER NOT NULL)
 """
@@ -84,7 +84,7 @@ _FIRST_ROWS: Final = (
 
 
 def create(core: Connection) -> None:
-    """Make everything that an empty database needs, within the caller's transaction."""
+    """Create everything that an empty database needs, inside the caller's transaction."""
     if core.dialect.name == POSTGRESQL:
         _make_indexes_partial()
     metadata.create_all(core, checkfirst=False)
@@ -93,14 +93,14 @@ def create(core: Connection) -> None:
 
 
 def _make_indexes_partial() -> None:
-    """Have PostgreSQL keep in its indexes only the rows that SQLite does.
+    """Create PostgreSQL's partial indexes like SQLite's.
 
-    Said with the tables, it would load PostgreSQL's dialects with every store.
+    Declared with the tables, they would import PostgreSQL's dialect in every store.
     """
     for index in (index for table in metadata.tables.values() for index in table.indexes):
         where: Any = index.dialect_options[SQLITE]["where"]
         if index.name == "ix_views_opened":
-            # Of two indexes that fit, PostgreSQL would take this one for the other's question.
+            # If two indexes fit, PostgreSQL would use this one for queries meant for the other.
             where = and_(where, views.c.from_rev > 0)
         if where is not None:
             index.dialect_options[POSTGRESQL]["where"] = where

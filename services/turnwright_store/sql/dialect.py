@@ -1,7 +1,7 @@
-"""What differs between databases: types of columns, and checks that only one of them can say.
+"""Differences between the databases: column types, and checks that only one of them supports.
 
-Everything else in this package is portable SQL. Triggers stand in the migrations, which know their dialect.
-Source: docs/adr/0006.
+Everything else in this package is portable SQL. Triggers are in the migrations, which know their dialect. Source:
+docs/adr/0006.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ POSTGRESQL: Final = "postgresql"
 SQLITE: Final = "sqlite"
 
 Key: Final = BigInteger().with_variant(Integer, SQLITE)
-"""A surrogate key: only INTEGER is the row's own number on SQLite."""
+"""A surrogate key: on SQLite only INTEGER is an alias of the row id."""
 
 Path: Final = Text().with_variant(Text(collation="C"), POSTGRESQL)
-"""A text that is compared and sorted by its code points on every database."""
+"""A text that is compared and sorted by code points on every database."""
 
 
 class CompressedText(TypeDecorator[str]):
-    """Text of any code points, NUL among them, compressed where that pays.
+    """Text of any code points, including NUL, compressed if that pays.
 
-    PostgreSQL keeps it as bytes, since its text cannot hold NUL; SQLite as text, or as a blob where it is compressed.
+    PostgreSQL stores it as bytes, since its text cannot contain NUL; SQLite as text, or as a blob if it is compressed.
     """
 
     impl = Text
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Bytes on PostgreSQL; SQLite takes either."""
+        """Bytes on PostgreSQL; SQLite accepts both."""
         return dialect.type_descriptor(LargeBinary() if dialect.name == POSTGRESQL else Text())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
@@ -59,12 +59,12 @@ class CompressedText(TypeDecorator[str]):
 
 
 class Packed(CompressedText):
-    """What `packed_by` makes of a text, given and taken as it is; stored as a Prose is."""
+    """The output of `packed_by`, without conversion; stored like CompressedText."""
 
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        """What is stored: on SQLite a text where it is not compressed."""
+        """The stored form: on SQLite text if it is not compressed."""
         return value if value is None or dialect.name == POSTGRESQL or is_compressed(value) else value.decode()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - stored values say what they are
@@ -72,9 +72,9 @@ class Packed(CompressedText):
 
 
 class Serialized(TypeDecorator[bytes]):
-    """A serialized protobuf message, compressed where that pays; NULL where there is none.
+    """A serialized protobuf message, compressed if that pays; NULL if there is none.
 
-    None begins like a compressed value as long as its field 5 is no number.
+    It cannot begin like a compressed value as long as its field 5 is not a number.
     """
 
     impl = LargeBinary
@@ -91,7 +91,7 @@ _OF_NOTHING: Final = hashlib.sha256(b"").digest()
 
 
 class Digest(TypeDecorator[str]):
-    """A digest in hexadecimal, stored as its bytes; the SHA-256 of nothing, which many bodies have, as none."""
+    """A hexadecimal digest, stored as bytes; the SHA-256 of the empty text, which is frequent, as empty."""
 
     impl = LargeBinary
     cache_ok = True
@@ -103,12 +103,12 @@ class Digest(TypeDecorator[str]):
         return b"" if stored == _OF_NOTHING else stored
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """The digest of what is stored; the first schema kept it as text."""
+        """The digest of a stored value; the first schema stored text."""
         return value if value is None or isinstance(value, str) else (bytes(value) or _OF_NOTHING).hex()
 
 
 def json_object(column: str) -> tuple[CheckConstraint, CheckConstraint]:
-    """The column holds JSON text (RU051)."""
+    """Check that the column contains a JSON object (RU051)."""
     # json_valid(NULL) is 0 before SQLite 3.45 and NULL after it.
     on_sqlite = CheckConstraint(f"{column} IS NULL OR json_valid({column})", name=f"{column}_json")
     on_postgresql = CheckConstraint(f"{column} IS NULL OR {column}::json IS NOT NULL", name=f"{column}_json")

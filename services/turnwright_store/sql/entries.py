@@ -1,4 +1,4 @@
-"""Rows of entries, versions, views and chunks, as a write needs them: many paths in few statements."""
+"""Queries and writes for entries, versions, views and chunks: many paths in few statements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnwright_store.sql.tables import chunks, entries, versions, views
 T = TypeVar("T")
 
 PATHS_A_STATEMENT: Final = 1000
-"""Values in one IN list; each of their numbers is a statement of its own to the driver."""
+"""Maximum length of an IN list; each length is a separate statement for the driver."""
 
 SEEN_VERSION: Final = is_version(views.c.entry_id, func.coalesce(views.c.version_rev, entries.c.head_rev))
 """The version that a view shows: the pinned one, else the head of its entry."""
@@ -42,7 +42,7 @@ _CONTENT: Final = (
 
 
 def of_seen_paths(*columns: Any) -> Select[Any]:
-    """A question about what a run sees now of some paths, with entry and version."""
+    """A query for what a run sees at some paths, with entry and version."""
     return (
         select(*columns)
         .select_from(views)
@@ -147,16 +147,16 @@ def _cut(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 class StoredPath(Struct, frozen=True):
-    """What is stored of a path: the content that is seen of it, what was appended to that, and the view."""
+    """What is stored at a path: the visible content, what was appended to it, and the view."""
 
     content: StoredVersion
     tail: int
-    """Bytes of chunks on top of the content."""
+    """Bytes of chunks after the content."""
     view: View | None = None
 
 
 def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, StoredPath]:
-    """What a run sees of these paths; those without a view are missing."""
+    """What a run sees at these paths; those without a view are missing."""
     found: dict[str, StoredPath] = {}
     for part in parts(paths):
         for row in connection.execute(_SEEN, {"run_id": run_id, "paths": part}):
@@ -167,19 +167,19 @@ def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str,
 
 
 def answers_late(connection: Connection) -> bool:
-    """Whether each answer that is waited for is a trip of its own."""
+    """Whether each result costs a round trip."""
     return connection.is_remote
 
 
 def prefetch_unseen(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
-    """Ask what `unseen` will want to know; what it takes as `asked`."""
+    """Prefetch the query of `unseen`; pass the result as `asked`."""
     return [connection.prefetch(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
 
 
 def unseen(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
 ) -> dict[str, StoredPath]:
-    """What is stored in a shared scope under these paths, whoever sees it. Nothing there has a tail."""
+    """What is stored in a shared scope at these paths, whoever sees it. None of it has a tail."""
     found: dict[str, StoredPath] = {}
     if asked is None:
         asked = [connection.execute(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
@@ -193,7 +193,7 @@ def unseen(
 def unseen_own(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
 ) -> dict[str, StoredPath]:
-    """What is stored in a run's scope under these paths, with everything that was ever appended to it."""
+    """What is stored in a run's scope at these paths, with everything that was ever appended to it."""
     found = unseen(connection, scope, paths, asked)
     if not found:
         return found
@@ -212,7 +212,7 @@ def _content(row: Sequence[Any]) -> StoredVersion:
 
 
 def load_bodies(connection: Connection, wanted: Mapping[StoredVersion, int]) -> dict[int, str]:
-    """Whole bodies by version, given what is appended to each; wherever their parts are stored by now."""
+    """Whole bodies by version, given the length appended to each; wherever their parts are stored by now."""
     bodies: dict[int, str] = {}
     by_version = {content.version: (content, tail) for content, tail in wanted.items()}
     for part in parts(by_version):
@@ -232,19 +232,19 @@ def _whole(connection: Connection, content: StoredVersion, tail: int, stored_byt
 
 
 def add_entries(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Add entries: id, scope, path, scheme, head, head once more where the scope is shared, time."""
+    """Insert entries: id, scope, path, scheme, head, head once more if the scope is shared, time."""
     if rows:
         connection.execute(_ENTRIES_ADD, RowsOf(_ENTRY, rows))
 
 
 def add_versions(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Add immutable versions: key, entry, revision, then the columns as they stand in the table."""
+    """Insert immutable versions: key, entry, revision, then the columns in table order."""
     if rows:
         connection.execute(_VERSIONS_ADD, RowsOf(_VERSION, rows))
 
 
 def move_heads(connection: Connection, heads: Sequence[tuple[int, int]], *, shared: bool) -> None:
-    """Make newer versions, by entry and revision, the heads of their entries, all of them in shared scopes or none."""
+    """Make newer versions, by entry and revision, the heads of their entries; either all in shared scopes or none."""
     if not heads:
         return
     if shared:
@@ -261,7 +261,7 @@ def close_views(connection: Connection, ids: Iterable[int], revision: int) -> No
 
 
 def add_views(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Begin intervals of views: their columns as they stand in the table, without a number and an end."""
+    """Begin intervals of views: the columns in table order, without id and end."""
     if rows:
         connection.execute(_VIEWS_ADD, RowsOf(_VIEW, rows))
 

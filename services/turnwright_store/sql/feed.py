@@ -1,8 +1,8 @@
-"""What changed in a run's view between two moments, in pieces, as of the later one.
+"""The change feed: what changed in a run's view between two moments, in pieces, as of the later one.
 
-The views that began and those that ended are two faces of one log, ordered by revision. The later moment stays while
-the pieces are read, however long that takes, so that a reader who has them all has exactly the view of that moment.
-Source: architecture 3 (revisions and the change feed), 12.4.
+Views that began and views that ended are two parts of one log, ordered by revision. The later moment is fixed while the
+pieces are read, however long that takes, so a reader of all pieces has exactly the view of that moment. Source:
+architecture 3 (revisions and the change feed), 12.4.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow, ViewKind, Wanted, filter_values, fits
 
 FeedPosition = tuple[int, int]
-"""A revision, and an id inside of it: what is behind it comes next."""
+"""A position in the feed: a revision, and an id within it."""
 
 END_OF_REVISION: Final = 2**63 - 1
-"""As the id of a place: behind everything of its revision."""
+"""Id that sorts after everything of its revision."""
 
 _EMPTY: Final = {"path": "views.path", "scheme": "''", "outcome": "''"}
 
@@ -34,7 +34,7 @@ _now_entries: Final = entries.alias("now_entries")
 
 
 def _left(kind: ViewKind) -> Any:
-    """Paths that were shown and are not any more: neither they nor what followed them passes the filter."""
+    """Paths that were shown and no longer are: neither they nor their successors pass the filter."""
     now: Select[Any] = (
         select(func.count())
         .select_from(_now_views)
@@ -61,7 +61,7 @@ def _left(kind: ViewKind) -> Any:
             views.c.to_rev <= AT_RUN,
             number("after") >= FROM_REV,
             fits(kind),
-            # Counted for each path that was left: of NOT EXISTS PostgreSQL makes a join, and may walk all views for it.
+            # A count for each path that left: PostgreSQL turns NOT EXISTS into a join, and may scan all views for it.
             now.where(_now_views.c.to_rev.is_(None)).scalar_subquery() == literal_column("0"),
             now.where(_now_views.c.to_rev > AT_RUN).scalar_subquery() == literal_column("0"),
         )
@@ -75,7 +75,7 @@ def _own(kind: ViewKind) -> CompoundSelect[Any]:
     opened = shown.where(
         OPEN_STILL,
         views.c.from_rev >= number("place_rev"),
-        # SQLite searches by the first of two bounds; PostgreSQL wants to be told that its index covers the other.
+        # SQLite searches by the first of two bounds; PostgreSQL needs a hint that its index covers the other.
         views.c.from_rev > literal_column("0"),
         behind,
         views.c.from_rev <= AT_RUN,
@@ -116,30 +116,30 @@ def _moved(kind: ViewKind) -> CompoundSelect[Any]:
 
 
 class Changed(Struct, frozen=True):
-    """A piece of what changed."""
+    """A piece of the feed."""
 
     shown: list[EntryRow]
     left: list[str]
     place: FeedPosition | None
-    """Behind which the next piece begins; None: there is no more."""
+    """Where the next piece begins; None: there is none."""
 
 
 class Feed:
-    """What one reader is told of a run who has seen everything up to a revision of it."""
+    """The feed for a reader that has everything up to a revision of a run."""
 
     def __init__(
         self, connection: Connection, run: RunHead, to: Moment, after: int, wanted: Wanted, hidden: Sequence[str]
     ) -> None:
-        """`to` is the moment up to which the reader is told, `hidden` the schemes that no packet shows."""
+        """`to` is the end of the feed, `hidden` the schemes that no packet shows."""
         self._connection = connection
         self._kind, self._values = filter_values(run, wanted, hidden)
         self._values |= {**to.values(run.project_scope), "after": after}
 
     def section(self, scope: int, to: int, place: FeedPosition, page: int) -> Changed:
-        """What changed behind a place, in the order of revisions.
+        """The changes after a position, in order of revision.
 
-        `scope` 0: views of the run that began or ended. A shared scope: what shows another version of its entries than
-        before, up to the revision `to`, though the run's view is older.
+        `scope` 0: views of the run that began or ended. A shared scope: entries with a newer version, up to the
+        revision `to`, even if the run's view is older.
         """
         if not scope:
             return self._changed(_own(self._kind), place, page)

@@ -1,8 +1,8 @@
-"""Rows of forks: a run copied from another one with what it saw at a moment, and where inherited turns are kept.
+"""Queries of forks: copying a run's view as of a moment, and finding where inherited turns are stored.
 
-A fork copies rows of views and no content: the copies name versions, which never change. Turns and packets are not
-copied either; who asks a fork for an inherited turn is led to the run that had it.
-Source: architecture 3 (forks); rows RU060, RU219; C18.
+A fork copies rows of views but no content: the copies refer to versions, which never change. Turns and packets are not
+copied either; a query for an inherited turn goes to the run that had it. Source: architecture 3 (forks); rows RU060,
+RU219; C18.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IS_UNSETTLED: Final = views.c.state.in_(_UNSETTLED)
 _COPIED: Final[dict[str, ColumnElement[Any]]] = {
     "run_id": cast(bindparam("child"), BigInteger),
     "from_rev": cast(bindparam("first"), BigInteger),
-    # What had not ended in the parent has nobody in the child who could end it.
+    # What had not ended in the parent can be ended by nobody in the child.
     "state": case((_IS_UNSETTLED, literal_column(str(int(State.CANCELLED)))), else_=views.c.state),
     "outcome": case((_IS_UNSETTLED, literal_column("'aborted:499'")), else_=views.c.outcome),
     **{
@@ -64,7 +64,7 @@ _AT: Final[ColumnElement[int]] = bindparam("revision")
 _COPY_HEAD: Final = insert(views).from_select(list(_COPIED), _seen(views.c.to_rev.is_(None)))
 _COPY_MOMENT: Final = insert(views).from_select(
     list(_COPIED),
-    # Two questions, so that each has the index that holds its half of the intervals.
+    # Two queries, so that each uses the index for its half of the intervals.
     union_all(
         _seen(views.c.to_rev.is_(None), views.c.from_rev <= _AT),
         _seen(views.c.to_rev > _AT, views.c.from_rev <= _AT),
@@ -84,7 +84,7 @@ _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "yolo": runs.c.yolo,
     "calls": runs.c.calls,
     "turn": cast(bindparam("turn"), BigInteger),
-    # What the child inherits is stamped with the parent's loops: its own ones go on from there.
+    # Inherited views are stamped with the parent's loops: the child's own ones continue from there.
     "loops": runs.c.loops,
     "revision": cast(bindparam("first"), BigInteger),
     "create_ms": cast(bindparam("now_ms"), BigInteger),
@@ -119,8 +119,8 @@ _ORIGIN: Final = select(runs.c.forked_from_run, runs.c.forked_from_turn, runs.c.
 
 
 def of_family(statement: Select[Any]) -> CompoundSelect[Any]:
-    """The same question to the eldest run of a family and to all that descend from it."""
-    # Literals where an index holds a part of the rows only, and two statements: planners see through neither.
+    """The query for the oldest run of a family and all of its descendants."""
+    # Literals for partial indexes, and two statements: planners see through neither.
     return union_all(
         statement.where(runs.c.lineage == bindparam("family"), not_zero(runs.c.lineage)),
         statement.where(runs.c.id == bindparam("family")),
@@ -130,7 +130,8 @@ def of_family(statement: Select[Any]) -> CompoundSelect[Any]:
 _PARENT: Final = (
     of_family(
         select(runs.c.id, runs.c.removed_ms).where(
-            # The alias was free for others once its run was removed, but whoever had it then is older than the child.
+            # The alias was free for others once its run was removed, but the run that had it then is older than the
+            # child.
             runs.c.id < bindparam("child"),
             or_(
                 runs.c.alias == bindparam("alias"),
@@ -144,7 +145,7 @@ _PARENT: Final = (
 
 
 class TurnHome(Struct, frozen=True):
-    """Where an ended turn is kept: a run, and the revisions of the scopes that it read at the turn's end."""
+    """Where an ended turn is stored: a run, and the revisions of its scopes at the turn's end."""
 
     run_id: int
     revision: int
@@ -153,7 +154,7 @@ class TurnHome(Struct, frozen=True):
 
 
 def home_of_turn(connection: Connection, run_id: int, number: int) -> TurnHome | None:
-    """Where an ended turn is that a run had or inherited; None when there is none, or its run was removed."""
+    """Where a run's own or inherited ended turn is stored; None if there is none, or its run was removed."""
     home = home_of(connection, run_id, number)
     if home is None:
         return None
@@ -162,9 +163,9 @@ def home_of_turn(connection: Connection, run_id: int, number: int) -> TurnHome |
 
 
 def home_of(connection: Connection, run_id: int, number: int) -> int | None:
-    """The id of the run that a turn belongs to: the run itself, or the one it inherited the turn from.
+    """Id of the run that a turn belongs to: the run itself, or the one it inherited the turn from.
 
-    None when that one was removed. Whether there is such a turn is another question.
+    None if that one was removed. Whether there is such a turn is not checked.
     """
     removed_ms = 0
     while True:
@@ -179,7 +180,7 @@ def home_of(connection: Connection, run_id: int, number: int) -> int | None:
 
 
 def latest_ended(connection: Connection, run_id: int) -> int:
-    """Number of the latest turn of a run that has ended, an inherited one where it has none of its own; 0: none."""
+    """Number of the latest ended turn of a run, possibly inherited; 0: none."""
     own = connection.execute(_LATEST_ENDED, {"run": run_id}).scalar_one_or_none()
     if own is not None:
         return int(own)
@@ -191,14 +192,14 @@ def positions_of(connection: Connection, run_id: int) -> int:
 
 
 class Child(Struct, frozen=True):
-    """What is new of a fork; the rest is the parent's."""
+    """The new properties of a fork; the others are the parent's."""
 
     scope: int
     alias: str
     turn: int
-    """Number of the latest turn that it inherits."""
+    """Number of the latest inherited turn."""
     origin_turn: int
-    """The ended turn that it begins after."""
+    """The ended turn after which it begins."""
     first: int
     """Revision of its scope at which it begins."""
     now_ms: int
@@ -219,7 +220,7 @@ def add_child(connection: Connection, parent: int, child: Child) -> int:
 
 
 def copy_views(connection: Connection, source: int, child: int, first: int, revision: int | None) -> None:
-    """Give a child what a run sees: now, or as of a revision of its scope."""
+    """Copy what a run sees to a child: now, or as of a revision of its scope."""
     values = {"source": source, "child": child, "first": first}
     if revision is None:
         connection.execute(_COPY_HEAD, values)

@@ -48,16 +48,16 @@ from turnwright_store.sql.views import (
 
 
 class Moment(Struct, frozen=True):
-    """A moment of a run: the revisions of the three scopes that it read then."""
+    """A moment of a run: the revisions of its three scopes."""
 
     run_id: int
-    """The run whose intervals are read: for an inherited turn, the ancestor that had it."""
+    """The run whose intervals are read: for an inherited turn, the ancestor."""
     run: int
     project: int
     global_: int
 
     def values(self, project_scope: int) -> dict[str, int]:
-        """The values of the statements that read at a moment."""
+        """Parameters of the statements that read at a moment."""
         return {
             "run_id": self.run_id,
             "at_run": self.run,
@@ -73,13 +73,13 @@ def number(name: str) -> ColumnElement[int]:
 
 
 FROM_REV: Final = views.c.from_rev + literal_column("0")
-"""An expression that no index offers: few rows begin late, many begin early, and planners cannot know."""
+"""An expression that no index covers: few rows begin late, many begin early, and planners cannot know."""
 
 AT_RUN: Final = number("at_run")
 OPEN_STILL: Final = views.c.to_rev.is_(None)
 ENDED_SINCE: Final = views.c.to_rev > AT_RUN
 HAS_ENDED: Final = not_zero(views.c.to_rev)
-"""Said beside a path, it leads to the index of ended intervals by path."""
+"""Together with a path, it selects the index of ended intervals by path."""
 
 _there: Final = versions.alias("there")
 _SHARED: Final = (
@@ -107,7 +107,7 @@ SHOWN_AT: Final[Select[Any]] = (
 
 
 def halves(statement: Select[Any], *ended: ColumnElement[bool]) -> CompoundSelect[Any]:
-    """A question to the views that a run had at a moment; `ended` is said of those that have ended since."""
+    """A query for the views of a run at a moment; `ended` applies to those that have ended since."""
     return union_all(
         statement.where(OPEN_STILL, FROM_REV <= AT_RUN),
         statement.where(ENDED_SINCE, FROM_REV <= AT_RUN, *ended),
@@ -122,14 +122,14 @@ RANGE_AT: Final = halves(SHOWN_AT.where(IN_RANGE), HAS_ENDED).order_by("path").l
 def snapshot_at(
     connection: Connection, run: RunHead, moment: Moment, wanted: Wanted, hidden: Sequence[str]
 ) -> list[EntryRow]:
-    """What a run saw at a moment, in the order of position."""
+    """What a run saw at a moment, sorted by position."""
     kind, values = filter_values(run, wanted, hidden)
     values |= moment.values(run.project_scope)
     return shown_rows(connection.execute(SNAPSHOT_AT[kind], values))
 
 
 def find_shown_at(connection: Connection, run: RunHead, moment: Moment, paths: Sequence[str]) -> dict[str, EntryRow]:
-    """What a run saw of these paths at a moment."""
+    """What a run saw at these paths at a moment."""
     found: dict[str, EntryRow] = {}
     for part in parts(storable(paths)):
         values = {**moment.values(run.project_scope), "paths": part}
@@ -140,7 +140,7 @@ def find_shown_at(connection: Connection, run: RunHead, moment: Moment, paths: S
 def list_shown_at(
     connection: Connection, run: RunHead, moment: Moment, prefix: str, after_path: str, page: int
 ) -> list[EntryRow]:
-    """What a run saw at a moment of the paths that begin with a prefix, in path order, those after a path."""
+    """What a run saw at a moment at paths with a prefix, in path order, after a path."""
     if "\0" in prefix:
         return []
     values = {**moment.values(run.project_scope), **range_values(prefix, after_path, page)}

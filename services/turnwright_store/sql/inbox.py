@@ -1,8 +1,7 @@
-"""Rows that wait for a decision, across runs, in the order in which they came to wait.
+"""Queries of the inbox: proposals across runs, in the order in which they were proposed.
 
-One partial index holds what waits now and nothing else, so that no question here costs more than there is to decide,
-whatever the runs hold besides. Which project a row belongs to stands with its run.
-Source: architecture 7, 11 (a proposal stays pending); rows RU009, RU244.
+One partial index contains only what waits now, so queries cost no more than there is to decide, whatever else the runs
+contain. A row's project is that of its run. Source: architecture 7, 11 (a proposal stays pending); rows RU009, RU244.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import entries, projects, runs, versions, views
 from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow
 
-# Literals, as the index has them: planners do not look behind parameters.
+# Literals, as in the index: planners do not look at parameters.
 _IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
 _OF_PROJECT: Final = runs.c.project_id + literal_column("0") == bindparam("project")
-"""An expression that no index offers: else planners would walk through all runs of the project."""
+"""An expression that no index covers: otherwise planners would scan all runs of the project."""
 
 _WAITING: Final[Select[Any]] = (
     select(views.c.create_ms, views.c.id, views.c.run_id)
@@ -69,7 +68,7 @@ _RUNS: Final = (
 
 
 class InboxRow(Struct, frozen=True):
-    """A row that waits: since when, the row, and its run."""
+    """A waiting row: since when, the row, and its run."""
 
     since_ms: int
     view: int
@@ -79,7 +78,7 @@ class InboxRow(Struct, frozen=True):
 def page_of_waiting(
     connection: Connection, project: int | None, run: int | None, after: tuple[int, int], page: int
 ) -> list[InboxRow]:
-    """What waits after (time, row), of a run, of a project, or of all."""
+    """What waits after (time, row), in a run, in a project, or in all."""
     values = {"after_ms": after[0], "after_id": after[1], "page": page}
     if run is not None:
         return _rows(connection, _PAGE_OF_RUN, values | {"run": run})
@@ -89,7 +88,7 @@ def page_of_waiting(
 
 
 def all_waiting(connection: Connection, project: int | None) -> list[InboxRow]:
-    """All that waits, of a project or of all; a few numbers for each."""
+    """Everything that waits, in a project or in all; a few numbers for each."""
     return _rows(connection, _OF_ALL, {}) if project is None else _rows(connection, _OF_ONE, {"project": project})
 
 
@@ -98,7 +97,7 @@ def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]
 
 
 def shown_of(connection: Connection, ids: Sequence[int]) -> dict[int, EntryRow]:
-    """The entries of rows as their runs see them, by row; rows that are gone are left out."""
+    """The entries of rows as their runs see them, by row; removed rows are left out."""
     found: dict[int, EntryRow] = {}
     for part in parts(ids):
         found |= {view: EntryRow(*shown) for view, *shown in connection.execute(_SHOWN, {"ids": part})}
@@ -106,6 +105,6 @@ def shown_of(connection: Connection, ids: Sequence[int]) -> dict[int, EntryRow]:
 
 
 def list_overdue(connection: Connection, wait_ms: int, page: int) -> list[tuple[str, str, str]]:
-    """Project, run and path of what has waited for so long by the database's clock."""
+    """Project, run and path of what has waited this long by the database's clock."""
     rows = connection.execute(_OVERDUE, {"wait_ms": wait_ms, "page": page})
     return [(project, run, path) for project, run, path in rows]

@@ -1,4 +1,4 @@
-"""Keys of versions: made of the entry and the revision of its scope, so that both name the row.
+"""Keys of versions: composed of the entry and the revision of its scope, so both identify the row.
 
 Source: docs/adr/0010.
 """
@@ -15,31 +15,31 @@ _REVISIONS: Final[ColumnElement[int]] = literal_column(str(REVISIONS_OF_ENTRY))
 
 
 def version_key(entry: int, revision: int) -> int:
-    """The key of the version that an entry got at a revision of its scope."""
+    """Key of the version that an entry got at a revision of its scope."""
     return entry * REVISIONS_OF_ENTRY + revision
 
 
 def key_in_sql(entry: ColumnElement[int], revision: ColumnElement[int]) -> ColumnElement[int]:
-    """The same of two columns."""
+    """The same for two columns."""
     return entry * _REVISIONS + revision
 
 
 def is_version(entry: ColumnElement[int], revision: ColumnElement[int], table: Any = versions) -> ColumnElement[bool]:
-    """Whether a row is the version of an entry at a revision; one step into the table."""
+    """Condition: the version of an entry at a revision; one look-up in the table."""
     found: ColumnElement[bool] = table.c.id == key_in_sql(entry, revision)
     return found
 
 
 def is_of(entry: ColumnElement[int], table: Any = versions) -> ColumnElement[bool]:
-    """Whether a row is a version of an entry: these stand together, in the order of their revisions."""
+    """Condition: a version of an entry; these are adjacent, ordered by revision."""
     return and_(table.c.id >= entry * _REVISIONS, table.c.id < entry * _REVISIONS + _REVISIONS)
 
 
 def newest(entry: ColumnElement[int], until: ColumnElement[int], table: Any) -> ColumnElement[bool]:
-    """Whether a row is a version of an entry that was there at a revision."""
+    """Condition: a version of an entry that existed at a revision."""
     return and_(table.c.id >= entry * _REVISIONS, table.c.id <= entry * _REVISIONS + until)
 
 
 def number_in(value: int) -> ColumnElement[int]:
-    """A number that stands in the statement itself: only so is a partial index found that names it."""
+    """A literal in the statement: only then is a partial index with it used."""
     return literal_column(str(int(value)))

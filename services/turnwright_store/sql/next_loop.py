@@ -30,7 +30,7 @@ IS_UNDECIDED: Final = exists(
     )
     .correlate(runs)
 )
-"""Something that was proposed in the open turn of a run waits for a decision."""
+"""A proposal in the open turn of a run waits for a decision."""
 
 _GOES_ON: Final = or_(loops.c.status != number_in(PROPOSED), runs.c.abort_requested, ~IS_UNDECIDED)
 _ACTIVE: Final = (
@@ -57,5 +57,5 @@ _SETTLE: Final = (
 
 
 def settle_next_loop(connection: Connection, run_id: int) -> None:
-    """Say anew what an owner of a run can go on with; after its rows were written."""
+    """Recompute the loop that an owner can continue; after the run's rows were written."""
     connection.execute(_SETTLE, {"run_is": run_id})

@@ -1,4 +1,4 @@
-"""Texts as they are stored: compressed where that pays, alone or by what other texts say already."""
+"""Storage of texts: compressed if that pays, alone or against other texts (dictionary compression)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 import zstandard
 
 COMPRESSED_FROM_BYTES: Final = 256
-"""Length from which a text is compressed; below, the frame eats the gain."""
+"""Length from which a text is compressed; for shorter ones the frame costs more than it saves."""
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-"""Begins every compressed text and no valid UTF-8, so that a stored value says by itself what it is."""
+"""Begins every compressed text and no valid UTF-8, so that stored values identify themselves."""
 
 _LEVEL: Final = 1
 """Level 3 takes a quarter longer and saves a hundredth."""
@@ -44,7 +44,10 @@ Total: 1 visible + 0 summarized entries; tokenUsage 1000 / ceiling 1000. 1000 to
 <<:::log://turn_
 </log_>
 """
-"""What texts of packets often say, so that short ones get shorter too. Never changed: what is stored goes by it."""
+"""Phrases that are frequent in packets, so that short texts compress, too.
+
+Never change this: stored data depends on it.
+"""
 
 
 def _words(example: bytes) -> zstandard.ZstdCompressionDict:
@@ -52,12 +55,12 @@ def _words(example: bytes) -> zstandard.ZstdCompressionDict:
 
 
 def _packer(words: zstandard.ZstdCompressionDict) -> zstandard.ZstdCompressor:
-    # With a checksum of the text: another example would give another text, and nobody would see it.
+    # With a checksum: another example would give another text, and nobody would notice.
     return zstandard.ZstdCompressor(level=_LEVEL, dict_data=words, write_checksum=True)
 
 
 class _Codecs(threading.local):
-    """Contexts of zstandard serve one thread at a time."""
+    """zstandard contexts are not thread-safe."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
@@ -70,7 +73,7 @@ _codecs: Final = _Codecs()
 
 
 def is_compressed(stored: bytes) -> bool:
-    """Whether a stored value is a compressed text; else it is the text."""
+    """Whether a stored value is a compressed text; else it is the text itself."""
     return stored.startswith(_ZSTD_MAGIC)
 
 
@@ -79,7 +82,7 @@ def packed(text: str) -> bytes:
 
 
 def compressed(data: bytes) -> bytes:
-    """Bytes that begin like no compressed value, as they are stored."""
+    """The stored form of bytes that cannot begin like a compressed value."""
     if len(data) < COMPRESSED_FROM_BYTES:
         return data
     shorter = _codecs.compressor.compress(data)
@@ -87,7 +90,7 @@ def compressed(data: bytes) -> bytes:
 
 
 def packed_by(text: str, example: bytes = b"") -> bytes:
-    """A text of a packet by what an example and the phrases of packets do not say; `unpacked_by` needs the same one."""
+    """A text of a packet compressed against an example and PHRASES; `unpacked_by` needs the same example."""
     data = text.encode()
     if len(data) < PHRASED_FROM_BYTES:
         return data
@@ -105,7 +108,7 @@ def decompressed(stored: bytes) -> bytes:
 
 
 def unpacked_by(stored: bytes, example: bytes = b"") -> str:
-    """The text of a value that was stored by an example. Raises ZstdError where it was another one."""
+    """Decompress a value that was stored with an example. Raises ZstdError for another example."""
     if not is_compressed(stored):
         return stored.decode()
     reader = zstandard.ZstdDecompressor(dict_data=_words(example)) if example else _codecs.phrase_reader

@@ -1,4 +1,4 @@
-"""Rows of project files: which ones a run sees, and views copied of those that another run sees."""
+"""Queries of file adoption: the files that a run sees, and copying views from another run."""
 
 from __future__ import annotations
 
@@ -67,30 +67,30 @@ _ADOPTABLE: Final = (
 
 
 class Adoption(Struct, frozen=True):
-    """What the views of adopted files are stamped with."""
+    """Stamps for the views of adopted files."""
 
     run_id: int
     revision: int
     turn: int
     loop: int
     places: int
-    """The last place in the run's timeline before them."""
+    """The last position in the run's timeline before them."""
     now_ms: int
 
 
 def files_seen(connection: Connection, run_id: int) -> list[tuple[str, str]]:
-    """The paths of the files that a run sees, with the hashes of their bodies; empty where that is still to be made."""
+    """Paths of the files that a run sees, with hashes of their bodies; empty if a hash is not computed yet."""
     return [(path, digest or "") for path, digest in connection.execute(_SEEN, {"run_id": run_id})]
 
 
 def adoptable(connection: Connection, source: int, project_scope: int) -> list[tuple[str, str]]:
-    """The same of what a run adopts from this one: files of its project, as they are now."""
+    """The same for what a run adopts from another: files of its project, as they are now."""
     values = {"source": source, "project_scope": project_scope}
     return [(path, digest or "") for path, digest in connection.execute(_ADOPTABLE, values)]
 
 
 def adopt(connection: Connection, source: int, project_scope: int, made: Adoption) -> None:
-    """Give a run views of the files of its project that another one sees; they follow the heads of the entries."""
+    """Give a run views of the project's files that another run sees; they follow the heads of the entries."""
     values = {
         "source": source,
         "project_scope": project_scope,
