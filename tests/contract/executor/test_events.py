@@ -317,4 +317,8 @@ async def test_a_plugins_event_with_a_payload_that_is_too_long_fails_its_command
         assert (loop.status, refused.outcome, taken.body) == (200, "invalid:400", "Told.")
         assert refused.body == "payload has 65537 bytes; the limit is 65536."
         entries = await snapshot(services)
-        assert [path for path in entries if path.startswith("event://")] == ["event://turn_2/ide_callback/65536"]
+        # It is taken, and folded: it leaves too little room for the work.
+        assert [path for path in entries if path.startswith("event://")] == [
+            "event://turn_2/ide_callback/65536",
+            "event://turn_3/summarization_marker/folded",
+        ]
