@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import Usage
+from turnwright_provider.domain.costs import Cost, cost_usd
 from turnwright_provider.domain.presets import is_own_address
-from turnwright_provider.domain.prices import PRICE_PREFIX, Cost, Price, cost_usd
+from turnwright_provider.domain.prices import PRICE_PREFIX, Price
 
 TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
 """Vendors that the table knows by another name than ours."""

@@ -6,21 +6,13 @@ Source: architecture 8 (usage); budgets of runs in US dollars.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
-
-from turnwright_core.chat.deltas import SetUsage
-from turnwright_core.runs import Usage
-from turnwright_provider.domain.model_call import Finish, ReplyPart
 
 PRICE_PREFIX: Final = "TURNWRIGHT_PRICE_"
 """Variables with the price of a model begin so; its alias follows."""
-
-TOKENS: Final = 1_000_000
-"""Prices are those of so many tokens."""
 
 _NUMBER: Final = re.compile(r"\d{1,6}(?:\.\d{1,9})?")
 _FORM: Final = "must be US dollars for a million tokens of input, cached input and output, such as 2.5/0.25/10"
@@ -55,23 +47,3 @@ def read_prices(environment: Mapping[str, str], prefix: str) -> dict[str, Price]
     if wrong:
         raise ValueError("\n".join(wrong))
     return prices
-
-
-Cost = Callable[[Usage], float | None]
-"""What a consumption costs, in US dollars; None where that is not known."""
-
-
-def with_cost(part: ReplyPart, cost: Cost | None) -> ReplyPart:
-    """A part of a reply, its cost worked out where the vendor does not tell one."""
-    if cost is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
-        return part
-    usage = part.usage
-    return part if usage.cost_usd is not None else replace(part, usage=replace(usage, cost_usd=cost(usage)))
-
-
-def cost_usd(usage: Usage, price: Price) -> float:
-    """US dollars for this; cached tokens are part of the prompt's."""
-    cached = min(usage.cached_tokens, usage.prompt_tokens)
-    fresh = usage.prompt_tokens - cached
-    spent = fresh * price.input_usd + cached * price.cached_usd + usage.completion_tokens * price.output_usd
-    return spent / TOKENS

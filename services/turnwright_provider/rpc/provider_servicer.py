@@ -16,8 +16,9 @@ from turnwright_core.wire.runs import model_from_pb, model_to_pb
 from turnwright_provider.app.check_models import ModelChecks
 from turnwright_provider.app.generate import ReplyStream, find_vendor
 from turnwright_provider.app.pricing import cost_of_call, unpriced
+from turnwright_provider.domain.costs import with_cost
 from turnwright_provider.domain.names import split_vendor_model
-from turnwright_provider.domain.prices import Price, with_cost
+from turnwright_provider.domain.prices import Price
 from turnwright_provider.ports import Vendor
 from turnwright_provider.rpc.checks import check_generate, check_models_request
 from turnwright_provider.rpc.messages import call_from_pb, part_to_pb

@@ -6,11 +6,13 @@ Source: research/wire 2.1; the services' own references.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from turnwright_core.runs import Reasoning
+if TYPE_CHECKING:
+    # Presets are read by every provider, also by one that calls nobody.
+    from turnwright_core.runs import Reasoning
 
-Asking = Callable[[Reasoning], Mapping[str, Any]]
+Asking = Callable[["Reasoning"], Mapping[str, Any]]
 """From an amount to the fields that ask for it; none where a service has no words for that amount."""
 
 
