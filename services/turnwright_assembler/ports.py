@@ -41,3 +41,7 @@ class RunReader(Protocol):
         Raises TurnwrightError; a RangeError says that the cursor is of no use and a snapshot is.
         """
         ...
+
+    def read_messages(self, project: str, run: str) -> AsyncGenerator[ViewPart, None]:
+        """What the messages of a run are made of, and `instructions://system`. Raises TurnwrightError."""
+        ...

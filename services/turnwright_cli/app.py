@@ -61,6 +61,11 @@ _TASK: Final = (
         help="How much the model reasons: off, low, medium, high or a number of tokens.",
     ),
     Option(
+        ["--assembly"],
+        type=click.Choice(["packet", "transcript"]),
+        help="How the run is sent to the model; an existing run keeps its own [packet]",
+    ),
+    Option(
         ["--image"],
         metavar="PATH",
         multiple=True,

@@ -37,7 +37,7 @@ from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_core.runs import LOOP_ENDED, Effort, Mode, Reasoning
+from turnwright_core.runs import LOOP_ENDED, Assembly, Effort, Mode, Reasoning
 from turnwright_core.wire.runs import reasoning_to_pb
 
 REJOINS_MAX: Final = 5
@@ -62,6 +62,7 @@ class Task(Struct, frozen=True):
     response_format: settings_pb2.ResponseFormat | None = None
     calls: settings_pb2.CallStyle.ValueType | None = None
     images: Sequence[str] = ()
+    assembly: Assembly = Assembly.UNSPECIFIED
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
@@ -120,6 +121,7 @@ async def _give(
     reasoning: str | None,
     answer_schema: str | None,
     image: Collection[str],
+    assembly: str | None,
     **limits: Any,
 ) -> int:
     """Give the task that the options describe. Raises FailureError, UsageError."""
@@ -140,6 +142,7 @@ async def _give(
         answer_format_of(answer_schema),
         call_style(calls),
         tuple(image),
+        Assembly[(assembly or "unspecified").upper()],
     )
     return await run_task(call.settings, task, as_json=call.as_json)
 
@@ -168,6 +171,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 reasoning=task.reasoning,
                 response_format=task.response_format,
                 images=task.images,
+                assembly=int(task.assembly),  # type: ignore[arg-type]
             ),
             run_settings=settings_pb2.RunSettings(
                 model=task.model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED

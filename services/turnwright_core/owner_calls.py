@@ -155,6 +155,7 @@ class AssembleCall(Struct, frozen=True):
     calibration: float
     base_digest: str = ""
     view_changes: Sequence[ViewChange] = ()
+    transcript: bool = False
 
 
 class WatchChangesCall(Struct, frozen=True):

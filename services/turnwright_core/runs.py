@@ -33,6 +33,14 @@ class CallStyle(IntEnum):
     AUTO = 3
 
 
+class Assembly(IntEnum):
+    """How a run is sent to its model; the numbers of the contract. UNSPECIFIED is that of no loop that was queued."""
+
+    UNSPECIFIED = 0
+    PACKET = 1
+    TRANSCRIPT = 2
+
+
 class RequestKind(IntEnum):
     """What a turn asks its model for; the numbers of the contract."""
 
@@ -212,6 +220,7 @@ class LoopSettings(Struct, frozen=True):
     reasoning: Reasoning | None = None
     response_format: AnswerFormat | None = None
     images: tuple[str, ...] = ()
+    assembly: Assembly = Assembly.UNSPECIFIED
 
 
 class RunSettings(Struct, frozen=True):
@@ -285,6 +294,7 @@ class TurnRequest(Struct, frozen=True):
     persona: str | None = None
     response_format: AnswerFormat | None = None
     kind: RequestKind = RequestKind.UNSPECIFIED
+    assembly: Assembly = Assembly.UNSPECIFIED
 
 
 class TurnResult(Struct, frozen=True, omit_defaults=True):

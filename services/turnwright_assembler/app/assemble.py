@@ -17,6 +17,7 @@ from turnwright_assembler.app.bounding import DEADLINE_S, Bounded
 from turnwright_assembler.app.packet import ComposedPacket, compose
 from turnwright_assembler.app.run_cache import BorrowedRows, RunCache
 from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
+from turnwright_assembler.app.transcript import read_transcript
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.folding import Folded, fold
@@ -26,7 +27,7 @@ from turnwright_assembler.ports import RunReader, ViewPatch
 from turnwright_assembler.sections.plugged import NOTHING, Plugged
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
-from turnwright_core.errors import RangeError, Reason, fault
+from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
 
 
 class PacketRequest(Struct, frozen=True):
@@ -43,6 +44,8 @@ class PacketRequest(Struct, frozen=True):
     """Digest of the packet that the caller has; the answer may copy from it."""
     view_changes: tuple[ViewPatch, ...] = ()
     """What the caller has written since, in order."""
+    transcript: bool = False
+    """Whether the messages of the run are wanted instead of a packet of sections."""
 
 
 class Rules(Struct, frozen=True):
@@ -55,7 +58,6 @@ class Rules(Struct, frozen=True):
 class Assembled(Struct, frozen=True):
     """A packet, what the caller shall write before it is sent, and whether it fits."""
 
-    packet: ComposedPacket
     digest: str
     messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
     """Roles, each with the pieces of its message; copied ones are those of the packet that the caller has."""
@@ -67,6 +69,8 @@ class Assembled(Struct, frozen=True):
     cursor: Cursor
     plan_tokens: int
     """Of the packet's tokens, those of plans and what was added to them."""
+    tokens: int
+    chars: int
 
 
 class Checked(Struct, frozen=True):
@@ -100,9 +104,37 @@ class Assembler:
 
     async def assemble(self, ask: PacketRequest) -> Assembled:
         """The packet of a turn as of now. Raises TurnwrightError."""
+        if ask.transcript:
+            return await self._transcript(ask)
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
             return await self._bounded.run(self._assembled, ask, rows)
+
+    async def _transcript(self, ask: PacketRequest) -> Assembled:
+        """The messages of a run; where they do not fit, nothing is left out.
+
+        Raises PLUGIN_FAILED where plugins change packets: what they would hide must not appear.
+        """
+        if self.plugged.plugins:
+            names = " ".join(self.plugged.plugins)
+            message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
+            raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
+        read = await read_transcript(self._reader, ask.project, ask.run, self._rules.token_divisor)
+        if not _shows(read.cursor, ask.at_least):
+            raise _not_there_yet()
+        ceiling = self._ceiling(ask)
+        return Assembled(
+            digest=read.digest(),
+            messages=tuple((role, tuple(pieces)) for role, pieces in read.messages),
+            shows={},
+            effects=(),
+            overflow=TokenBudget(ceiling, ask.calibration).excess(read.tokens) > 0,
+            ceiling=ceiling,
+            cursor=read.cursor,
+            plan_tokens=0,
+            tokens=read.tokens,
+            chars=read.chars,
+        )
 
     async def check(self, ask: PacketRequest) -> Checked:
         """Whether what a turn's commands brought fits into a packet (RU142). Raises TurnwrightError."""
@@ -119,11 +151,7 @@ class Assembler:
         if not _shows(rows.cursor, ask.at_least):
             rows = await self._refreshed(ask, held)
         if not _shows(rows.cursor, ask.at_least):
-            raise fault(
-                Reason.SERVICE_UNAVAILABLE,
-                "The store does not have the requested revision yet; retry.",
-                service="store",
-            )
+            raise _not_there_yet()
         return rows
 
     async def _refreshed(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
@@ -194,7 +222,6 @@ class Assembler:
         )
         assert rows.cursor is not None
         return Assembled(
-            packet=packet,
             digest=digest,
             messages=rows.told(packet.messages, digest, ask.base_digest),
             shows=rows.shows(),
@@ -203,7 +230,14 @@ class Assembler:
             ceiling=ceiling,
             cursor=rows.cursor,
             plan_tokens=sum(plan.tokens for plan in plans),
+            tokens=packet.tokens,
+            chars=packet.chars,
         )
+
+
+def _not_there_yet() -> TurnwrightError:
+    message = "The store does not have the requested revision yet; retry."
+    return fault(Reason.SERVICE_UNAVAILABLE, message, service="store")
 
 
 def _lead_to(wanted: Cursor, changes: Sequence[ViewPatch], rows: RunRows) -> bool:

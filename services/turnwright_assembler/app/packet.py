@@ -48,8 +48,8 @@ class ComposedPacket(Struct, frozen=True):
     @property
     def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
         """Roles, each with the pieces of its message, none longer than PIECE_CHARS_MAX."""
-        tools = [("tools", _short((self.tools,)))] if self.tools else []
-        return (("system", _short((self.system,))), ("user", _short(self.pieces)), *tools)
+        tools = [("tools", short_pieces((self.tools,)))] if self.tools else []
+        return (("system", short_pieces((self.system,))), ("user", short_pieces(self.pieces)), *tools)
 
     @property
     def chars(self) -> int:
@@ -67,7 +67,8 @@ class ComposedPacket(Struct, frozen=True):
         return packet_digest((("system", (self.system,)), ("user", self.pieces), *tools))
 
 
-def _short(pieces: Sequence[str]) -> Sequence[str]:
+def short_pieces(pieces: Sequence[str]) -> Sequence[str]:
+    """The pieces, none longer than PIECE_CHARS_MAX."""
     if max(map(len, pieces), default=0) <= PIECE_CHARS_MAX:
         return pieces
     return [

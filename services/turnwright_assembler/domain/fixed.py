@@ -65,8 +65,13 @@ def plan_text(entry: Entry, part: PlanPart) -> str:
 
 def event_text(entry: Entry, event: EventPart) -> str:
     """`<event>`: the payload as one line of JSON without markup, then the message."""
+    return event_element(entry.path, event, entry.body)
+
+
+def event_element(path: str, event: EventPart, body: str) -> str:
+    """The same of an event that is told apart from its entry."""
     payload = f"<payload>{_json_line(event.payload)}</payload>"
-    lines = (payload, fenced(entry.path, entry.body)) if entry.body else (payload,)
+    lines = (payload, fenced(path, body)) if body else (payload,)
     return element("event", {"subkind": event.subkind, "source": event.source}, "\n".join(lines))
 
 

@@ -39,6 +39,18 @@ class StoreReader:
             include_paths=[SYSTEM_PATH],
             schemes_version=schemes,
         )
+        async for part in self._read(request):
+            yield part
+
+    async def read_messages(self, project: str, run: str) -> AsyncGenerator[ViewPart, None]:
+        """The same of the entries that messages are made of."""
+        request = read_pb2.ReadViewRequest(
+            project=project, run=run, filter=read_pb2.VIEW_FILTER_MESSAGES, include_paths=[SYSTEM_PATH]
+        )
+        async for part in self._read(request):
+            yield part
+
+    async def _read(self, request: read_pb2.ReadViewRequest) -> AsyncGenerator[ViewPart, None]:
         async with self._peer.stream(self._stub.ReadView, request, READ_TIMEOUT_S) as parts:
             async for part in parts:
                 yield ViewPart(

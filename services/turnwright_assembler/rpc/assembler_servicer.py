@@ -12,6 +12,7 @@ from turnwright.types.v1 import message_pb2, packet_pb2
 from turnwright_assembler.app.assemble import Assembled, Assembler
 from turnwright_assembler.rpc.checks import packet_request_from
 from turnwright_assembler.sections.plugged import Plugged
+from turnwright_core.chat.transcript import CONVERSATION
 from turnwright_core.differences import Copied
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import AssembleCall
@@ -67,7 +68,11 @@ def _messages(assembled: Assembled) -> Iterator[assembler_service_pb2.MessagePie
     for index, (role, pieces) in enumerate(assembled.messages):
         for part in _parts(pieces, assembled.shows):
             yield assembler_service_pb2.MessagePieces(
-                index=index, role=_ROLES.get(role, message_pb2.ROLE_UNSPECIFIED), pieces=part, tools=role == "tools"
+                index=index,
+                role=_ROLES.get(role, message_pb2.ROLE_UNSPECIFIED),
+                pieces=part,
+                tools=role == "tools",
+                conversation=role == CONVERSATION,
             )
 
 
@@ -93,9 +98,9 @@ def _report(
         effects=[write_to_pb(write) for write in assembled.effects],
         overflow=assembled.overflow,
         digest=assembled.digest,
-        tokens=assembled.packet.tokens,
+        tokens=assembled.tokens,
         ceiling=assembled.ceiling,
-        chars=assembled.packet.chars,
+        chars=assembled.chars,
         cursor=cursor_to_pb(assembled.cursor),
         render_version=plugged.render_version,
         plugins=plugged.plugins,

@@ -39,14 +39,16 @@ def packet_request_from(
         calibration=call.calibration,
         base_digest=call.base_digest,
         view_changes=tuple(map(_view_patch, call.view_changes)),
+        transcript=call.transcript,
     )
 
 
 def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> AssembleCall:
     base_digest = ""
     changes: Sequence[view_pb2.ViewChange] = ()
+    transcript = False
     if isinstance(request, assembler_service_pb2.AssembleRequest):
-        base_digest, changes = request.base_digest, request.view_changes
+        base_digest, changes, transcript = request.base_digest, request.view_changes, request.transcript
     check_count("view_changes", len(changes), VIEW_CHANGES_MAX)
     return AssembleCall(
         request.project,
@@ -58,6 +60,7 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         request.calibration,
         base_digest,
         tuple(map(view_change_from_pb, changes)),
+        transcript,
     )
 
 

@@ -18,6 +18,7 @@ NATIVE_TOOLS: Final = "native_tools"
 
 _TEMPLATE: Final = text_of("instructions-system")
 _NATIVE: Final = text_of("instructions-system-native")
+_TRANSCRIPT: Final = text_of("instructions-system-transcript")
 _BRIEF: Final = text_of("instructions-system-brief")
 _PERSONA: Final = text_of("persona-default")
 _PLACES: Final = re.compile(r"\[%(TOOLS|TOOLDOCS)%\]")
@@ -53,7 +54,7 @@ def render_system(attributes: dict[str, Any]) -> str:
     tools = [str(name) for name in names] if isinstance(names, list) else []
     template = _BRIEF if attributes.get("brief") is True else _TEMPLATE
     if calls_natively(attributes):
-        template = _NATIVE
+        template = _TRANSCRIPT if attributes.get("transcript") is True else _NATIVE
     docs = attributes.get("tool_docs")
     texts = [str(docs[name]).strip() for name in tools if name in docs] if isinstance(docs, dict) else []
     filling = {"TOOLS": ", ".join(tools), "TOOLDOCS": "\n\n".join(texts)}

@@ -168,7 +168,7 @@ def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_rec
         convert(attributes.get("server_blocks", ()), tuple[ServerBlock, ...]),
         tuple(attributes.get("citations", ())),
         attributes.get("extra", ""),
-        turn.request.vendor_model if turn else "",
+        turn.request.vendor_model if turn else str((attributes.get("call") or {}).get("model") or ""),
     )
     ended = turn.result if turn else None
     said = _told(entry, MessageKind.REPLY, message)

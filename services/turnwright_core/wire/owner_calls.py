@@ -99,6 +99,7 @@ def assemble_to_pb(call: AssembleCall) -> assembler_service_pb2.AssembleRequest:
         calibration=call.calibration,
         base_digest=call.base_digest,
         view_changes=map(view_change_to_pb, call.view_changes),
+        transcript=call.transcript,
     )
 
 

@@ -8,6 +8,7 @@ from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, ru
 
 from turnwright_core.runs import (
     AnswerFormat,
+    Assembly,
     Budget,
     CallStyle,
     Capabilities,
@@ -65,6 +66,7 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
 
 _REASONING = (reasoning_to_pb, reasoning_from_pb)
 _mode = (int, lambda number: known(Mode, number, "mode"))
+_assembly = (int, lambda number: known(Assembly, number, "assembly"))
 _form = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
     LoopSettings,
@@ -74,6 +76,7 @@ loop_settings_to_pb, loop_settings_from_pb = codec(
     reasoning=_REASONING,
     response_format=_form,
     images=(tuple, tuple),
+    assembly=_assembly,
 )
 _calls = (int, lambda number: known(CallStyle, number, "calls"))
 run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls)
@@ -96,6 +99,7 @@ turn_request_to_pb, turn_request_from_pb = codec(
     mode=_mode,
     response_format=_form,
     kind=(int, lambda number: known(RequestKind, number, "kind")),
+    assembly=_assembly,
 )
 turn_result_to_pb, turn_result_from_pb = codec(
     TurnResult,

@@ -10,13 +10,14 @@ from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
 from turnwright.types.v1 import message_pb2
 
+from turnwright_core.chat.transcript import CONVERSATION
 from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.owner_calls import AssembleCall, ViewChange
-from turnwright_core.runs import Turn
+from turnwright_core.runs import Assembly, Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
@@ -46,7 +47,7 @@ class AssemblerPackets:
     ) -> Packet:
         call = AssembleCall(
             address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least, calibration,
-            base.digest if base else "", view_changes,
+            base.digest if base else "", view_changes, turn.request.assembly is Assembly.TRANSCRIPT,
         )  # fmt: skip
         packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
@@ -69,7 +70,7 @@ class AssemblerPackets:
                 is_last = part.WhichOneof("part") == "report"
                 told = part.report.pieces if is_last else (part.pieces,)
                 for one in told:
-                    roles.setdefault(one.index, "tools" if one.tools else _ROLES.get(one.role, "assistant"))
+                    roles.setdefault(one.index, _role_of(one))
                     changes.setdefault(one.index, []).extend(map(piece_from_pb, one.pieces))
                 shows |= shown_in(told)
                 if is_last:
@@ -92,6 +93,12 @@ class AssemblerPackets:
         )
         answer = await self._peer.call(self._stub.CheckBudget, request)
         return tuple(map(write_from_pb, answer.effects))
+
+
+def _role_of(pieces: pb.MessagePieces) -> str:
+    if pieces.tools:
+        return "tools"
+    return CONVERSATION if pieces.conversation else _ROLES.get(pieces.role, "assistant")
 
 
 def _messages(

@@ -7,18 +7,21 @@ from typing import Final
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Part
 
 from turnwright_core.chat.message import Image
+from turnwright_core.chat.message import Message as ChatMessage
+from turnwright_core.chat.transcript import CONVERSATION, decoded
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.runs import Model, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
-from turnwright_core.wire.messages import part_to_pb
+from turnwright_core.wire.messages import message_to_pb, part_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb, reasoning_to_pb, usage_from_pb
 from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
@@ -80,7 +83,7 @@ class ProviderModels:
         tools = [tool for message in messages if message.role == "tools" for tool in tools_to_pb(message.text)]
         wanted = pb.GenerateRequest(
             model=model_to_pb(model),
-            messages=[_message(one, images) for one in messages if one.role in _ROLES],
+            messages=[sent for one in messages for sent in _sent(one, images)],
             temperature=request.temperature,
             reasoning=reasoning_to_pb(request.reasoning) if request.reasoning else None,
             call_index=call_index,
@@ -98,11 +101,25 @@ class ProviderModels:
                     yield event
 
 
-def _message(message: PacketMessage, images: Sequence[Image]) -> Message:
-    """A message of a packet; the user's has the images of the loop behind its text."""
+def _sent(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
+    """What the provider is sent of a message of a packet: nothing of tools, of a conversation all its messages."""
+    if message.role == CONVERSATION:
+        return _conversation(decoded(message.text), images)
+    if message.role not in _ROLES:
+        return []
     shown = images if message.role == "user" else ()
-    parts = [Part(text=message.text), *(part_to_pb(image) for image in shown)]
-    return Message(role=_ROLES[message.role], parts=parts)
+    parts = [Part(text=message.text), *(part_to_pb(replace(image, path="")) for image in shown)]
+    return [Message(role=_ROLES[message.role], parts=parts)]
+
+
+def _conversation(messages: Sequence[ChatMessage], images: Sequence[Image]) -> list[Message]:
+    """The messages, with those images in them that were read."""
+    read = {image.path: replace(image, path="") for image in images}
+    sent = []
+    for message in messages:
+        parts = [read.get(part.path) if isinstance(part, Image) else part for part in message.parts]
+        sent.append(message_to_pb(replace(message, parts=tuple(part for part in parts if part))))
+    return sent
 
 
 class _Definition(Struct):

@@ -104,6 +104,8 @@ class Context(Struct, frozen=True):
     """Whether nothing may be fetched: the task said so."""
     response_format: AnswerFormat | None = None
     """The form that the answer of the loop must have."""
+    is_transcript: bool = False
+    """Whether results have to contain what they show: the model is sent no packet that would."""
 
 
 class Tool(Protocol):

@@ -5,6 +5,9 @@ Source: rows RU024, RU150, RU167, RU175, RU201, RU202, RU204.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
@@ -37,6 +40,9 @@ from turnwright_executor.tools.paths import (
 from turnwright_executor.tools.ports import Web
 from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
+
+RESULT_CHARS_MAX: Final = 64 * 1024
+"""Longest text that a result of a transcript contains, in code points."""
 
 
 class Get(Settled):
@@ -122,7 +128,8 @@ class Get(Settled):
             shown = (_shown(EntryWrite(path, SetEntry(), Tier.PLUGIN), visibility) for path in plain)
             writes = (*await caught_up(readable, context), *shown)
         lines = [_line(item, self._limits.token_divisor) for item in items]
-        return Done(listed(lines, self._limits.listed_max), writes=writes)
+        told = listed(lines, self._limits.listed_max)
+        return Done(_with_texts(told, readable) if context.is_transcript else told, writes=writes)
 
     async def _matching(self, path: str, text: str, context: Context) -> list[PathItem]:
         if not text:
@@ -136,6 +143,19 @@ class Get(Settled):
         if not is_pattern(path):
             return [await get_item(path, context, gives_text=True)]
         return await find_items(path, context, self._limits.matches_max)
+
+
+def _with_texts(told: str, items: Sequence[PathItem]) -> str:
+    """A result with the texts that it is about, as far as a result may be long."""
+    parts, room = [told], RESULT_CHARS_MAX
+    for item in items:
+        text = item.text or ""
+        if len(text) > room:
+            parts.append(f"{item.path} is too long to be shown here: read it with line and limit.")
+            continue
+        room -= len(text)
+        parts.append(text if len(items) == 1 else f"== {item.path} ==\n{text}")
+    return "\n\n".join(part for part in parts if part)
 
 
 def _shown(write: EntryWrite, visibility: Visibility) -> EntryWrite:

@@ -34,6 +34,10 @@ SHOWN_AT_ONCE_BYTES_MAX: Final = 16 * 1024
 the turn brought beside it. The end of a longer one stands in its summary."""
 
 
+TAIL_CHARS_MAX: Final = 16 * 1024
+"""How much of a channel's end a result of a transcript contains, in code points."""
+
+
 class EndedElsewhereError(Exception):
     """Somebody else has ended the output of a command."""
 
@@ -46,8 +50,11 @@ class _Channel(Struct):
     lines: int = 0
     bytes_: int = 0
     open_line: bool = False
+    tail: str = ""
+    """The end of what came."""
 
     def count(self, text: str) -> None:
+        self.tail = (self.tail + text)[-TAIL_CHARS_MAX:]
         self.lines += text.count("\n")
         self.bytes_ += len(text.encode())
         self.open_line = not text.endswith("\n")
@@ -126,6 +133,10 @@ class CommandOutput(Struct):
     def listed(self) -> str:
         """The channels with their sizes, for the record's line."""
         return ", ".join(f"{channel.path} ({channel.size})" for channel in self._channels.values())
+
+    def tail(self) -> str:
+        """The end of what both channels have, one after the other."""
+        return "\n".join(channel.tail for channel in self._channels.values() if channel.tail)
 
     def figures(self) -> list[dict[str, Any]]:
         """The channels with their sizes, for the record's attributes."""

@@ -14,6 +14,8 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.streams import CANCELLED, PRODUCER
@@ -70,7 +72,8 @@ class Running:
             text = f"'{effect.command}' could not be started: {error.strerror}."
             outcome = "unstartable:500"
             return Done(text, State.FAILED, outcome, writes=output.closed(State.FAILED, outcome))
-        return _ended(effect, end, output)
+        done = _ended(effect, end, output)
+        return replace(done, body=f"{done.body}\n\n{output.tail()}".rstrip()) if context.is_transcript else done
 
 
 async def _run(effect: CommandEffect, context: Context, output: CommandOutput, beat_s: float) -> CommandEnd:

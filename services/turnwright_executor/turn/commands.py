@@ -19,7 +19,7 @@ from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.runs import PROPOSED, Loop
+from turnwright_core.runs import PROPOSED, Assembly, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass, FileEffect
@@ -249,6 +249,7 @@ class CommandSteps:
             epoch=scope.epoch,
             no_web=scope.loop.settings.no_web,
             response_format=scope.loop.settings.response_format,
+            is_transcript=scope.loop.settings.assembly is Assembly.TRANSCRIPT,
         )
 
     def _failure(self, record: CommandRecord, error: Exception) -> Done:

@@ -14,6 +14,7 @@ from typing import Final
 
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.timeline import IMAGES
+from turnwright_core.chat.transcript import CONVERSATION, decoded
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -22,6 +23,7 @@ from turnwright_core.runs import Loop
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.packets import PacketMessage
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError, Workspace
 
 FIELD: Final = f"settings.{IMAGES}"
@@ -60,15 +62,26 @@ async def image_writes(ledger: Ledger, address: RunAddress, loop: Loop, workspac
     return writes
 
 
-async def read_images(ledger: Ledger, address: RunAddress, loop: Loop) -> Sequence[Image]:
-    """The images of a loop that has begun. Raises ENTRY_NOT_FOUND where one is gone."""
+async def read_images(
+    ledger: Ledger, address: RunAddress, loop: Loop, messages: Sequence[PacketMessage]
+) -> Sequence[Image]:
+    """The images that a model is to be shown, each with its path: those of a conversation, else of the loop.
+
+    Raises ENTRY_NOT_FOUND where one is gone.
+    """
+    told = next((message.text for message in messages if message.role == CONVERSATION), None)
     images = []
-    for path in image_paths(loop):
+    for path in image_paths(loop) if told is None else _paths_in(told):
         found = await ledger.get_entries(address, [path])
         if not found:
             raise _missing(path)
-        images.append(Image(str(found[0].attributes["mime"]), base64.b64decode(found[0].body)))
+        images.append(Image(str(found[0].attributes["mime"]), base64.b64decode(found[0].body), path=path))
     return images
+
+
+def _paths_in(conversation: str) -> list[str]:
+    parts = (part for message in decoded(conversation) for part in message.parts)
+    return [part.path for part in parts if isinstance(part, Image) and part.path]
 
 
 async def _read(ledger: Ledger, address: RunAddress, path: str, workspace: Workspace) -> bytes:

@@ -19,7 +19,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, CallStyle, LoopEnd, Turn
+from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, Assembly, CallStyle, LoopEnd, Turn
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
@@ -144,7 +144,8 @@ class LoopSteps:
         docs = services.tool_docs_brief if is_brief else services.tool_docs
         texts = {name: docs[name] for name in scope.tools}
         native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
-        instructions = instructions_write(claim.run, texts, native, is_brief=is_brief)
+        is_transcript = request.assembly is Assembly.TRANSCRIPT
+        instructions = instructions_write(claim.run, texts, native, is_brief=is_brief, is_transcript=is_transcript)
         begins = bool(loop.settings.images) and not scope.turns_ended and claim.open_turn is None
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(
@@ -256,6 +257,9 @@ class LoopSteps:
         """Turn demotion where what the turn brought does not fit (RU142)."""
         scope = self._scope
         open_turn, note = scope.open, scope.open.note
+        if open_turn.turn.request.assembly is Assembly.TRANSCRIPT:
+            # Results stand in it as they are: whether the next one fits, it says itself.
+            return
         if may_exceed(note, state.records.values(), buffer.footprint, is_left=open_turn.is_left):
             calibration = scope.calibration_now(note.usage, note.packet_tokens)
             open_turn.is_demoted = await demote_turn(

@@ -35,6 +35,8 @@ class ModelCallRecord(Struct, frozen=True):
     cursor: Cursor | None = None
     first_delta_ms: int = 0
     vendor_model: str = ""
+    model: str = ""
+    """`vendor/model` that was called."""
     dropped: tuple[str, ...] = ()
     model_ms: int = 0
     fingerprint: str = ""
@@ -75,6 +77,7 @@ def model_call_record(
     lost: tuple[int, float],
     commands: int,
     room: int | None,
+    model: str,
 ) -> ModelCallRecord:
     """The note of a call that was just made; `lost` are tokens and US dollars of those that were lost before it."""
     return ModelCallRecord(
@@ -89,6 +92,7 @@ def model_call_record(
         model_ms=draft.model_ms,
         fingerprint=fingerprint,
         vendor_model=draft.vendor_model,
+        model=model,
         dropped=draft.dropped,
         losses=losses,
         commands=commands,

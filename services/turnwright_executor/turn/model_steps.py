@@ -85,7 +85,7 @@ class ModelSteps:
     async def generate(self, state: TurnState) -> None:
         """Ask the model."""
         scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
-        images = await read_images(scope.services.ledger, scope.address, scope.loop)
+        images = await read_images(scope.services.ledger, scope.address, scope.loop, self._packet.messages)
         await scope.services.generation.run(
             scope.publisher,
             turn,
@@ -127,7 +127,14 @@ class ModelSteps:
         mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
         room = room_left(packet, scope.calibration_now(draft.usage, packet.tokens), lost)
         open_turn.note = model_call_record(
-            packet, draft, mark, len(reading.losses), scope.spending.lost, len(reading.commands), room
+            packet,
+            draft,
+            mark,
+            len(reading.losses),
+            scope.spending.lost,
+            len(reading.commands),
+            room,
+            turn.request.vendor_model,
         )
         mode = scope.loop.settings.mode
         gate = RecordingGate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)

@@ -17,7 +17,18 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.owner_calls import TurnStart
-from turnwright_core.runs import AnswerFormat, CallStyle, Loop, LoopSettings, Model, RequestKind, Run, Turn, TurnRequest
+from turnwright_core.runs import (
+    AnswerFormat,
+    Assembly,
+    CallStyle,
+    Loop,
+    LoopSettings,
+    Model,
+    RequestKind,
+    Run,
+    Turn,
+    TurnRequest,
+)
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.images import image_paths
@@ -126,6 +137,7 @@ def turn_request(
     window = model.context_length or CONTEXT_LENGTH_DEFAULT
     limit = run.settings.context_limit
     temperature = run.settings.temperature
+    is_transcript = settings.assembly is Assembly.TRANSCRIPT
     request = TurnRequest(
         model=model.alias,
         vendor_model=model.vendor_model,
@@ -133,11 +145,12 @@ def turn_request(
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
         reasoning=settings.reasoning,
-        calls=call_style(run.settings.calls, model),
+        calls=CallStyle.NATIVE if is_transcript else call_style(run.settings.calls, model),
         mode=settings.mode,
         persona=run.settings.persona,
         response_format=settings.response_format,
         kind=RequestKind.PRIMARY,
+        assembly=Assembly.TRANSCRIPT if is_transcript else Assembly.PACKET,
     )
     if begun is None:
         return request
@@ -177,7 +190,12 @@ def is_to_be_asked_of(model: Model, calls: CallStyle) -> bool:
 
 
 def instructions_write(
-    run: Run, tools: Mapping[str, str], native: Sequence[Mapping[str, Any]] = (), *, is_brief: bool = False
+    run: Run,
+    tools: Mapping[str, str],
+    native: Sequence[Mapping[str, Any]] = (),
+    *,
+    is_brief: bool = False,
+    is_transcript: bool = False,
 ) -> EntryWrite:
     """The run's instructions: tool set, tool documentation, persona. The assembler makes the system message of them.
 
@@ -189,6 +207,7 @@ def instructions_write(
         "tools": list(tools),
         **({"native_tools": list(native)} if native else {"tool_docs": dict(tools)}),
         **({"brief": True} if is_brief else {}),
+        **({"transcript": True} if is_transcript else {}),
     }
     change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
     return EntryWrite("instructions://system", change, Tier.SYSTEM)

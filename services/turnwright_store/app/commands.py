@@ -13,7 +13,7 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_core.runs import QUEUED, Loop, LoopSettings, Mode, Run, RunSettings
+from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
 from turnwright_store.app.ledger import bump_revision
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import add_run, check_model_exists
@@ -70,7 +70,11 @@ def enqueue_loop(
     _check_queue(before, rules.loops_queued_max)
     yolo = settings.yolo or before.run.settings.yolo
     reasoning = settings.reasoning or (before.run.loop.settings.reasoning if before.run.loop else None)
-    run, loop = _add_loop(tx, before, prompt, replace(settings, model=model, yolo=yolo, reasoning=reasoning))
+    latest = before.run.loop.settings.assembly if before.run.loop else Assembly.PACKET
+    settled = replace(
+        settings, model=model, yolo=yolo, reasoning=reasoning, assembly=settings.assembly or latest or Assembly.PACKET
+    )
+    run, loop = _add_loop(tx, before, prompt, settled)
     run = _write_run_entry(tx, rules, caller, run, loop)
     return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
 

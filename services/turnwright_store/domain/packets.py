@@ -38,7 +38,7 @@ CHAIN_MAX: Final = 32
 _DIGEST_DIGITS: Final = 40
 """Each block has its digest twice, in its row and in an index. Nobody finds two texts that share so much of it."""
 
-ROLES: Final = ("system", "user", "assistant", "tools")
+ROLES: Final = ("system", "user", "assistant", "tools", "conversation")
 
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal_column, or_, select, true, type_coerce
 
+from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
 from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import SEEN_VERSION, parts
@@ -28,7 +29,11 @@ class ViewFilter(IntEnum):
     PACKET = 2
     TIMELINE = 3
     FILES = 4
+    MESSAGES = 5
 
+
+MESSAGES_OF: Final = (*MESSAGE_SCHEMES, "reasoning", "plan")
+"""The schemes of what messages are made of."""
 
 PACKET_AUDIT: Final = ("system", "user", "image")
 """Schemes of what the model was sent: kept for audit, no part of the run's timeline (C22)."""
@@ -51,6 +56,8 @@ def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> Co
             )
         case ViewFilter.FILES:
             return cast("ColumnElement[bool]", entry.c.scheme == "")
+        case ViewFilter.MESSAGES:
+            return cast("ColumnElement[bool]", entry.c.scheme.in_(MESSAGES_OF))
 
 
 def is_wanted(
@@ -72,6 +79,8 @@ def is_wanted(
             return scope not in (run.project_scope, run.global_scope) and scheme not in PACKET_AUDIT
         case ViewFilter.FILES:
             return scheme == ""
+        case ViewFilter.MESSAGES:
+            return scheme in MESSAGES_OF
 
 
 ViewKind = tuple[ViewFilter, bool]

@@ -62,12 +62,13 @@ def test_an_answer_names_the_id_that_is_sent_for_its_call(call, answered, expect
     assert (messages[0].calls[0].id, messages[1].call_id) == (expected, expected)
 
 
-def test_an_id_that_a_vendor_gave_twice_gives_way_to_ours():
+def test_an_id_that_a_vendor_gives_again_gives_way_to_ours_and_what_was_sent_stays():
     first, second = (ToolCall("t", "{}", id="t:0", call_id=ours) for ours in ("call_1_0", "call_2_0"))
     answers = [Message(Role.TOOL, call_id=ours) for ours in ("call_1_0", "call_2_0")]
     messages, _ = sent(reply(first), answers[0], reply(second), answers[1])
-    assert [message.calls[0].id for message in messages[::2]] == ["call_1_0", "call_2_0"]
-    assert [message.call_id for message in messages[1::2]] == ["call_1_0", "call_2_0"]
+    assert [message.calls[0].id for message in messages[::2]] == ["t:0", "call_2_0"]
+    assert [message.call_id for message in messages[1::2]] == ["t:0", "call_2_0"]
+    assert sent(reply(first), answers[0])[0] == messages[:2]
 
 
 @pytest.mark.parametrize("case", params("refact/normalize_tool_call.jsonl"))

@@ -1,14 +1,13 @@
 """The messages of a call as its model can be sent them: the same for every wire.
 
 Opaque blocks and signatures go back to the model that wrote them and to no other (RD08). Each call has one id in the
-request, its vendor's where that is told and stands for one call only, and every answer names the id that is sent.
+request, its vendor's where that is told and no call before has it, and every answer names the id that is sent.
 Arguments that are no JSON object, because a model wrote them so or was cut off, are sent as `{}`: many servers parse
 them and would refuse all that follows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -59,10 +58,9 @@ def _opaque(message: Message) -> dict[str, bool]:
 
 
 def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
-    listed = tuple(messages)
-    uses = Counter(call.id for message in listed for call in message.calls)
+    taken: set[str] = set()
     sent: dict[str, str] = {}
-    for place, message in enumerate(listed):
+    for place, message in enumerate(messages):
         if message.role is TOOL:
             answered = sent.get(message.call_id, message.call_id)
             yield message if answered == message.call_id else replace(message, call_id=answered)
@@ -70,7 +68,7 @@ def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
         if not message.calls:
             yield message
             continue
-        calls = tuple(_as_sent(one, _sent_id(one, uses, place)) for one in message.calls)
+        calls = tuple(_as_sent(one, _sent_id(one, taken, place)) for one in message.calls)
         for old, new in zip(message.calls, calls, strict=True):
             sent[old.id] = sent[old.call_id] = new.id
         sent.pop("", None)
@@ -90,7 +88,9 @@ def _is_object(text: str) -> bool:
     return True
 
 
-def _sent_id(call: ToolCall, uses: Counter[str], place: int) -> str:
-    """The vendor's id; ours where there is none or where several calls have it."""
-    told = call.id if call.id and (uses[call.id] == 1 or not call.call_id) else call.call_id
-    return told or f"call_{place}_{call.index}"
+def _sent_id(call: ToolCall, taken: set[str], place: int) -> str:
+    """The vendor's id; ours where there is none, or a call before has it. What follows changes no id that was sent."""
+    is_free = bool(call.id) and (call.id not in taken or not call.call_id)
+    told = (call.id if is_free else call.call_id) or f"call_{place}_{call.index}"
+    taken.add(told)
+    return told

@@ -38,6 +38,7 @@ class AssembleRequest(_message.Message):
     CALIBRATION_FIELD_NUMBER: _builtins.int
     BASE_DIGEST_FIELD_NUMBER: _builtins.int
     VIEW_CHANGES_FIELD_NUMBER: _builtins.int
+    TRANSCRIPT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -56,6 +57,8 @@ class AssembleRequest(_message.Message):
     """Digest of a packet of this run whose pieces the caller still has. If the assembler has it too, the answer copies
     pieces from it. Empty or unknown: the answer contains all text.
     """
+    transcript: _builtins.bool
+    """True assembles the run's messages instead of a packet of sections. `base_digest` and `view_changes` are ignored."""
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
         """The packet must include this moment. Absent: whatever the store has."""
@@ -79,10 +82,11 @@ class AssembleRequest(_message.Message):
         calibration: _builtins.float = ...,
         base_digest: _builtins.str = ...,
         view_changes: _abc.Iterable[_view_pb2.ViewChange] | None = ...,
+        transcript: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
@@ -132,6 +136,7 @@ class MessagePieces(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
     role: _message_pb2.Role.ValueType
@@ -139,6 +144,10 @@ class MessagePieces(_message.Message):
     tools: _builtins.bool
     """True if this is not a message but the list of tools for native calls: a JSON list of objects with `name`,
     `description` and `parameters` (a JSON Schema). At most one, and the last; none if models call tools with tags.
+    """
+    conversation: _builtins.bool
+    """True if this is not a message but the conversation after the system message: one message a line, as JSON of the form
+    that the assembler and the executor of a release share.
     """
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
@@ -151,10 +160,11 @@ class MessagePieces(_message.Message):
         role: _message_pb2.Role.ValueType = ...,
         pieces: _abc.Iterable[_packet_pb2.PacketPiece] | None = ...,
         tools: _builtins.bool = ...,
+        conversation: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "pieces", b"pieces", "role", b"role", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation", b"conversation", "index", b"index", "pieces", b"pieces", "role", b"role", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

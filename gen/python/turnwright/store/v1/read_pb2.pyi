@@ -42,6 +42,10 @@ class _ViewFilterEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ViewFilter
     """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
     VIEW_FILTER_FILES: _ViewFilter.ValueType  # 4
     """Project files."""
+    VIEW_FILTER_MESSAGES: _ViewFilter.ValueType  # 5
+    """What the messages of the run are made of: prompts, replies and their reasoning, the log, events and plans, whatever
+    their visibility and state.
+    """
 
 class ViewFilter(_ViewFilter, metaclass=_ViewFilterEnumTypeWrapper):
     """Selects entries of a run's view."""
@@ -56,6 +60,10 @@ VIEW_FILTER_TIMELINE: ViewFilter.ValueType  # 3
 """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
 VIEW_FILTER_FILES: ViewFilter.ValueType  # 4
 """Project files."""
+VIEW_FILTER_MESSAGES: ViewFilter.ValueType  # 5
+"""What the messages of the run are made of: prompts, replies and their reasoning, the log, events and plans, whatever
+their visibility and state.
+"""
 Global___ViewFilter: _TypeAlias = ViewFilter  # noqa: Y015
 
 @_typing.final

@@ -108,6 +108,36 @@ CALL_STYLE_AUTO: CallStyle.ValueType  # 3
 """NATIVE if the model is known to support tool calling, otherwise TAGS."""
 Global___CallStyle: _TypeAlias = CallStyle  # noqa: Y015
 
+class _Assembly:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AssemblyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Assembly.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ASSEMBLY_UNSPECIFIED: _Assembly.ValueType  # 0
+    """Not set: as in the run's latest loop, or else PACKET."""
+    ASSEMBLY_PACKET: _Assembly.ValueType  # 1
+    """Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
+    ASSEMBLY_TRANSCRIPT: _Assembly.ValueType  # 2
+    """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn before. The
+    model calls tools natively, and results contain what they show. A run that does not fit into the context window ends
+    its loop with 413.
+    """
+
+class Assembly(_Assembly, metaclass=_AssemblyEnumTypeWrapper):
+    """How a run is sent to its model."""
+
+ASSEMBLY_UNSPECIFIED: Assembly.ValueType  # 0
+"""Not set: as in the run's latest loop, or else PACKET."""
+ASSEMBLY_PACKET: Assembly.ValueType  # 1
+"""Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
+ASSEMBLY_TRANSCRIPT: Assembly.ValueType  # 2
+"""As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn before. The
+model calls tools natively, and results contain what they show. A run that does not fit into the context window ends
+its loop with 413.
+"""
+Global___Assembly: _TypeAlias = Assembly  # noqa: Y015
+
 @_typing.final
 class ResponseFormat(_message.Message):
     """The format of the final answer."""
@@ -183,6 +213,7 @@ class LoopSettings(_message.Message):
     REASONING_FIELD_NUMBER: _builtins.int
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
+    ASSEMBLY_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
@@ -197,6 +228,8 @@ class LoopSettings(_message.Message):
     """True removes every tool that can only act through a proposal."""
     yolo: _builtins.bool
     """True accepts every proposal without asking. Also in effect if the run's settings say so."""
+    assembly: Global___Assembly.ValueType
+    """How the loop is sent to its model."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
         """Limits for this loop. Absent: only those of the run."""
@@ -234,10 +267,11 @@ class LoopSettings(_message.Message):
         reasoning: Global___Reasoning | None = ...,
         response_format: Global___ResponseFormat | None = ...,
         images: _abc.Iterable[_builtins.str] | None = ...,
+        assembly: Global___Assembly.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

@@ -88,6 +88,7 @@ class TurnRequest(_message.Message):
     PERSONA_FIELD_NUMBER: _builtins.int
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    ASSEMBLY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model."""
     vendor_model: _builtins.str
@@ -104,6 +105,8 @@ class TurnRequest(_message.Message):
     """The run's persona. Absent: the built-in one."""
     kind: Global___RequestKind.ValueType
     """The purpose of the model call."""
+    assembly: _settings_pb2.Assembly.ValueType
+    """How the turn was sent to the model: PACKET or TRANSCRIPT. UNSPECIFIED, in turns of earlier releases, means PACKET."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the tools that were offered, in display order."""
@@ -130,10 +133,11 @@ class TurnRequest(_message.Message):
         persona: _builtins.str | None = ...,
         response_format: _settings_pb2.ResponseFormat | None = ...,
         kind: Global___RequestKind.ValueType = ...,
+        assembly: _settings_pb2.Assembly.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "mode", b"mode", "model", b"model", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "mode", b"mode", "model", b"model", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__persona: _TypeAlias = _typing.Literal["persona"]  # noqa: Y015
     _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015

@@ -1,0 +1,170 @@
+"""A run sent as a transcript: what the model reads, what stays of it from turn to turn, and switching. RL01, RL02, RL04, RL06."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from turnwright.types.v1 import plan_pb2, settings_pb2
+
+from services import Services, running
+from sse_server import SseServer, chat
+
+pytestmark = pytest.mark.asyncio
+
+TRANSCRIPT = settings_pb2.ASSEMBLY_TRANSCRIPT
+PACKET = settings_pb2.ASSEMBLY_PACKET
+DONE = '<update status="200">Done.</update>'
+
+
+def calling(*calls: tuple, text: str = ""):
+    made = [
+        {"index": index, "id": one[2] if len(one) > 2 else f"c{index}", "type": "function",
+         "function": {"name": one[0], "arguments": one[1] if isinstance(one[1], str) else json.dumps(one[1])}}
+        for index, one in enumerate(calls)
+    ]  # fmt: skip
+    return chat(text, tool_calls=made, finish="tool_calls")
+
+
+async def act(services: Services, prompt: str = "Do it.", assembly: int = TRANSCRIPT, **more):
+    settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=assembly, **more)
+    return await services.until(await services.client.act(services.project, prompt, run="r", settings=settings))
+
+
+@pytest.fixture
+def over_http(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+
+    def answer_with(*answers):
+        return SseServer(list(answers))
+
+    return answer_with
+
+
+def sent(server: SseServer) -> list[dict]:
+    return [request.json for request in server.requests if request.method == "POST"]
+
+
+def strictly(messages: list[dict]) -> None:
+    """What vendors refuse: a call without its result at once, a result of no call, two users in a row, an empty message."""
+    open_calls: list[str] = []
+    before = ""
+    for message in messages:
+        role = message["role"]
+        if role == "tool":
+            assert message["tool_call_id"] == open_calls.pop(0)
+        else:
+            assert not open_calls
+            assert not role == before == "user"
+            assert message.get("content") or message.get("tool_calls")
+        open_calls += [call["id"] for call in message.get("tool_calls", ())]
+        assert all(
+            isinstance(json.loads(call["function"]["arguments"]), dict) for call in message.get("tool_calls", ())
+        )
+        before = role
+    assert not open_calls
+
+
+async def test_each_turn_begins_with_the_messages_of_the_turn_before(tmp_path, over_http, monkeypatch):
+    # RL02, RL06: also where calls are broken, of no tool, or have the same id
+    answers = [
+        calling(("get", {"path": "a.txt"}), ("sh", {"command": "echo out; echo err >&2"}), text="Looking."),
+        calling(("get", '{"path": "a'), ("unheard_of", {"x": 1}, "same"), ("get", {"path": "none.txt"}, "same")),
+        calling(("set", {"path": "a.txt", "body": "<<SEARCH\none\nSEARCH\n<<REPLACE\ntwo\nREPLACE"})),
+        calling(("get", {"path": "a.txt"})),
+        chat("All is done."),
+    ]
+    async with over_http(*answers) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("one\n")
+            loop = await act(services)
+            turns = (await services.client.get_run(services.project, "r", turns_max=10)).turns
+    requests = [one["messages"] for one in sent(server)]
+    # Text without calls ends the loop.
+    assert (loop.status, loop.turns) == (200, 5)
+    assert {turn.request.assembly for turn in turns} == {TRANSCRIPT}
+    for messages in requests:
+        strictly(messages)
+    for earlier, later in itertools.pairwise(requests):
+        assert later[: len(earlier)] == earlier
+        assert len(later) > len(earlier)
+    assert [one["role"] for one in requests[1]] == ["system", "user", "assistant", "tool", "tool"]
+    assert "Do it." in requests[0][1]["content"]
+    got, ran = (one["content"] for one in requests[1][3:])
+    # A result contains what it shows: no packet would.
+    assert "one\n" in got
+    assert ("out" in ran, "err" in ran) == (True, True)
+    assert "two\n" in requests[4][-1]["content"]
+    assert "<visible>" not in json.dumps(requests)
+    assert sent(server)[0]["tools"] == sent(server)[4]["tools"]
+
+
+async def test_what_the_runtime_tells_is_kept_apart_from_what_users_say(tmp_path, over_http, monkeypatch):
+    # RH05, OM08
+    async with over_http(calling(("think", {"body": "Hm."})), chat("Done."), chat("Really.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            await act(services)
+            await services.client.inject_message(services.project, "r", "Mind the gap.")
+            plan = plan_pb2.Plan(kind=plan_pb2.PLAN_KIND_MARKDOWN, body="# One </plan>")
+            await services.client.set_plan(services.project, "r", plan)
+            await act(services, "And now?", assembly=settings_pb2.ASSEMBLY_UNSPECIFIED)
+    first, last = sent(server)[0]["messages"], sent(server)[-1]["messages"]
+    strictly(last)
+    assert last[: len(first)] == first
+    told = last[-1]["content"]
+    places = [told.index(text) for text in ("Mind the gap.", '<plan plan_id="main"', "And now?")]
+    assert places == sorted(places)
+    assert told.count("\n</plan>") == 1
+
+
+async def test_a_run_may_change_its_assembly_at_any_loop(tmp_path, over_http, monkeypatch):
+    tags = '<set path="known://a">b</set>' + DONE
+    async with over_http(chat(tags), calling(("get", {"path": "known://a"})), chat("Yes."), chat(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loops = [
+                await act(services, "One.", PACKET), await act(services, "Two.", TRANSCRIPT),
+                await act(services, "Three.", PACKET),
+            ]  # fmt: skip
+    assert [loop.status for loop in loops] == [200, 200, 200]
+    requests = sent(server)
+    strictly(requests[2]["messages"])
+    # What was called by tags has no call that it could answer: its results are told.
+    assert '<result tool="set">' in requests[1]["messages"][-1]["content"]
+    assert [one["role"] for one in requests[3]["messages"]] == ["system", "user"]
+    assert "<visible>" in requests[3]["messages"][1]["content"]
+    assert "tools" not in requests[3]
+
+
+async def test_a_turn_that_was_stopped_leaves_a_conversation_that_vendors_take(tmp_path, over_http, monkeypatch):
+    stopped = calling(("sh", {"command": "sleep 60"}), ("get", {"path": "a.txt"}))
+    async with over_http(stopped, chat("Going on.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
+            queued = await services.client.act(services.project, "Do it.", run="r", settings=settings)
+            async for event in services.client.watch(services.project, "r", queued.cursor):
+                if event.WhichOneof("event") == "message_added" and "/sh/" in event.message_added.entry.path:
+                    break
+            await services.client.abort(services.project, "r")
+            await services.until(queued)
+            loop = await act(services, "Go on.")
+    assert loop.status == 200
+    messages = sent(server)[-1]["messages"]
+    strictly(messages)
+    assert [len(one["tool_calls"]) for one in messages if one.get("tool_calls")] == [2]
+
+
+async def test_a_run_that_does_not_fit_ends_its_loop_and_says_so(services):
+    # Nothing of it is left out in silence.
+    reply = "=== reply prompt_tokens=9000 completion_tokens=5 ===\n"
+    (services.root / "m.txt").write_text(f'{reply}=== call name=get ===\n{{"path": "a.txt"}}\n{reply}{DONE}\n')
+    (services.files / "a.txt").write_text("x" * 60_000)
+    limits = settings_pb2.RunSettings(model="m", context_limit=16_384)
+    settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
+    queued = await services.client.act(services.project, "Do it.", run="r", settings=settings, run_settings=limits)
+    loop = await services.until(queued)
+    assert (loop.status, loop.turns, loop.reason.partition(":")[0]) == (413, 2, "context_exceeded")

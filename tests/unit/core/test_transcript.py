@@ -1,0 +1,156 @@
+"""The messages of a run as vendors take them: pairs, users merged, and what was sent stays. RL02, RL04, RL06; C28, C41."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import expect, params
+from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.run_message import MessageKind, RunMessage
+from turnwright_core.chat.transcript import NO_RESULT, decoded, encoded, merged, paired, transcript
+
+# ---- RL02
+
+FOLDS = "results contain their files, so no text of files follows one that it would be folded into"
+MERGE_EXCEPTIONS = {
+    "all_empty": "an empty message is refused by vendors: none is sent",
+    "tool_then_cf_user": FOLDS,
+    "tool_then_cf_cd_cf_user": FOLDS,
+    "repeating_tool_cf_loop": FOLDS,
+}
+
+
+def part_of(part: dict[str, Any]) -> Part:
+    if "file_name" in part:
+        return Text("{file_name}:{line1}-{line2}\n{file_content}".format(**part))
+    return Text(part["m_content"]) if part["m_type"] == "text" else Image(part["m_type"], part["m_content"].encode())
+
+
+def message_of(message: dict[str, Any]) -> Message:
+    """A message of the cases; whoever speaks for the user there is the user here."""
+    role = Role(message["role"]) if message["role"] in ("system", "assistant", "tool") else Role.USER
+    content = message["content"]
+    parts = (Text(content),) if isinstance(content, str) else tuple(map(part_of, content))
+    return Message(role, parts, call_id=message.get("tool_call_id", ""))
+
+
+@pytest.mark.parametrize("case", params("refact/linearize_v1_merge.jsonl"))
+def test_a_case_of_users_is_merged(case):
+    # RL02
+    made = merged(map(message_of, case["input"]["messages"]))
+    wanted = list(map(message_of, case["expected"]["messages"]))
+    expect(case["id"], passed=made == wanted, exceptions=MERGE_EXCEPTIONS)
+    assert merged(made) == made
+
+
+def user(*parts: Part | str) -> Message:
+    return Message(Role.USER, tuple(Text(part) if isinstance(part, str) else part for part in parts))
+
+
+def test_an_image_keeps_its_place_among_texts():
+    # RL02
+    image = Image(path="image://loop_1/1")
+    assert merged([user("a"), user(image, "b"), user("c")]) == [user("a", image, "b\n\nc")]
+
+
+@pytest.mark.parametrize("empty", [user(), user(""), Message(Role.ASSISTANT)])
+def test_an_empty_message_is_not_sent(empty):
+    assert merged([user("a"), empty, user("b")])[0].text.startswith("a")
+    assert all(message.parts for message in merged([user("a"), empty, user("b")]))
+
+
+# ---- RL06: fix tool calls
+
+
+def reply(*ids: str, text: str = "") -> Message:
+    calls = tuple(ToolCall("get", "{}", place, call_id=one) for place, one in enumerate(ids))
+    return Message(Role.ASSISTANT, (Text(text),) if text else (), calls=calls)
+
+
+def result(call_id: str, text: str = "r") -> Message:
+    return Message(Role.TOOL, (Text(text),), call_id=call_id)
+
+
+def test_every_call_has_one_result_behind_it_in_the_order_of_the_calls():
+    messages = paired([reply("a", "b", "c"), user("x"), result("b", "two"), result("a", "one"), result("a", "again")])
+    assert [message.call_id for message in messages] == ["", "a", "b", "c", ""]
+    assert [message.text for message in messages[1:4]] == ["one", "two", NO_RESULT]
+    assert messages[3].failed
+    assert all(message.tool == "get" for message in messages[1:4])
+
+
+def test_a_result_of_no_call_is_told_as_text():
+    assert paired([result("gone", "text")]) == [user("text")]
+
+
+# ---- what was sent stays
+
+IDS = st.sampled_from(["a", "b", "c"])
+KINDS = st.sampled_from([MessageKind.PROMPT, MessageKind.STEERING, MessageKind.SYNTHETIC, MessageKind.EVENT])
+
+
+@st.composite
+def turns(draw: st.DrawFn, number: int) -> list[RunMessage]:
+    """The messages of a turn: a reply with its results, as the store has them, and what came beside."""
+    ids = [f"{number}_{place}" for place in range(draw(st.integers(0, 3)))]
+    made = [(MessageKind.REPLY, reply(*ids, text=draw(st.sampled_from(["", "text"]))))]
+    answered = [one for one in ids if draw(st.booleans())]
+    made += [(MessageKind.RESULT, result(one)) for one in draw(st.permutations(answered))]
+    made += [(draw(KINDS), user(draw(st.sampled_from(["", "u"])))) for _ in range(draw(st.integers(0, 2)))]
+    return [RunMessage("p", kind, number, 0, 0, message) for kind, message in made]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[RunMessage], list[RunMessage]]:
+    """A run up to a turn, and what followed."""
+    first = [RunMessage("p", MessageKind.PROMPT, 1, 0, 0, user("Do it."))]
+    before = [one for number in range(draw(st.integers(0, 4))) for one in draw(turns(number))]
+    # A turn is over when the next one is sent: its reply says something.
+    later = [
+        one for one in draw(turns(9)) if one.kind is not MessageKind.REPLY or one.message.calls or one.message.parts
+    ]
+    return [*first, *before], later
+
+
+def shown(message: RunMessage) -> str:
+    return f"<{message.kind.name}>" if message.message.text else ""
+
+
+@given(histories())
+def test_a_transcript_is_what_vendors_take_and_begins_with_the_one_before(history):
+    # RL02, RL06, and point for point what a strict vendor checks
+    before, later = history
+    made = transcript(before, shown)
+    waiting: list[str] = []
+    last = None
+    for message in made:
+        assert message.role in (Role.USER, Role.ASSISTANT, Role.TOOL)
+        if message.role is Role.TOOL:
+            assert message.call_id == waiting.pop(0)
+        else:
+            assert not waiting
+            assert not message.role is last is Role.USER
+            assert message.parts or message.calls
+        waiting = [call.call_id for call in message.calls] or waiting
+        last = message.role
+    assert not waiting
+    assert merged(paired(made)) == made
+    if later and later[0].kind is MessageKind.REPLY:
+        assert transcript([*before, *later], shown)[: len(made)] == made
+
+
+def test_messages_come_back_from_the_lines_that_they_were_made():
+    block = ThinkingBlock("thinking", 0, "", "Hm.", "sig\u2028")
+    messages = [
+        user("a\nb\u2028c", Image(path="image://loop_1/1")),
+        Message(Role.ASSISTANT, thinking=(block,), extra="{}"),
+    ]
+    lines = encoded(messages)
+    assert decoded("".join(lines)) == messages
+    assert [line.count("\n") for line in lines] == [1, 1]
+    assert all(json.loads(line) for line in lines)
