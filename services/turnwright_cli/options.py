@@ -64,12 +64,11 @@ class WorkCommand(click.Command):
         self.work = work
 
 
-def add_command(group: click.Group, name: str, work: str, told: str, *params: click.Parameter, **more: Any) -> None:
-    """Add a command; `told` is its help text."""
-    group.add_command(WorkCommand(name, work, *params, help=told, **more))
+def add_command(group: click.Group, name: str, work: str, help_text: str, *params: click.Parameter) -> None:
+    group.add_command(WorkCommand(name, work, *params, help=help_text))
 
 
-def add_group(parent: click.Group, name: str, told: str, *params: click.Parameter, work: str = "") -> click.Group:
+def add_group(parent: click.Group, name: str, help_text: str, *params: click.Parameter, work: str = "") -> click.Group:
     """Add a group of commands; `work` is done where none of them is named. Its options count for each of them too."""
     run = _callback(work)
 
@@ -79,7 +78,7 @@ def add_group(parent: click.Group, name: str, told: str, *params: click.Paramete
         if work and context.invoked_subcommand is None:
             run(**given)
 
-    group = Group(name, params=list(params), help=told, callback=enter, invoke_without_command=bool(work))
+    group = Group(name, params=list(params), help=help_text, callback=enter, invoke_without_command=bool(work))
     parent.add_command(group)
     return group
 

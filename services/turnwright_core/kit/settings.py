@@ -39,11 +39,11 @@ _UNSET: Final[Any] = object()
 _NO_SETTINGS: Final[Mapping[str, Any]] = {}
 
 
-class Setting(Struct, frozen=True):
+class Setting(Struct, frozen=True, kw_only=True):
     """The declaration of one setting. Limits are for numbers: `ge` at least, `gt` greater than, `le` at most."""
 
-    default: Any
     description: str
+    default: Any = _UNSET
     default_factory: Callable[[], Any] | None = None
     ge: float | None = None
     gt: float | None = None
@@ -94,20 +94,9 @@ def _path(kind: type, value: object) -> Path:
     return Path(value)
 
 
-def setting(
-    *,
-    description: str,
-    default: Any = _UNSET,
-    default_factory: Callable[[], Any] | None = None,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    variables: tuple[str, ...] = (),
-    repr: bool = True,  # noqa: A002 - as in dataclasses
-    check: Callable[[Any], Any] | None = None,
-) -> Any:
-    """Declare a setting in a settings class; see `Setting`."""
-    return Setting(default, description, default_factory, ge, gt, le, variables, repr, check)
+def setting(**known: Any) -> Any:
+    """Declare a setting in a settings class: the arguments are those of `Setting`."""
+    return Setting(**known)
 
 
 def _checked_token(text: str) -> str:
