@@ -19,7 +19,7 @@ from turnwright_core.patterns.bounds import PATTERN_TIMEOUT_S
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.shapes import Shape
 
-MEMORY_BYTES_MAX = 1024 * 1024 * 1024
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ class _Worker:
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self.end()
-                self._process = _started()
+                self._process = _started(pattern)
             process = self._process
             try:
                 process.stdin.write(json.dumps([shape.value, pattern, *texts]) + "\n")  # type: ignore[union-attr]
@@ -91,18 +91,22 @@ class _Worker:
             self._process = None
 
 
-def _started() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "turnwright_core.patterns.document_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        # The environment may contain secrets; only the module search path is passed on.
-        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        text=True,
-        # Ctrl-C in a terminal is for the parent process.
-        process_group=0,
-    )
+def _started(pattern: str) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "turnwright_core.patterns.document_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # The environment may contain secrets; only the module search path is passed on.
+            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            encoding="ascii",
+            # Ctrl-C in a terminal is for the parent process.
+            process_group=0,
+        )
+    except OSError as error:
+        detail = f"No process can be started for it now ({error.strerror}); try it later, or use a regex"
+        raise PatternError("unsupported", pattern, detail) from None
 
 
 def _lost(pattern: str, exit_code: int) -> PatternError:

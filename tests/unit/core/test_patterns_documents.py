@@ -1,6 +1,7 @@
 """Facts about xpath and jsonpath."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -124,6 +125,21 @@ def test_the_next_question_is_answered_when_the_process_has_died():
     documents._worker._process.wait()
 
     assert find("//a", "<a>2</a>") == "2"
+
+
+def test_where_no_process_can_be_started_the_pattern_says_so(monkeypatch):
+    documents._worker.end()
+    monkeypatch.setattr(documents.sys, "executable", "/nowhere/python")
+
+    assert answered(find, "//a", "<a>1</a>") == "unsupported"
+
+
+def test_the_process_is_given_no_secrets(monkeypatch):
+    documents._worker.end()
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    assert find("//a", "<a>1</a>") == "1"
+
+    assert b"secret" not in Path(f"/proc/{documents._worker._process.pid}/environ").read_bytes()
 
 
 def test_entities_are_neither_expanded_nor_fetched():
