@@ -1,6 +1,7 @@
 """Facts about xpath and jsonpath."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def test_the_next_question_is_answered_when_the_process_has_died():
 
 def test_where_no_process_can_be_started_the_pattern_says_so(monkeypatch):
     documents._worker.end()
-    monkeypatch.setattr(documents.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     assert answered(find, "//a", "<a>1</a>") == "unsupported"
 
