@@ -217,10 +217,13 @@ async def test_what_a_watcher_has_is_not_told_again(services) -> None:
     async with Watcher(services, form="legacy") as old, Watcher(services) as asked:
         await old.began()
         await asked.began()
+        begin = asked.view.cursor
         for name in ("one", "two", "three"):
             await client.set_plan(*at, checklist("main", (name, "pending")))
             await client.set_plan(*at, checklist("main", ("A", "pending")))
         await client.update_plan(*at, "no task")
+        # Its delta leaves with the version before: two entries change, and one plan.
+        await client.set_plan(*at, checklist("main", ("A", "pending")))
         await client.set_plan(*at, markdown("other", "# B"))
         await old.until(has_seen("plan://other"))
         await asked.until(has_seen("plan://other"))
@@ -229,7 +232,11 @@ async def test_what_a_watcher_has_is_not_told_again(services) -> None:
     assert lists[-1] == ["A", "B"]
     contents = asked.told()
     assert len(contents) == len(set(contents))
-    assert contents[-2:] == [("main", 6, 1), ("other", 1, 0)]
+    assert contents[-2:] == [("main", 7, 0), ("other", 1, 0)]
+    # Who comes back hears of each plan as it is now, and of that once.
+    async with Watcher(services, after=begin) as back:
+        await back.until(has_seen("plan://other"))
+    assert back.told() == contents[-2:]
 
 
 async def test_the_text_of_a_markdown_plan_is_told_once_to_those_who_know_a_list_only(services) -> None:
