@@ -1,4 +1,4 @@
-"""Entries by pattern, in pages of one moment.
+"""Entries by pattern, in pages of one moment, and what became of one entry.
 
 Source: rows RU063, RU272-RU276; architecture 3 (any earlier moment can be read), 14 (paging on every list).
 """
@@ -21,7 +21,8 @@ from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
-from turnwright_store.sql.history import find_shown_at, list_shown_at, snapshot_at
+from turnwright_store.sql.feed import END_OF_REVISION
+from turnwright_store.sql.history import Interval, find_shown_at, list_history, list_shown_at, snapshot_at
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries, snapshot
 
@@ -208,3 +209,39 @@ def _fixed_prefix(pattern: str) -> str:
         return ""
     end = next((place for place, character in enumerate(pattern) if character in _WILD), len(pattern))
     return pattern[:end].rstrip("/")
+
+
+# ---- History
+
+
+class PastEntry(Struct, frozen=True):
+    """An entry over some revisions of a run."""
+
+    entry: Entry
+    to_revision: int | None
+    """The revision at which it ended; None: it is so now."""
+
+
+class HistoryQuery(Struct, frozen=True):
+    """What became of one path."""
+
+    path: str
+    bodies: bool = True
+    size: int = 0
+    token: str = ""
+
+
+def list_entry_history(connection: Connection, address: RunRef, query: HistoryQuery) -> tuple[list[PastEntry], str]:
+    """A page of the intervals of a path, latest first."""
+    size = page_size(query.size)
+    (before,) = place_of(query.token, int) or (END_OF_REVISION,)
+    run = get_run_head(connection, address.project, address.run)
+    wanted = Wanted(bodies=query.bodies)
+    intervals = list_history(connection, run.id, query.path, max(0, min(int(before), END_OF_REVISION)), size + 1)
+    page, more = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
+    entries = load_entries(connection, run, [one.shown for one in page], wanted)
+    return [PastEntry(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], more
+
+
+def _revision_of(one: Interval) -> tuple[int]:
+    return (one.shown.revision,)

@@ -15,7 +15,7 @@ from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.owner_calls import run_changes_to_pb, watch_changes_from_pb
 from turnwright_store.app.history import At
-from turnwright_store.app.list_entries import EntryQuery, list_entries, time_limit
+from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import read_view
 from turnwright_store.rpc.calls import Calls, address_of, after_of
@@ -117,6 +117,18 @@ class ReadRpcs(Calls):
         )
         found, token = await self._database.read(query)
         return read_pb2.ListEntriesResponse(entries=map(entry_wire.entry_to_pb, found), next_page_token=token)
+
+    async def ListEntryHistory(
+        self, request: read_pb2.ListEntryHistoryRequest, _context: Any
+    ) -> read_pb2.ListEntryHistoryResponse:
+        query = HistoryQuery(request.path, not request.without_bodies, request.page_size, request.page_token)
+        address = address_of(request)
+        found, token = await self._database.read(partial(list_entry_history, address=address, query=query))
+        intervals = [
+            read_pb2.EntryInterval(entry=entry_wire.entry_to_pb(one.entry), to_revision=one.to_revision)
+            for one in found
+        ]
+        return read_pb2.ListEntryHistoryResponse(intervals=intervals, next_page_token=token)
 
     async def WatchChanges(self, request: Any, _context: Any) -> AsyncIterator[Any]:
         is_neighbour = isinstance(request, WatchChangesCall)

@@ -1,4 +1,4 @@
-"""Reading what a run saw at an earlier moment.
+"""Reading what a run saw at an earlier moment, and what became of one path.
 
 A view is an interval over the revisions of its run's scope; the moment is inside of it. The intervals that are open
 still and those that have ended since have an index each, so every question is put to both halves; ended intervals have
@@ -13,13 +13,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
     Select,
+    and_,
     bindparam,
     case,
+    desc,
     func,
     literal_column,
     select,
@@ -28,8 +31,8 @@ from sqlalchemy import (
 
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.entries import parts
-from turnwright_store.sql.keys import key_in_sql, newest
+from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.keys import is_of, key_in_sql, newest
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import (
@@ -145,3 +148,100 @@ def list_shown_at(
         return []
     values = {**moment.values(run.project_scope), **range_values(prefix, after_path, page)}
     return shown_rows(connection.execute(RANGE_AT, values))
+
+
+# ---- What became of a path
+
+_IN_PATH: Final = and_(views.c.run_id == number("run_id"), views.c.path == bindparam("path"))
+_INTERVAL: Final[Select[Any]] = (
+    select(views.c.to_rev.label("to_rev"), views.c.version_rev.label("pinned"), *SHOWN_COLUMNS)
+    .select_from(views)
+    .join(entries, ENTRY)
+    .join(versions, SEEN_VERSION)
+    .where(_IN_PATH, number("before") > FROM_REV)
+)
+_BEGINNING: Final = select(views.c.from_rev.label("revision"), views.c.create_ms).where(
+    _IN_PATH, number("before") <= FROM_REV
+)
+_HISTORY: Final = (
+    union_all(_INTERVAL.where(OPEN_STILL), _INTERVAL.where(HAS_ENDED)).order_by(desc("revision")).limit(number("page"))
+)
+_BEGUN_LATER: Final = (
+    union_all(_BEGINNING.where(OPEN_STILL), _BEGINNING.where(HAS_ENDED)).order_by("revision").limit(number("page"))
+)
+_WRITTEN: Final = (
+    select(
+        versions.c.id,
+        versions.c.from_rev,
+        versions.c.body_size_bytes,
+        versions.c.writer,
+        versions.c.create_ms,
+        versions.c.attributes_bytes,
+    )
+    .where(is_of(number("entry")), versions.c.create_ms <= number("until_ms"))
+    .order_by(versions.c.id.desc())
+    .limit(number("page"))
+)
+
+
+class _Written(Struct, frozen=True):
+    """The part of Shown that is a version's."""
+
+    content: int
+    version: int
+    version_bytes: int
+    writer: int
+    version_ms: int
+    attributes_bytes: int
+
+
+_SAME_MS_MAX: Final = 20
+"""Writes of one path in one millisecond that are told apart."""
+
+
+class Interval(Struct, frozen=True):
+    """A view of a run over the revisions from `shown.revision` on."""
+
+    shown: EntryRow
+    to_rev: int | None
+    """The revision at which it ended."""
+    is_pinned: bool
+    """Whether it shows one version only; one of a shared scope follows the head."""
+
+
+def list_history(connection: Connection, run_id: int, path: str, before: int, page: int) -> list[Interval]:
+    """The intervals of a path in a run, latest first, those that began before a revision.
+
+    One of a shared scope has the content that it showed before the path was written next, or has now.
+    """
+    if "\0" in path:
+        return []
+    values = {"run_id": run_id, "path": path, "before": before}
+    rows = connection.execute(_HISTORY, {**values, "page": page}).all()
+    intervals = [Interval(EntryRow(*shown), to_rev, pinned is not None) for to_rev, pinned, *shown in rows]
+    if all(one.is_pinned or one.to_rev is None for one in intervals):
+        return intervals
+    later = connection.execute(_BEGUN_LATER, {**values, "page": _SAME_MS_MAX}).all()
+    begun = [(revision, ms) for revision, ms in reversed(later)]
+    begun += [(one.shown.revision, one.shown.view_ms) for one in intervals]
+    return [_as_it_ended(connection, one, begun) for one in intervals]
+
+
+def _as_it_ended(connection: Connection, one: Interval, begun: Sequence[tuple[int, int]]) -> Interval:
+    """An interval with the content of its end.
+
+    A run's revisions and those of a shared scope are tied by time alone: an interval ended when the next one began,
+    and what that one wrote is not yet its content.
+    """
+    if one.is_pinned or one.to_rev is None:
+        return one
+    ends = [ms for revision, ms in begun if revision >= one.to_rev]
+    if not ends:
+        return one
+    end_ms = ends[-1]
+    values = {"entry": one.shown.entry, "until_ms": end_ms, "page": _SAME_MS_MAX}
+    written = [_Written(*row) for row in connection.execute(_WRITTEN, values)]
+    skipped = min(ends.count(end_ms), sum(each.version_ms == end_ms for each in written))
+    if skipped >= len(written):
+        return one
+    return replace(one, shown=one.shown._replace(**asdict(written[skipped])))

@@ -22,7 +22,7 @@ from turnwright.store.v1 import (
     registry_pb2,
     store_service_pb2_grpc,
 )
-from turnwright.types.v1 import cursor_pb2, entry_pb2, scheme_pb2
+from turnwright.types.v1 import entry_pb2, scheme_pb2
 
 from services import SECRET, running
 from turnwright_client import Client
@@ -193,23 +193,6 @@ async def test_a_plugin_writes_to_the_store_without_a_handler_and_leaves_no_reco
     assert ((await services.entry("known://direct")).body, after) == ("By a plugin.", before)
 
 
-async def seen_since_the_begin(services, peer, store, path):
-    """An entry as each revision of the run had it."""
-    address = {"project": services.project, "run": "r"}
-    async with peer.stream(store.ReadView, read_pb2.ReadViewRequest(**address), 10) as messages:
-        now = [message.cursor async for message in messages][-1]
-    for revision in range(1, now.run_revision + 1):
-        cursor = cursor_pb2.Cursor(
-            incarnation=now.incarnation,
-            run_revision=revision,
-            project_revision=now.project_revision,
-            global_revision=now.global_revision,
-        )
-        request = read_pb2.GetEntriesRequest(**address, paths=[path], at=read_pb2.Moment(cursor=cursor))
-        for entry in (await peer.call(store.GetEntries, request)).entries:
-            yield entry
-
-
 async def test_a_shell_command_is_entries_that_are_set_one_state_after_the_other(services):
     """RU029: nothing of a tool is anywhere else than in its entries, and each step is a write to one of them."""
     services.script("<sh>echo one; sleep 0.3; echo two</sh>" + GO_ON, DONE)
@@ -222,9 +205,10 @@ async def test_a_shell_command_is_entries_that_are_set_one_state_after_the_other
     told = {}
     async with calling(services, Tier.SYSTEM, "store") as (peer, store):
         for path in paths:
-            seen = [entry async for entry in seen_since_the_begin(services, peer, store, path)]
-            states = [entry.state for entry in seen]
-            told[path.partition(":")[0]] = list(dict.fromkeys(states)), seen[-1].body
+            request = read_pb2.ListEntryHistoryRequest(project=services.project, run="r", path=path)
+            history = (await peer.call(store.ListEntryHistory, request)).intervals
+            states = [interval.entry.state for interval in reversed(history)]
+            told[path.partition(":")[0]] = list(dict.fromkeys(states)), history[0].entry.body
     recorded, proposed = entry_pb2.STATE_RECORDED, entry_pb2.STATE_PROPOSED
     assert told["log"][0] == [recorded, proposed, entry_pb2.STATE_RESOLVED]
     assert told["sh"] == ([entry_pb2.STATE_STREAMING, entry_pb2.STATE_RESOLVED], "one\ntwo\n")

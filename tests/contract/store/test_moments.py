@@ -57,6 +57,16 @@ async def fork(parent: Run, alias: str, number: int = 0) -> Run:
     return Run(parent.client, parent.project, forked.run.run)
 
 
+async def history(run, path, **options):
+    found, token = [], ""
+    while True:
+        page = await run.client.call("ListEntryHistory", **run.address, path=path, page_token=token, **options)
+        found += page.intervals
+        token = page.next_page_token
+        if not token:
+            return found
+
+
 # ---- By cursor
 
 
@@ -207,6 +217,53 @@ async def test_what_the_parent_did_after_the_fork_is_no_moment_of_the_child(clie
     child = await fork(elder, "child", first)
     second = await turn(elder, set_("known://a", "two"))
     assert (await refused(child.view(at=at_turn(second)))).reason is Reason.TURN_NOT_FOUND
+
+
+# ---- History
+
+
+async def test_the_history_of_an_entry_has_every_state_latest_first(run):
+    await run.write(set_("known://a", "one"))
+    await run.write(set_("known://b", "x"))
+    await run.write(set_("known://a", visibility=ARCHIVED))
+    await run.write(remove("known://a"))
+    await run.write(set_("known://a", "two"))
+    found = await history(run, "known://a")
+    assert [(one.entry.body, one.entry.visibility) for one in found] == [
+        ("two", VISIBLE),
+        ("one", ARCHIVED),
+        ("one", VISIBLE),
+    ]
+    ends = [one.to_revision if one.HasField("to_revision") else None for one in found]
+    begins = [one.entry.revision for one in found]
+    assert ends == [None, begins[0] - 1, begins[1]]
+    assert found[0].entry == await run.entry("known://a")
+
+
+async def test_pages_of_a_history_join_to_the_whole(run):
+    for number in range(7):
+        await run.write(set_("known://a", str(number)))
+    assert [one.entry.body for one in await history(run, "known://a", page_size=3)] == list("6543210")
+    bare = await history(run, "known://a", page_size=3, without_bodies=True)
+    assert [one.entry.body for one in bare] == [""] * 7
+
+
+async def test_intervals_of_a_shared_entry_have_the_content_of_their_end(client, run):
+    other = await new_run(client, run.project, "other")
+    await run.write(set_("src/a.py", "mine"))
+    await client.call("WriteEntries", **other.address, writes=[set_("src/a.py", "theirs")])
+    await run.write(set_("src/a.py", "mine again"))
+    await run.write(set_("src/a.py", visibility=ARCHIVED))
+    await client.call("WriteEntries", **other.address, writes=[set_("src/a.py", "theirs again")])
+    found = await history(run, "src/a.py")
+    assert [one.entry.body for one in found] == ["theirs again", "mine again", "theirs"]
+    paged = await history(run, "src/a.py", page_size=1)
+    assert paged == found
+
+
+async def test_a_path_without_history_has_none(run):
+    assert await history(run, "known://never") == []
+    assert await history(run, "known://nu\0l") == []
 
 
 # ---- Whatever happens: every moment stays as it was

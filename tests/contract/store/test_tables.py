@@ -76,6 +76,7 @@ async def test_reading_both_together_writes_neither(db, tmp_path, run):
     before, rows = await run.view(), row_counts(db, tmp_path)
     await run.entry("src/a.py")
     await run.client.call("ListEntries", **run.address, pattern="**")
+    await run.client.call("ListEntryHistory", **run.address, path="src/a.py")
     after = await run.view()
     assert (after.entries, after.cursor) == (before.entries, before.cursor)
     assert row_counts(db, tmp_path) == rows

@@ -44,6 +44,13 @@ async def test_what_a_turn_began_with_is_not_of_the_end_before_it(run):
     assert (await run.entry("known://a")).body == "new"
 
 
+async def test_the_history_of_a_shared_entry_tells_the_end_and_the_begin_apart(run):
+    await run.begin(set_("a.txt", "first"))
+    await run.end(1, set_("a.txt", "by the turn"), follows=next_turn(set_("a.txt", "before the next")))
+    told = await run.client.call("ListEntryHistory", **run.address, path="a.txt")
+    assert [one.entry.body for one in told.intervals] == ["before the next", "by the turn", "first"]
+
+
 async def test_a_watcher_hears_of_both_turns(run):
     await run.begin()
     watcher = Watcher(run)

@@ -298,8 +298,12 @@ def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, h
             lambda core, run: history.snapshot_at(core, run, at(run, 1100), views.Wanted(), []),
             ["ix_views_closed (run_id=? AND to_rev>?)"],
         ),
+        (
+            lambda core, run: history.list_history(core, run.id, "p100", NOW, 5),
+            ["uq_views_current (run_id=? AND path=?)", "ix_views_past (run_id=? AND path=?"],
+        ),
     ],
-    ids=["paths", "range", "snapshot"],
+    ids=["paths", "range", "snapshot", "history"],
 )
 def test_an_earlier_moment_is_found_by_both_halves_of_the_intervals(core, raw, ask, uses):
     filled(raw)

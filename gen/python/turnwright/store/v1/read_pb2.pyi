@@ -582,6 +582,108 @@ class WatchChangesResponse(_message.Message):
 Global___WatchChangesResponse: _TypeAlias = WatchChangesResponse  # noqa: Y015
 
 @_typing.final
+class ListEntryHistoryRequest(_message.Message):
+    """Lists the states that one entry has had in a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    path: _builtins.str
+    """Exact path."""
+    without_bodies: _builtins.bool
+    """True omits the bodies."""
+    page_size: _builtins.int
+    """Maximum number of results, at most 1000; 0: 100."""
+    page_token: _builtins.str
+    """`next_page_token` of the previous page; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        path: _builtins.str = ...,
+        without_bodies: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEntryHistoryRequest: _TypeAlias = ListEntryHistoryRequest  # noqa: Y015
+
+@_typing.final
+class EntryInterval(_message.Message):
+    """A period in which an entry did not change in a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    TO_REVISION_FIELD_NUMBER: _builtins.int
+    to_revision: _builtins.int
+    """Revision of the run's scope at which the period ended. Absent: it is the current state."""
+    @_builtins.property
+    def entry(self) -> _entry_pb2.Entry:
+        """The entry as the run saw it. If it belongs to a shared scope, the content is that of the end of the period, or of
+        now.
+        """
+
+    def __init__(
+        self,
+        *,
+        entry: _entry_pb2.Entry | None = ...,
+        to_revision: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__to_revision: _TypeAlias = _typing.Literal["to_revision"]  # noqa: Y015
+    _WhichOneofArgType__to_revision: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__to_revision) -> _WhichOneofReturnType__to_revision | None: ...
+
+Global___EntryInterval: _TypeAlias = EntryInterval  # noqa: Y015
+
+@_typing.final
+class ListEntryHistoryResponse(_message.Message):
+    """A page of an entry's history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVALS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token for the next page; empty on the last page."""
+    @_builtins.property
+    def intervals(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryInterval]:
+        """The periods, latest first; `entry.revision` is the revision at which each began."""
+
+    def __init__(
+        self,
+        *,
+        intervals: _abc.Iterable[Global___EntryInterval] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["intervals", b"intervals", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEntryHistoryResponse: _TypeAlias = ListEntryHistoryResponse  # noqa: Y015
+
+@_typing.final
 class ReadPacketRequest(_message.Message):
     """Reads the packet of a turn."""
 

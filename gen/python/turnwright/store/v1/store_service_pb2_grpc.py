@@ -246,6 +246,11 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.FromString,
                 _registered_method=True)
+        self.ListEntryHistory = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ListEntryHistory',
+                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
+                _registered_method=True)
         self.ReadPacket = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/ReadPacket',
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketRequest.SerializeToString,
@@ -605,6 +610,13 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListEntryHistory(self, request, context):
+        """Lists the states that one entry has had in a run, latest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadPacket(self, request, context):
         """Reads the packet of a turn exactly as the model was sent it.
         """
@@ -898,6 +910,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.ListEntries,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.SerializeToString,
+            ),
+            'ListEntryHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEntryHistory,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.SerializeToString,
             ),
             'ReadPacket': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadPacket,
@@ -2048,6 +2065,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ListEntries',
             turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEntryHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ListEntryHistory',
+            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

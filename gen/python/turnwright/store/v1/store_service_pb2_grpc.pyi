@@ -137,6 +137,8 @@ class StoreServiceStub:
     """Reads entries by path. Paths that the run does not see are omitted."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]
     """Lists entries of a run's view by pattern, sorted by path."""
+    ListEntryHistory: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]
+    """Lists the states that one entry has had in a run, latest first."""
     ReadPacket: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]
     """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]
@@ -264,6 +266,8 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads entries by path. Paths that the run does not see are omitted."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists entries of a run's view by pattern, sorted by path."""
+    ListEntryHistory: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]  # type: ignore[assignment]
+    """Lists the states that one entry has had in a run, latest first."""
     ReadPacket: _aio.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]  # type: ignore[assignment]
     """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]  # type: ignore[assignment]
@@ -628,6 +632,14 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.ListEntriesResponse, _abc.Awaitable[_read_pb2.ListEntriesResponse]]:
         """Lists entries of a run's view by pattern, sorted by path."""
+
+    @_abc_1.abstractmethod
+    def ListEntryHistory(
+        self,
+        request: _read_pb2.ListEntryHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_read_pb2.ListEntryHistoryResponse, _abc.Awaitable[_read_pb2.ListEntryHistoryResponse]]:
+        """Lists the states that one entry has had in a run, latest first."""
 
     @_abc_1.abstractmethod
     def ReadPacket(
