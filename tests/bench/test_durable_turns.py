@@ -33,10 +33,10 @@ SECRET = "bench-secret"
 TICKS_S = os.sysconf("SC_CLK_TCK")
 TURNS_MAX = 200
 
-RPCS_A_TURN = 8
+RPCS_A_TURN = 4
 """Calls that the services make among themselves in such a turn, over a network or without one."""
 
-COMMITS_A_TURN = 4
+COMMITS_A_TURN = 2
 """Transactions of the store in such a turn."""
 
 

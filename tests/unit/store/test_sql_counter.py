@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from sql_counter import counted_statements
+from sql_counter import counted_statements, seen_transactions
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import find_meta, write_meta
@@ -26,3 +26,19 @@ async def test_each_statement_of_a_store_is_seen_whichever_way_it_takes(tmp_path
         sent = counted.total() - sum(counted[word] for word in ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE", "PRAGMA"))
         assert sent == database.stats().statements - before.statements >= 5
         await database.close()
+
+
+@pytest.mark.asyncio
+async def test_each_transaction_of_a_store_is_seen_with_all_its_statements(tmp_path):
+    with seen_transactions() as seen:
+        database = SqliteDatabase(tmp_path / "x.db", lambda: 0, queue_max=10, batch_max=10, readers=1)
+        await database.start()
+        seen.clear()
+        await database.write(lambda tx: [write_meta(tx, key, "x") for key in "abc"], Durability.FULL, ())
+        await database.read(lambda connection: find_meta(connection, "b"))
+        with pytest.raises(ZeroDivisionError):
+            await database.write(lambda tx: write_meta(tx, "d", "x") or 1 / 0, Durability.FULL, ())
+        await database.close()
+    written, read = seen
+    assert [statement.split()[0] for statement in written] == ["BEGIN", "INSERT", "INSERT", "INSERT", "COMMIT"]
+    assert [statement.split()[0] for statement in read] == ["BEGIN", "SELECT", "COMMIT"]

@@ -1,0 +1,47 @@
+"""What a turn whose commands are pure sends to SQLite: two commits, and few statements whatever it reads."""
+
+import pytest
+
+from services import running
+from sql_counter import seen_transactions
+
+pytestmark = pytest.mark.asyncio
+
+TURNS = 12
+STATEMENTS_MAX = 20
+"""Of a turn, BEGIN and COMMIT of its transactions counted too."""
+
+
+@pytest.fixture(autouse=True)
+def model(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "1000000")
+
+
+def writes(transactions, *words):
+    """The transactions with each of these statements."""
+    return [one for one in transactions if all(any(s.startswith(word) for s in one) for word in words)]
+
+
+@pytest.mark.parametrize("as_neighbours", [True, False])
+async def test_a_pure_turn_is_two_commits_and_few_statements(tmp_path, as_neighbours):
+    with seen_transactions() as seen:
+        async with running(tmp_path, as_neighbours=as_neighbours) as services:
+            for number in range(TURNS):
+                for name in "ab":
+                    (services.files / f"{name}{number}.txt").write_text(f"{name} {number}\n" * 100)
+            replies = (
+                f'<get path="a{turn}.txt"/><get path="b{turn}.txt"/><update status="{102 if turn < TURNS - 1 else 200}">'
+                f"turn {turn}</update>"
+                for turn in range(TURNS)
+            )
+            services.script(*replies)
+            seen.clear()
+            assert (await services.until(await services.act())).status == 200
+    packets, ends = writes(seen, "INSERT INTO packets"), writes(seen, "UPDATE turns", "INSERT INTO turns")
+    assert len(packets) == TURNS
+    assert len(ends) == TURNS - 1
+    # In the middle, because a lease may be renewed between two turns: then the run's row is read once more.
+    usual = sorted(packets, key=len)[TURNS // 2], sorted(ends, key=len)[TURNS // 2]
+    assert sum(map(len, usual)) <= STATEMENTS_MAX, usual
+    assert not any(statement.startswith("SELECT runs") for one in usual for statement in one)
