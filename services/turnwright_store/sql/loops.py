@@ -55,7 +55,7 @@ _BEGUN_BEFORE: Final = (
     .order_by(loops.c.sequence.desc())
     .limit(1)
 )
-_ADD: Final = insert(loops)
+_ADD: Final = insert(loops).execution_options(**KEEPS_KNOWN_RUNS)
 _WRITE: Final = (
     update(loops)
     .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence_is"))
@@ -125,11 +125,16 @@ def mode_before(connection: Connection, run_id: int, sequence: int) -> Mode | No
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
     given = {name: getattr(loop, name) for name in ("sequence", "prompt", "status", "create_ms", "revision")}
     connection.execute(_ADD, {"run_id": run_id, "settings": settings_json(loop.settings), **given})
+    _forget(connection, run_id)
 
 
 def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
     new = {f"new_{name}": getattr(loop, name) for name in _WRITTEN}
     used = {f"new_{name}": getattr(loop.usage, name) for name in _USAGE}
     connection.execute(_WRITE, {"run_id_is": run_id, "sequence_is": loop.sequence, **new, **used})
+    _forget(connection, run_id)
+
+
+def _forget(connection: Connection, run_id: int) -> None:
     if connection.known_runs:
         connection.known_runs.drop(run_id)

@@ -172,7 +172,7 @@ _PAGE: Final = (
     .limit(bindparam("page"))
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
-_ADD: Final = insert(runs).returning(runs.c.id)
+_ADD: Final = insert(runs).returning(runs.c.id).execution_options(**KEEPS_KNOWN_RUNS)
 _WRITTEN_RUN: Final = ("status", "turn", "loops_queued", "summary", "revision", "update_ms")
 _WRITTEN_ROW: Final = ("turn_open", "loops", "loop_active", "abort_requested")
 _GOES_ON_RUN: Final = ("turn", "revision", "update_ms")
