@@ -35,7 +35,7 @@ from turnwright_store.sql import registry
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.packets import count_calls
-from turnwright_store.sql.runs import RunRow, find_run, get_run, load_runs, write_run
+from turnwright_store.sql.runs import RunRow, find_run, get_run, know_run, load_runs, write_run
 from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
 
 RECENT_TURNS_MAX: Final = 32
@@ -137,12 +137,14 @@ def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
     run = replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=expires_ms)
     run = _start_next(tx, run)
     loop = run.active
+    open_turn = turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None
+    know_run(tx.connection, run, open_turn)
     return Claimed(
         epoch,
         who.lease_ms,
         run,
         registry.find_model(tx.connection, loop.settings.model) if loop else None,
-        turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None,
+        open_turn,
         _records(tx.connection, run),
         turn_rows.recent_turns(tx.connection, run.id, loop.sequence, RECENT_TURNS_MAX) if loop else [],
         losses,

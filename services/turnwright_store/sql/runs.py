@@ -325,7 +325,7 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *
     return replace(row, run=run, revision_run=revision)
 
 
-def know_run(connection: Connection, row: RunRow, open_turn: Turn | None) -> None:
+def know_run(connection: Connection, row: RunRow, open_turn: Turn | None = None) -> None:
     """Keep at hand a run as it is stored now, with its open turn, for the next one who writes to it."""
     if connection.known_runs:
         connection.known_runs.put(row, open_turn)
