@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, Self, TypeVar, overload
 from msgspec import Struct, field
 from sqlalchemy import Dialect
 
+from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_store.domain.known_runs import KnownRuns
 from turnwright_store.domain.path_state import PathState
@@ -133,6 +134,8 @@ class WrittenPaths(Struct, frozen=True):
     revision: int
     now_ms: int
     states: Sequence[PathState]
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """Those that were told already, by path: the view change and the feed tell the same ones."""
 
 
 class Transaction(Struct):

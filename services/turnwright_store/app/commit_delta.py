@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.read_view import ENTRY_BYTES
-from turnwright_store.domain.path_state import DraftVersion, PathState
+from turnwright_store.domain.path_state import DraftVersion, PathState, StoredVersion, View
 from turnwright_store.domain.weights import run_bytes, turn_bytes
 from turnwright_store.ports import DELTA_BYTES_MAX, Transaction, WrittenPaths
 from turnwright_store.sql.runs import RunHead, RunRow
@@ -187,7 +188,7 @@ def _entry(
     state: PathState, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
 ) -> Entry | None:
     """What the run sees of a path after a write, where the follower wants to see it. Raises UnknownError."""
-    view, made, content = state.view, state.draft, state.content
+    view, content = state.view, state.content
     if view is None:
         return None
     assert content
@@ -195,16 +196,25 @@ def _entry(
         wanted.filter, run, hidden, state.scheme, content.scope, view.visibility, view.state
     ):
         return None
-    body = made.body if made else state.given
-    if body is None or state.appended:
-        raise UnknownError
+    whole = moment.entries.get(state.path)
+    if whole is None:
+        whole = moment.entries[state.path] = _whole_entry(state, view, content, run, moment)
+    body = whole.body if wanted.bodies else ""
     if wanted.body_bytes_max:
         body = cut(body, wanted.body_bytes_max)
+    return whole if body == whole.body else replace(whole, body=body)
+
+
+def _whole_entry(state: PathState, view: View, content: StoredVersion, run: RunHead, moment: WrittenPaths) -> Entry:
+    """The entry with its body. Raises UnknownError."""
+    body = state.draft.body if state.draft else state.given
+    if body is None or state.appended:
+        raise UnknownError
     return Entry(
         path=state.path,
         scheme=state.scheme,
         scope=run.scope_key(content.scope),
-        body=body if wanted.bodies else "",
+        body=body,
         body_size_bytes=content.body_size_bytes,
         attributes_json=content.attributes,
         visibility=view.visibility,
