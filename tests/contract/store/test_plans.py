@@ -311,7 +311,8 @@ async def test_plans_that_are_too_long_already_can_be_made_shorter_one_by_one(sm
 
 async def test_code_points_are_what_plans_are_held_against_a_window_by(small):
     known = {**WRITER, **small.address, "window": 0}
-    await small.client.call("SetPlan", **known, plan=plan_pb2.Plan(body="語" * 4000))
+    for length in (3000, 4000):
+        await small.client.call("SetPlan", **known, plan=plan_pb2.Plan(body="語" * length))
     await small.client.call("UpdatePlan", **known, delta="語" * 94)
     assert (await refused(small.client.call("UpdatePlan", **known, delta="語"))).metadata == over(2048)
 
