@@ -38,6 +38,9 @@ _SPENT: Final = frozenset(
 )
 """Codes for an exhausted balance: sent with 429, but waiting does not help."""
 
+_SPENT_WORDS: Final = re.compile(r"insufficient (?:account )?(?:balance|funds)|余额不足|欠费", re.IGNORECASE)
+"""The same in words, of those who give it a number of their own."""
+
 _KEY: Final = r"(?:(?:api|access|subscription|secret)[ _-]?key|x-api-key|(?:auth\w*|bearer|access) token|credentials)s?"
 _BAD_KEY: Final = re.compile(
     rf"(?:incorrect|invalid|bad|wrong|unknown|expired|revoked|missing|malformed|no|valid|provide|find|without)[ :'\"`]+"
@@ -86,6 +89,7 @@ _STATUS_IN_WORDS: Final = re.compile(r"\b(4(?:[01]\d|2[0-9]|31|51|9[89])|5(?:0\d
 
 _NO_MODEL: Final = re.compile(
     r"model[_ ]?not[_ ](?:found|exist)|(?:unknown|invalid|no such|not a valid|unsupported) model|not found the model"
+    r"|not have access to (?:the )?model"
     r"|\bmodels?\b[^\n]{0,200}?(?:not (?:found|exist|listed|recognized|available|a valid)|does ?n[o']t exist|is unknown"
     r"|no longer|unavailable|is invalid|not supported)|deployment[^\n]{0,80} not (?:found|exist)|模型不存在",
     re.IGNORECASE,
@@ -116,7 +120,7 @@ def classify_in_stream(body: Any) -> Failure:
 def _failure(status: int, error: ErrorBody, detail: str) -> Failure:
     if is_context_exceeded(status, error):
         return Failure(FailureClass.CONTEXT_EXCEEDED, detail, status)
-    is_spent = bool({code.lower() for code in error.codes} & _SPENT)
+    is_spent = bool({code.lower() for code in error.codes} & _SPENT or _SPENT_WORDS.search(error.message))
     if is_spent or (status == 500 and _BAD_REQUEST.search(error.message)):
         return Failure(FailureClass.INVALID, detail, status, may_retry=False)
     return Failure(_kind(status, error), detail, status, retry_after_s=error.retry_s)
@@ -126,7 +130,7 @@ def _kind(status: int, error: ErrorBody) -> FailureClass:
     words = error.message
     if status in _KEY_STATUSES and _BAD_KEY.search(" ".join((*error.codes, words))):
         return FailureClass.AUTH
-    if status == 403 and _MODERATED.search(words):
+    if status == 403 and (_MODERATED.search(words) or denies_model(" ".join((*error.codes, words)))):
         return FailureClass.INVALID
     if status == 413 and _RATE.search(words):
         return FailureClass.INVALID

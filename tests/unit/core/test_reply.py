@@ -214,7 +214,7 @@ FIELDS = (
 
 
 def test_every_field_of_the_message_has_a_name_of_its_own():
-    assert CORE_FIELDS == set(FIELDS)
+    assert set(FIELDS) == CORE_FIELDS
 
 
 @pytest.mark.parametrize("name", FIELDS)
