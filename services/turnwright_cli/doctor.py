@@ -57,7 +57,7 @@ async def doctor(call: Invocation) -> int:
     else:
         out = console()
         _own(out, settings)
-        _show_settings(out, "settings in force", _told(status))
+        _show_settings(out, "settings in force", _reported_settings(status))
         if session.attached and (names := differing_variables(status)):
             put(out, Text(f"set in this terminal but without effect: {', '.join(names)}", style="yellow"))
         for line in _status_lines(status, contexts):
@@ -65,7 +65,7 @@ async def doctor(call: Invocation) -> int:
     return 0 if all(service.serving for service in status.services) else FAILED
 
 
-def _told(status: query_pb2.GetStatusResponse) -> Iterator[str]:
+def _reported_settings(status: query_pb2.GetStatusResponse) -> Iterator[str]:
     """Settings reported by the services; one that differs between services is listed with the service's name."""
     told: dict[tuple[str, str], list[str]] = {}
     for service in status.services:

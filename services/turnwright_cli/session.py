@@ -124,7 +124,7 @@ def _is_embedded(settings: CliSettings, address: str) -> bool:
     return record is not None and record.embedded and record.executor == address
 
 
-class _Telling(Client):
+class _CopyAnnouncer(Client):
     """A client that also reports when a project turns out to be a copy."""
 
     async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
@@ -141,7 +141,7 @@ def _connect(settings: CliSettings, address: str, *, joined: bool) -> contextlib
     policy: WatchPolicy = WatchPolicy()
     if joined:
         policy = replace(policy, retries_max=min(policy.retries_max, JOINED_RETRIES_MAX))
-    return _Telling.connect(address, settings.secret(), settings.rpc_timeout_s, policy)
+    return _CopyAnnouncer.connect(address, settings.secret(), settings.rpc_timeout_s, policy)
 
 
 async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:

@@ -44,7 +44,7 @@ PROBE_BYTES_MAX: Final = 1024
 """Maximum length of a message without authentication, in bytes."""
 
 
-class CallsUnderWay:
+class CallsInProgress:
     """The calls in progress on a server."""
 
     def __init__(self) -> None:
@@ -81,7 +81,9 @@ class CallsUnderWay:
 class GuardedServer:
     """Registers servicers: passes their handlers on to the server, each behind the guard."""
 
-    def __init__(self, server: grpc.aio.Server, local: LocalServer, gate: Authenticator, calls: CallsUnderWay) -> None:
+    def __init__(
+        self, server: grpc.aio.Server, local: LocalServer, gate: Authenticator, calls: CallsInProgress
+    ) -> None:
         """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`."""
         self._server = server
         self._local = local
@@ -100,7 +102,7 @@ class GuardedServer:
 class _Guarded(grpc.GenericRpcHandler):
     """The handlers of one service, each wrapped at its first call."""
 
-    def __init__(self, inner: grpc.GenericRpcHandler, gate: Authenticator, calls: CallsUnderWay) -> None:
+    def __init__(self, inner: grpc.GenericRpcHandler, gate: Authenticator, calls: CallsInProgress) -> None:
         self._inner = inner
         self._gate = gate
         self._calls = calls
@@ -118,9 +120,9 @@ class _Guarded(grpc.GenericRpcHandler):
             found = self._wrapped[method] = _guarded(inner, self._gate, self._calls, method)
         metadata = handler_call_details.invocation_metadata
         # Within one process there is nothing to read, and the metadata comes with the call.
-        return found if metadata is None else self._met(found, method, metadata)
+        return found if metadata is None else self._handler_for(found, method, metadata)
 
-    def _met(self, found: Handler, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Handler:
+    def _handler_for(self, found: Handler, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Handler:
         """The handler for a caller with this metadata."""
         try:
             self._gate.check(metadata)
@@ -129,7 +131,7 @@ class _Guarded(grpc.GenericRpcHandler):
         return found
 
 
-def _guarded(handler: Handler, gate: Authenticator, calls: CallsUnderWay, method: str) -> Handler:
+def _guarded(handler: Handler, gate: Authenticator, calls: CallsInProgress, method: str) -> Handler:
     codecs = {
         "request_deserializer": _reader(handler.request_deserializer),
         "response_serializer": handler.response_serializer,
@@ -233,7 +235,7 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
     return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)
 
 
-def _unary(inner: Any, gate: Authenticator, calls: CallsUnderWay, method: str) -> Any:
+def _unary(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str) -> Any:
     async def call(request: Any, context: Context) -> Any:
         task = calls.add()
         metadata = context.invocation_metadata() or ()
@@ -261,7 +263,7 @@ def _unary(inner: Any, gate: Authenticator, calls: CallsUnderWay, method: str) -
     return call
 
 
-def _stream(inner: Any, gate: Authenticator, calls: CallsUnderWay, method: str) -> Any:
+def _stream(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str) -> Any:
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         stream: Any = None
         task = calls.add()

@@ -19,7 +19,7 @@ from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_gr
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Authenticator
-from turnwright_core.kit.guard import CallsUnderWay, GuardedServer
+from turnwright_core.kit.guard import CallsInProgress, GuardedServer
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
@@ -110,7 +110,7 @@ class RunningServer:
         self._step_s_max = drain_s + stop_s_more
         self._health = Health(service.grpc_name)
         self._server: grpc.aio.Server | None = None
-        self._calls = CallsUnderWay()
+        self._calls = CallsInProgress()
         self._readiness = Readiness(service.name, service.ready, self._health)
         self.local = LocalServer()
         """The same handlers for callers in this process."""

@@ -153,7 +153,7 @@ class Settings:
         vars(self).update((name, given[name]) for name in self.fixed & given.keys())
         wrong: list[str] = []
         for name, field in self.fields.items():
-            variable, value = _said(field, given.get(name, _UNSET))
+            variable, value = _given(field, given.get(name, _UNSET))
             try:
                 vars(self)[name] = field.get_default() if value is _UNSET else field.read(value)
             except ValueError as error:
@@ -193,7 +193,7 @@ def _whole(name: str, kind: Any, field: Setting) -> Setting:
     return replace(field, kind=kind, variables=field.variables or (f"{PREFIX}{name.upper()}",))
 
 
-def _said(field: Setting, given: object) -> tuple[str, object]:
+def _given(field: Setting, given: object) -> tuple[str, object]:
     """The variable and the value given for a setting: from a keyword, else from a variable, else none."""
     if given is not _UNSET:
         return field.variables[0], given

@@ -38,12 +38,12 @@ def settings_in_force(settings: Settings) -> Iterator[setting_pb2.Setting]:
         value = getattr(settings, name)
         if value != field.get_default():
             shown = shown_value(name, value, is_repr=field.repr)
-            yield _told(field.variables[0], str(value), shown, secret)
+            yield _as_setting(field.variables[0], str(value), shown, secret)
     for variable, text in settings.more.items():
-        yield _told(variable, text, shown_value("", text, is_repr=True), secret)
+        yield _as_setting(variable, text, shown_value("", text, is_repr=True), secret)
 
 
-def _told(variable: str, value: str, shown: str, secret: str) -> setting_pb2.Setting:
+def _as_setting(variable: str, value: str, shown: str, secret: str) -> setting_pb2.Setting:
     digest = hmac.new(secret.encode(), f"{variable}\0{value}".encode(errors="replace"), hashlib.sha256).hexdigest()
     return setting_pb2.Setting(variable=variable, value=shown, digest=digest[:_DIGEST_CHARS])
 

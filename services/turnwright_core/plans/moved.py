@@ -46,7 +46,9 @@ def items_moved(before: Sequence[ItemT], after: Sequence[ItemT]) -> tuple[ItemMo
     now = dict(_numbered(after))
     if (known or now) and not known.keys() & now.keys():
         return None
-    moved = [ItemMoved(item) for key, item in now.items() if key not in known or _stands(known[key]) != _stands(item)]
+    moved = [
+        ItemMoved(item) for key, item in now.items() if key not in known or _compared(known[key]) != _compared(item)
+    ]
     return (*moved, *(ItemMoved(item, is_gone=True) for key, item in known.items() if key not in now))
 
 
@@ -58,7 +60,7 @@ def _numbered(items: Iterable[ItemT]) -> Iterator[tuple[tuple[str, int], ItemT]]
         seen[item.content] += 1
 
 
-def _stands(item: PlanStep) -> tuple[int, int]:
+def _compared(item: PlanStep) -> tuple[int, int]:
     """What is compared of an item besides its content."""
     return item.status, item.priority
 

@@ -225,12 +225,12 @@ class ToolCalls:
         except (asyncio.CancelledError, TurnwrightError) as error:
             await _ended(working, beating)
             is_abandoned = isinstance(error, asyncio.CancelledError) and not self._stopping
-            await self._left(call, buffer, state.records[path], is_abandoned=is_abandoned)
+            await self._abandoned(call, buffer, state.records[path], is_abandoned=is_abandoned)
             raise
         finally:
             await _ended(working, beating)
 
-    async def _left(
+    async def _abandoned(
         self, call: ClientCommand, buffer: WriteBuffer, record: CommandRecord, *, is_abandoned: bool
     ) -> None:
         """The command is abandoned.

@@ -129,14 +129,14 @@ class GitWorkTree:
             )
         with process:
             try:
-                said = self._said(process)
+                said = self._output_of(process)
             finally:
                 process.kill()
         if process.returncode == _NOT_FOUND:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "git")
         return said if process.returncode in _ANSWERS else None
 
-    def _said(self, process: subprocess.Popen[bytes]) -> bytes:
+    def _output_of(self, process: subprocess.Popen[bytes]) -> bytes:
         """The complete output of a process that has ended."""
         assert process.stdout
         said, deadline_s = bytearray(), time.monotonic() + self._timeout_s

@@ -63,7 +63,7 @@ class Relay:
 
     def start(self, events: AsyncGenerator[WatchRunResponse, None], name: str) -> None:
         self._task = asyncio.create_task(self._run(events), name=name)
-        self._task.add_done_callback(_told)
+        self._task.add_done_callback(_log_crash)
 
     async def stop(self) -> None:
         if self._task:
@@ -124,7 +124,7 @@ class Relay:
             raise self._cause
 
 
-def _told(task: asyncio.Task[None]) -> None:
+def _log_crash(task: asyncio.Task[None]) -> None:
     """Log a crash of a relay: its watchers only see that it has ended."""
     if not task.cancelled() and (error := task.exception()):
         _log.error("relay_crashed", relay=task.get_name(), exc_info=error)

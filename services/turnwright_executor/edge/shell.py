@@ -159,7 +159,7 @@ class LocalShell(Struct):
                 process = self._start(command, pipes, read_only=read_only)
                 streams = (Stream(1, first, outputs[0], on_output), Stream(2, second, outputs[1], on_output))
                 pumps = [asyncio.create_task(stream.pump()) for stream in streams]
-                allowing = asyncio.create_task(self._allow(process))
+                allowing = asyncio.create_task(self._extend_deadline(process))
                 try:
                     stopped = await self._watched(process, streams, pumps, timeout_s)
                 finally:
@@ -210,7 +210,7 @@ class LocalShell(Struct):
         await self._drain(streams, pumps, self.limits.drain_s)
         return stopped
 
-    async def _allow(self, process: CommandProcess) -> None:
+    async def _extend_deadline(self, process: CommandProcess) -> None:
         """Keep updating the supervisor's deadline."""
         told = 0
         while True:
@@ -255,8 +255,8 @@ class LocalShell(Struct):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         ended = asyncio.create_task(process.wait())
-        crowd = asyncio.create_task(self._crowd(process))
-        heavy = asyncio.create_task(self._heavy(process))
+        crowd = asyncio.create_task(self._too_many_processes(process))
+        heavy = asyncio.create_task(self._too_much_memory(process))
         waiting: set[asyncio.Task[Any]] = {ended, crowd, heavy, *pumps}
         try:
             while not ended.done():
@@ -276,7 +276,7 @@ class LocalShell(Struct):
             for task in (ended, crowd, heavy):
                 task.cancel()
 
-    async def _crowd(self, process: CommandProcess) -> None:
+    async def _too_many_processes(self, process: CommandProcess) -> None:
         """Wait until a command has too many processes, if the kernel does not count."""
         if not self.limits.processes or os.geteuid():
             await asyncio.Event().wait()
@@ -285,7 +285,7 @@ class LocalShell(Struct):
             if process.over_process_limit(self.limits.processes):
                 return
 
-    async def _heavy(self, process: CommandProcess) -> None:
+    async def _too_much_memory(self, process: CommandProcess) -> None:
         """Wait until a command holds too much memory."""
         if not self.limits.memory_mb:
             await asyncio.Event().wait()

@@ -108,7 +108,7 @@ def main() -> None:
     posix.dup2(nothing, 0)
     # A group of its own, so that signals to the command's group do not reach this process.
     mark, until, *argv = sys.argv[1:]
-    _bear(int(mark))
+    _set_mark(int(mark))
     child = posix.posix_spawn(argv[0], argv, _environment(), setpgroup=0, setsigdef=_DEFAULT_IN_CHILD)
     # Readers of the command's output wait for its end, so this process must not hold the pipes.
     posix.dup2(nothing, 1)
@@ -119,7 +119,7 @@ def main() -> None:
     _end(control, child, status)
 
 
-def _bear(mark: int) -> None:
+def _set_mark(mark: int) -> None:
     """Set the mark, which all descendants inherit: see process_mark, which this script must not import."""
     if mark:
         try:

@@ -122,7 +122,7 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
             attributes = {**ended.attributes, **changed_files(map(_change, effect.edits[:place]))}
             return replace(ended, attributes=attributes, writes=tuple(writes))
         writes.extend(_mirrored(edit, command, entries))
-    body = listed([*map(_told, effect.edits)], LISTED_MAX)
+    body = listed([*map(_result_text, effect.edits)], LISTED_MAX)
     return Done(body, attributes=changed_files(map(_change, effect.edits)), writes=tuple(writes))
 
 
@@ -163,7 +163,7 @@ def _unwritten(problem: Done, edits: Sequence[FileEdit]) -> Done:
     return replace(problem, attributes={**problem.attributes, "unwritten": lost}) if lost else problem
 
 
-def _told(edit: FileEdit) -> str:
+def _result_text(edit: FileEdit) -> str:
     """What was done. If a person edited the content, the model must not assume that its own text was written."""
     if not edit.amended:
         return summary_line(edit)

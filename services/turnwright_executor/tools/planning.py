@@ -62,7 +62,10 @@ class SetPlan:
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
         tokens = token_count(plan.body, self._limits.token_divisor)
-        return Done(f"The plan {plan.plan_id} is version {plan.version} now, {tokens} tokens.", attributes=_said(plan))
+        return Done(
+            f"The plan {plan.plan_id} is version {plan.version} now, {tokens} tokens.",
+            attributes=_record_attributes(plan),
+        )
 
 
 class UpdatePlan:
@@ -85,7 +88,7 @@ class UpdatePlan:
         plan = await _answered(context.plans.update(_plan_id(command), command.body, context.key))
         sequence = plan.deltas[-1].sequence
         text = f"Added to the plan {plan.plan_id}: delta {sequence} of version {plan.version}."
-        return Done(text, attributes=_said(plan) | {"sequence": sequence})
+        return Done(text, attributes=_record_attributes(plan) | {"sequence": sequence})
 
 
 class GetPlan(Settled):
@@ -101,10 +104,10 @@ class GetPlan(Settled):
             raise refused("invalid:400", "Versions of plans are numbered from 1.")
         plan = await _answered(context.plans.get(_plan_id(command), version))
         texts = "\n\n".join(delta.text for delta in plan.deltas)
-        return Done(plan.body + (UPDATES + texts if texts else ""), attributes=_said(plan))
+        return Done(plan.body + (UPDATES + texts if texts else ""), attributes=_record_attributes(plan))
 
 
-def _said(plan: Plan) -> dict[str, object]:
+def _record_attributes(plan: Plan) -> dict[str, object]:
     """What a record says about a plan besides its text."""
     told: dict[str, object] = {"plan_id": plan.plan_id, "version": plan.version, "kind": word(plan.kind)}
     return told | {"mode": plan.mode, "deltas": len(plan.deltas)}

@@ -90,10 +90,10 @@ class Skill(Settled):
         if not source:
             raise refused("invalid:400", '<skill> needs a name, a path or an address: <skill path="release-notes"/>.')
         skill = await self._skill(source, context)
-        gone = await _gone(skill, context)
+        gone = await _no_longer_in_source(skill, context)
         writes = (*_writes(skill), *map(removal, gone))
         return Done(
-            _told(skill, self._limits.token_divisor),
+            _result_text(skill, self._limits.token_divisor),
             attributes={"name": skill.name, "entries": len(skill.texts)},
             writes=writes,
         )
@@ -181,7 +181,7 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-async def _gone(skill: _Skill, context: Context) -> list[str]:
+async def _no_longer_in_source(skill: _Skill, context: Context) -> list[str]:
     """What the same source loaded before and no longer has."""
     found = await context.entries.find(f"{skill.root}/**", bodies=False)
     kept = {entry.path for entry in found if entry.attributes.get(SOURCE) == skill.source}
@@ -204,7 +204,7 @@ def _writes(skill: _Skill) -> list[EntryWrite]:
     ]
 
 
-def _told(skill: _Skill, divisor: int) -> str:
+def _result_text(skill: _Skill, divisor: int) -> str:
     parts = len(skill.texts) - (skill.root in skill.texts)
     lines = []
     if skill.root in skill.texts:

@@ -46,9 +46,9 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
         await ledger.write(address, claim.epoch, [], run_status=RUNNING)
     turn = claim.open_turn.number if claim.open_turn else 0
     draft = draft if draft.turn == turn else Draft()
-    channels, reply = await _left(ledger, address, claim)
+    channels, reply = await _open_entries(ledger, address, claim)
     settled = [_settled(record, ending) for record in claim.records if not record.state.is_settled]
-    told = _told(turn or claim.run.turn, claim, ending, [write.path for write in settled])
+    told = _ending_event(turn or claim.run.turn, claim, ending, [write.path for write in settled])
     writes = [*closed_channels(channels, ending.outcome), *settled, *told]
     if turn and not reply:
         writes += _unfinished_reply(turn, draft, ending)
@@ -67,7 +67,7 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     return end
 
 
-def _told(turn: int, claim: Claim, ending: Ending, cancelled: Sequence[str]) -> list[EntryWrite]:
+def _ending_event(turn: int, claim: Claim, ending: Ending, cancelled: Sequence[str]) -> list[EntryWrite]:
     """The event about an abort, or about a turn that was given up with unfinished commands."""
     loop = claim.loop.sequence if claim.loop else 0
     if ending is ABORT:
@@ -97,7 +97,7 @@ async def _end_with(
     await ledger.end_turn(address, epoch, turn, result, choices[-1], end)
 
 
-async def _left(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
+async def _open_entries(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
     """The channels of commands in the open turn, and its reply if it is recorded."""
     paths = channels_of(entry.path for entry in claim.records if is_dispatched(entry))
     is_recorded = claim.open_turn is not None and any(is_command(entry) for entry in claim.records)

@@ -110,7 +110,7 @@ def _loaded(
 # ---- Following
 
 
-class _Told(Struct, frozen=True):
+class _SentRow(Struct, frozen=True):
     """A record that a watcher has been sent."""
 
     project: str
@@ -123,7 +123,7 @@ class InboxWatch(Struct):
 
     database: Database
     project: str
-    told: dict[int, _Told] = field(default_factory=dict)
+    told: dict[int, _SentRow] = field(default_factory=dict)
     is_complete: bool = False
     """Whether everything that waited at the beginning has been sent."""
 
@@ -133,16 +133,16 @@ class InboxWatch(Struct):
         now = {one.view for one in waiting}
         gone = [self.told.pop(view) for view in [view for view in self.told if view not in now]]
         new = [one for one in waiting if one.view not in self.told]
-        again: set[_Told] = set()
+        again: set[_SentRow] = set()
         for part in parts(new, ROWS_A_READ):
             pending = await self.database.read(partial(_pending, waiting=part))
-            self.told |= {view: _told(one) for view, one in pending}
-            again |= {_told(one) for _, one in pending}
+            self.told |= {view: _sent_row(one) for view, one in pending}
+            again |= {_sent_row(one) for _, one in pending}
             for message in in_parts([one for _, one in pending], _bytes):
                 yield InboxMessage(message, complete=self.is_complete)
         # A record that was written again while it waits has a new row, and was sent above.
         for left in parts([told for told in gone if told not in again], ROWS_A_READ):
-            decided = await self.database.read(partial(_gone, left=left))
+            decided = await self.database.read(partial(_decided, left=left))
             yield InboxMessage(decided=decided, complete=self.is_complete)
 
 
@@ -181,18 +181,18 @@ def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[
     return _loaded(connection, there, shown)
 
 
-def _gone(connection: Connection, left: Sequence[_Told]) -> list[Gone]:
+def _decided(connection: Connection, left: Sequence[_SentRow]) -> list[Gone]:
     return [Gone(told.project, told.run, told.path, _entry_of(connection, told)) for told in left]
 
 
-def _entry_of(connection: Connection, told: _Told) -> Entry | None:
+def _entry_of(connection: Connection, told: _SentRow) -> Entry | None:
     run = find_run(connection, told.project, told.run)
     shown = find_shown(connection, run.id, [told.path]).get(told.path) if run else None
     return load_entries(connection, run, [shown], Wanted(bodies=False))[0] if run and shown else None
 
 
-def _told(one: Pending) -> _Told:
-    return _Told(one.project, one.run, one.entry.path)
+def _sent_row(one: Pending) -> _SentRow:
+    return _SentRow(one.project, one.run, one.entry.path)
 
 
 def _bytes(one: Pending) -> int:

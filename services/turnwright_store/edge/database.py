@@ -130,18 +130,18 @@ class SqliteDatabase:
 
         Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
-        with self._heard():
+        with self._translated_errors():
             result = await self._writes.put(work, durability, locks, inline=inline)
         # What is in a file that has lost its name is not kept.
         self._health.compare()
         return result
 
     async def read(self, query: Query[T], *, inline: bool = False) -> T:
-        with self._heard():
+        with self._translated_errors():
             return await self._reads.run(lambda link: link.snapshot(query), inline=inline)
 
     @contextlib.contextmanager
-    def _heard(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Raise what the database raises as the caller of a request is to hear it. A file that is lost is not used."""
         self._health.require()
         try:

@@ -39,7 +39,7 @@ def change_of(request: change_pb2.ChangeEntriesRequest) -> PatternChange:
     )
 
 
-def _told(planned: ChangePlan) -> list[change_pb2.ChangedEntry]:
+def _changed_entries(planned: ChangePlan) -> list[change_pb2.ChangedEntry]:
     return [
         change_pb2.ChangedEntry(path=one.path, to=one.to, body_size_bytes=one.body_size_bytes)
         for one in planned.matches
@@ -98,4 +98,6 @@ class ChangeRpcs(Calls):
         )
 
     def _answer(self, planned: ChangePlan, cursor: Any) -> change_pb2.ChangeEntriesResponse:
-        return change_pb2.ChangeEntriesResponse(changed=_told(planned), cursor=entry_wire.cursor_to_pb(cursor))
+        return change_pb2.ChangeEntriesResponse(
+            changed=_changed_entries(planned), cursor=entry_wire.cursor_to_pb(cursor)
+        )
