@@ -111,7 +111,7 @@ class Assembler:
             return await self._bounded.run(self._assembled, ask, rows)
 
     async def _transcript(self, ask: PacketRequest) -> Assembled:
-        """The messages of a run; where they do not fit, nothing is left out.
+        """The messages of a run, as far as they fit.
 
         Raises PLUGIN_FAILED where plugins change packets: what they would hide must not appear.
         """
@@ -119,16 +119,17 @@ class Assembler:
             names = " ".join(self.plugged.plugins)
             message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
-        read = await read_transcript(self._reader, ask.project, ask.run, self._rules.token_divisor)
+        ceiling = self._ceiling(ask)
+        budget = TokenBudget(ceiling, ask.calibration)
+        read = await read_transcript(self._reader, ask.project, ask.run, self._rules.token_divisor, budget)
         if not _shows(read.cursor, ask.at_least):
             raise _not_there_yet()
-        ceiling = self._ceiling(ask)
         return Assembled(
             digest=read.digest(),
             messages=tuple((role, tuple(pieces)) for role, pieces in read.messages),
             shows={},
-            effects=(),
-            overflow=TokenBudget(ceiling, ask.calibration).excess(read.tokens) > 0,
+            effects=read.effects,
+            overflow=budget.excess(read.tokens) > 0,
             ceiling=ceiling,
             cursor=read.cursor,
             plan_tokens=0,

@@ -9,7 +9,7 @@ import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
 
 from services import Services, running
-from sse_server import SseServer, chat
+from sse_server import Answer, SseServer, chat
 
 pytestmark = pytest.mark.asyncio
 
@@ -168,3 +168,50 @@ async def test_a_run_that_does_not_fit_ends_its_loop_and_says_so(services):
     queued = await services.client.act(services.project, "Do it.", run="r", settings=settings, run_settings=limits)
     loop = await services.until(queued)
     assert (loop.status, loop.turns, loop.reason.partition(":")[0]) == (413, 2, "context_exceeded")
+
+
+async def test_what_does_not_fit_gives_way_once_and_stays_so(tmp_path, over_http, monkeypatch):
+    # RL06, RL08, RL09: after a limit turns begin with those before again
+    def read(number: int) -> Answer:
+        return calling(("get", {"path": f"f{number}.txt"}))
+
+    async with over_http(*map(read, range(13)), chat("Done.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            for number in range(13):
+                (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "x" * 4000)
+            limits = settings_pb2.RunSettings(model="m", context_limit=32_768)
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
+            queued = await services.client.act(
+                services.project, "Read all.", run="r", settings=settings, run_settings=limits
+            )
+            loop = await services.until(queued)
+            first = await services.entry("log://turn_1/get/f0.txt")
+            told = [one async for one in services.client.list_messages(services.project, "r")]
+    assert (loop.status, loop.turns) == (200, 14)
+    requests = [one["messages"] for one in sent(server)]
+    for messages in requests:
+        strictly(messages)
+        assert "Read all." in messages[1]["content"]
+    breaks = [
+        place for place, (one, next_one) in enumerate(itertools.pairwise(requests)) if next_one[: len(one)] != one
+    ]
+    assert len(breaks) == 1
+    texts = [one["content"] for one in requests[-1] if one["role"] == "tool"]
+    assert len(texts) == 13
+    assert ("left out" in texts[0], "12 is read." in texts[-1]) == (True, True)
+    # Views change and bodies do not: it can be undone, and clients read all of it.
+    assert "0 is read." in first.body
+    assert any("0 is read." in part.text for one in told for part in one.message.parts)
+
+
+async def test_a_result_that_a_model_archives_is_a_stub_and_no_lie(tmp_path, over_http, monkeypatch):
+    hidden = calling(("set", {"path": "log://turn_1/get/a.txt", "visibility": "archived"}))
+    async with over_http(calling(("get", {"path": "a.txt"})), hidden, chat("Done.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("x" * 1000)
+            await act(services)
+    messages = sent(server)[-1]["messages"]
+    strictly(messages)
+    assert "left out" in next(one["content"] for one in messages if one["role"] == "tool")

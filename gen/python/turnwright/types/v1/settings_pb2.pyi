@@ -120,8 +120,8 @@ class _AssemblyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Assembly.Val
     """Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
     ASSEMBLY_TRANSCRIPT: _Assembly.ValueType  # 2
     """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn before. The
-    model calls tools natively, and results contain what they show. A run that does not fit into the context window ends
-    its loop with 413.
+    model calls tools natively, and results contain what they show. If a run does not fit into the context window, old
+    results are summarized and old messages archived; what then still does not fit ends the loop with 413.
     """
 
 class Assembly(_Assembly, metaclass=_AssemblyEnumTypeWrapper):
@@ -133,8 +133,8 @@ ASSEMBLY_PACKET: Assembly.ValueType  # 1
 """Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
 ASSEMBLY_TRANSCRIPT: Assembly.ValueType  # 2
 """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn before. The
-model calls tools natively, and results contain what they show. A run that does not fit into the context window ends
-its loop with 413.
+model calls tools natively, and results contain what they show. If a run does not fit into the context window, old
+results are summarized and old messages archived; what then still does not fit ends the loop with 413.
 """
 Global___Assembly: _TypeAlias = Assembly  # noqa: Y015
 
