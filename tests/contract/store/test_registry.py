@@ -77,6 +77,14 @@ async def test_models_are_added_replaced_and_removed(client):
     assert (error.reason, error.metadata) == (Reason.MODEL_NOT_FOUND, {"model": "a", "available": "b,c"})
 
 
+async def test_what_is_said_of_a_model_is_kept_and_what_is_not_said_stays_absent(client):
+    able = model_pb2.Capabilities(tools=True, images=False)
+    said = model_pb2.Model(alias="a", vendor_model="v/m", context_length=9, output_tokens_max=4, capabilities=able)
+    bare = model_pb2.Model(alias="b", vendor_model="v/m")
+    await client.call("PutModels", models=[said, bare])
+    assert list((await client.call("ListModels")).models) == [said, bare]
+
+
 @pytest.mark.parametrize(("alias", "vendor_model"), [("a b", "v/m"), ("", "v/m"), ("a", "m"), ("a", "/m"), ("a", "v/")])
 async def test_a_malformed_model_is_refused(client, alias, vendor_model):
     models = [model_pb2.Model(alias="ok", vendor_model="v/m"), model_pb2.Model(alias=alias, vendor_model=vendor_model)]
