@@ -1,4 +1,4 @@
-"""What the assembler needs from outside: one reader of runs."""
+"""The port of the assembler: a reader of runs."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from turnwright_core.schemes import Schemes
 
 
 class ViewPart(Struct, frozen=True):
-    """A part of a run's view: entries that entered or changed, paths that left, and in the last part the cursor."""
+    """A part of a run's view: added or changed entries, removed paths, and in the last part the cursor."""
 
     entries: tuple[Entry, ...]
     removed: tuple[str, ...]
     cursor: Cursor | None
     schemes: Schemes | None = None
-    """The registered schemes, in the first part and only where they are not those that the reader knows."""
+    """The registered schemes, only in the first part and only if the reader has another version."""
 
 
 class ViewPatch(Struct, frozen=True):
-    """What one write has changed of a run's view between two moments, as whoever wrote it was told."""
+    """What one write changed in a run's view between two moments, as returned to the writer."""
 
     before: Cursor
     part: ViewPart
-    """Its cursor is the moment after the write."""
+    """The changes; its cursor is the moment after the write."""
     schemes_version: str
-    """The registered schemes by which it was told."""
+    """Version of the registered schemes that was used."""
 
 
 class RunReader(Protocol):
-    """Reads what a packet is made of."""
+    """Reads the input of packets."""
 
     def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
         """The entries of a packet and `instructions://system`: all of them, or what changed after a cursor.
 
-        `schemes` is the version of the registered schemes that the caller goes by.
-        Raises TurnwrightError; a RangeError says that the cursor is of no use and a snapshot is.
+        `schemes` is the caller's version of the registered schemes. Raises TurnwrightError; a RangeError means that the
+        cursor is unusable and a snapshot must be read.
         """
         ...
 

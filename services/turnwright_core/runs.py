@@ -1,4 +1,4 @@
-"""Runs, loops and turns, and the settings they run with.
+"""Runs, loops and turns, and their settings.
 
 Source: architecture 3; rows RU001-RU008, RU101-RU111, decisions C6, C27.
 """
@@ -25,7 +25,7 @@ class Mode(IntEnum):
 
 
 class CallStyle(IntEnum):
-    """How a model calls tools; the numbers of the contract. AUTO is never that of a turn."""
+    """How a model calls tools; numbered as in the contract. A turn is never AUTO."""
 
     UNSPECIFIED = 0
     TAGS = 1
@@ -75,13 +75,13 @@ RUN_TRANSITIONS: Final[dict[int, frozenset[int]]] = {
     FAILED: frozenset({RUNNING, ABORTED}),
     ABORTED: frozenset({RUNNING}),
 }
-"""The run state machine (RU101-RU107). A status may always be written again as it is."""
+"""The state machine of a run (RU101-RU107). Writing the same status again is always allowed."""
 
 LOOP_ENDED: Final = frozenset({COMPLETED, NO_CONTENT, TOO_LARGE, UNPROCESSABLE, ABORTED, FAILED})
-"""The statuses at which a loop has ended (C6)."""
+"""Final statuses of a loop (C6)."""
 
 TERMINAL_UPDATES: Final = frozenset({COMPLETED, NO_CONTENT, UNPROCESSABLE})
-"""The statuses of an update that end a loop (RU076)."""
+"""Statuses of an update that end a loop (RU076)."""
 
 
 def may_move(source: int, target: int) -> bool:
@@ -89,28 +89,28 @@ def may_move(source: int, target: int) -> bool:
 
 
 def run_status_after(loop_status: int, reason: str) -> int:
-    """The status that a run is left at by a loop that ended. Source: C27."""
+    """The run's status after a loop has ended. Source: C27."""
     if reason in (REJECTED, EXPIRED):
         return COMPLETED
     return {NO_CONTENT: COMPLETED, UNPROCESSABLE: COMPLETED, TOO_LARGE: FAILED}.get(loop_status, loop_status)
 
 
 REJECTED: Final = "rejected"
-"""Reason of a loop that a rejection ended (C20)."""
+"""Reason of a loop that was ended by a rejection (C20)."""
 
 EXPIRED: Final = "expired"
-"""Reason of a loop whose proposal nobody decided in time."""
+"""Reason of a loop whose proposal was not decided in time."""
 
 
 class Project(Struct, frozen=True):
-    """A directory of files and the owner of runs. `workspace_id` survives a move of the directory."""
+    """A directory of files that owns runs. `workspace_id` survives a move of the directory."""
 
     name: str
     root: str
     workspace_id: str
     create_ms: int
     config_path: str = ""
-    """Path of the file with the project's own settings, as a client named it; for clients."""
+    """Path of the client's own configuration file for the project; for clients only."""
 
 
 class Capabilities(Struct, frozen=True, omit_defaults=True):
@@ -138,7 +138,7 @@ class Model(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What model calls consumed, in tokens; cached and cache writes are part of prompt, reasoning of completion."""
+    """Tokens of model calls; cached and cache writes are part of prompt, reasoning is part of completion."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -150,7 +150,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
 
 class Budget(Struct, frozen=True):
-    """What a run or a loop may spend; 0 is no limit. Turns, tokens, US dollars, seconds of work."""
+    """Limits for a run or a loop; 0 is no limit. Turns, tokens, US dollars, seconds of work."""
 
     turns_max: int = 0
     tokens_max: int = 0
@@ -173,23 +173,23 @@ class Spending(Struct, frozen=True):
 Effort = Literal["off", "low", "medium", "high"]
 
 EFFORT_TOKENS: Final[Mapping[Effort, int]] = MappingProxyType({"off": 0, "low": 1024, "medium": 8192, "high": 24576})
-"""What a word means where a vendor counts."""
+"""Tokens for each level, for vendors that take a number."""
 
 
 class Reasoning(Struct, frozen=True, omit_defaults=True):
-    """How much a model reasons: by a word, else by tokens."""
+    """How much a model should reason: a level, or a number of tokens."""
 
     effort: Effort | None = None
     tokens: int = 0
 
     @property
     def budget_tokens(self) -> int:
-        """The number, or what the word means in tokens; 0 is off."""
+        """The number of tokens, or that of the level; 0 is off."""
         return self.tokens if self.effort is None else EFFORT_TOKENS[self.effort]
 
     @property
     def word(self) -> Effort:
-        """The word, or the one that is next to the number."""
+        """The level, or the one closest to the number of tokens."""
         if self.effort is not None:
             return self.effort
         return min(EFFORT_TOKENS, key=lambda word: abs(EFFORT_TOKENS[word] - self.tokens))
@@ -199,7 +199,7 @@ class Reasoning(Struct, frozen=True, omit_defaults=True):
 
 
 class AnswerFormat(Struct, frozen=True, omit_defaults=True):
-    """The form of an answer: JSON that meets the schema, which is JSON text; empty: any object."""
+    """Response format: JSON that matches the schema, which is JSON text; empty: any object."""
 
     schema: str = ""
     name: str = ""
@@ -224,7 +224,7 @@ class LoopSettings(Struct, frozen=True):
 
 
 class RunSettings(Struct, frozen=True):
-    """What every loop of a run shares; None means the default of the contract."""
+    """The settings that all loops of a run share; None means the default of the contract."""
 
     model: str = ""
     temperature: float | None = None
@@ -236,7 +236,7 @@ class RunSettings(Struct, frozen=True):
 
 
 class Loop(Struct, frozen=True):
-    """One ask or act and all its turns."""
+    """One task, given by ask or act, and all its turns."""
 
     sequence: int
     settings: LoopSettings
@@ -260,7 +260,7 @@ class ForkOrigin(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """One agent's life in one project."""
+    """A series of loops in one project with shared settings and state."""
 
     project: str
     run: str
@@ -275,7 +275,7 @@ class Run(Struct, frozen=True):
     update_ms: int = 0
     forked_from: ForkOrigin | None = None
     held: bool = False
-    """Whether somebody works on it, where it is running; told to readers only."""
+    """Whether somebody holds its lease, if it is running; set for readers only."""
 
 
 class TurnRequest(Struct, frozen=True):
@@ -288,7 +288,7 @@ class TurnRequest(Struct, frozen=True):
     tools: tuple[str, ...]
     reasoning: Reasoning | None = None
     calls: CallStyle = CallStyle.UNSPECIFIED
-    """How the model called them: TAGS or NATIVE; a turn that does not say it: TAGS."""
+    """How the model was told to call tools: TAGS or NATIVE; TAGS if the turn does not say."""
     mode: Mode = Mode.UNSPECIFIED
     """UNSPECIFIED in turns of earlier releases: as their loop."""
     persona: str | None = None
@@ -298,7 +298,7 @@ class TurnRequest(Struct, frozen=True):
 
 
 class TurnResult(Struct, frozen=True, omit_defaults=True):
-    """How a turn ended. `status` is the verdict: 102 goes on, else the status the loop ended with."""
+    """How a turn ended. `status` is the verdict: 102 if the loop goes on, else the status that it ended with."""
 
     finish: str = ""
     error: str = ""
@@ -334,7 +334,7 @@ class Turn(Struct, frozen=True):
 
 
 class LoopEnd(Struct, frozen=True):
-    """How a loop ends: status (see LOOP_ENDED), a word, and the text of its last update."""
+    """How a loop ends: status (see LOOP_ENDED), one-word reason, and the text of its last update."""
 
     status: int
     reason: str

@@ -1,6 +1,6 @@
-"""Assemble: read what changed, compose, climb down the ladder where it must be, say what to write.
+"""Assembles a packet: reads changes, composes, demotes if necessary, and returns the writes that this requires.
 
-CheckBudget does the same after the commands of a turn, for the packet that would be next; only the writes are told.
+CheckBudget does the same after the commands of a turn, for the next packet; only the writes are returned.
 
 Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 """
@@ -31,7 +31,7 @@ from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
 
 
 class PacketRequest(Struct, frozen=True):
-    """What a packet is wanted for. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
+    """The packet to build. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
 
     project: str
     run: str
@@ -49,32 +49,32 @@ class PacketRequest(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """The settings that bytes depend on."""
+    """Settings that affect the bytes of packets."""
 
     token_divisor: int
     budget_ceiling: float
 
 
 class Assembled(Struct, frozen=True):
-    """A packet, what the caller shall write before it is sent, and whether it fits."""
+    """A packet, the writes that must precede it, and whether it fits."""
 
     digest: str
     messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
-    """Roles, each with the pieces of its message; copied ones are those of the packet that the caller has."""
+    """Roles, each with the pieces of its message; copied pieces are those of the packet that the caller has."""
     shows: Mapping[str, str]
-    """Texts among the pieces that show the body of an entry, each with the path of that; for the store."""
+    """Texts among the pieces that show the body of an entry, each with its path; for the store."""
     effects: tuple[EntryWrite, ...]
     overflow: bool
     ceiling: int
     cursor: Cursor
     plan_tokens: int
-    """Of the packet's tokens, those of plans and what was added to them."""
+    """The part of the packet's tokens that plans and their deltas take."""
     tokens: int
     chars: int
 
 
 class Checked(Struct, frozen=True):
-    """What the packet after a turn would take, and what the caller shall write where that is too much."""
+    """The size of the packet after a turn, and the writes if it is too large."""
 
     effects: tuple[EntryWrite, ...]
     tokens: int
@@ -82,7 +82,7 @@ class Checked(Struct, frozen=True):
 
 
 class Assembler:
-    """Makes packets; reads, and never writes."""
+    """Builds packets; reads, and never writes."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class Assembler:
         plugged: Plugged = NOTHING,
         section_deadline_s: float = DEADLINE_S,
     ) -> None:
-        """Read through this reader, and keep rows in this cache between turns; `plugged` is what plugins bring.
+        """Read with this reader, and cache rows between turns; `plugged` has the plugins' parts.
 
-        `section_deadline_s` bounds each step of a packet in which they take part, in seconds.
+        `section_deadline_s` limits each step of a packet that involves plugins, in seconds.
         """
         self.plugged = plugged
         self._reader = reader
@@ -103,7 +103,7 @@ class Assembler:
         self._bounded = Bounded(plugged, section_deadline_s)
 
     async def assemble(self, ask: PacketRequest) -> Assembled:
-        """The packet of a turn as of now. Raises TurnwrightError."""
+        """Build the packet of a turn as of now. Raises TurnwrightError."""
         if ask.transcript:
             return await self._transcript(ask)
         async with self._cache.hold((ask.project, ask.run)) as held:
@@ -138,7 +138,7 @@ class Assembler:
         )
 
     async def check(self, ask: PacketRequest) -> Checked:
-        """Whether what a turn's commands brought fits into a packet (RU142). Raises TurnwrightError."""
+        """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
             return await self._bounded.run(self._checked, ask, rows)
@@ -156,7 +156,7 @@ class Assembler:
         return rows
 
     async def _refreshed(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
-        """What is kept, with the changes since; a snapshot where nothing is kept or it is of no use now."""
+        """The cached rows, brought up to date; or a snapshot if there are none or they are unusable."""
         if held.rows:
             try:
                 return await self._read_into(ask, held.rows)
@@ -242,7 +242,7 @@ def _not_there_yet() -> TurnwrightError:
 
 
 def _lead_to(wanted: Cursor, changes: Sequence[ViewPatch], rows: RunRows) -> bool:
-    """Whether changes lead, one behind the other, from the moment of the rows to one that includes `wanted`."""
+    """Whether changes lead without a gap from the moment of the rows to one that includes `wanted`."""
     at = rows.cursor
     for change in changes:
         if change.before != at or change.schemes_version != rows.schemes.version:

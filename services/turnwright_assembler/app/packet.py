@@ -1,9 +1,8 @@
-"""One packet: the sections joined, and the figures settled that are part of what they count.
+"""Composes a packet: joins the sections, and settles the figures that count themselves.
 
-`tokenUsage` stands in the text whose tokens it gives. It is raised until the text takes no more than it says; where
-the last rise made another figure shorter, spaces at the end of the budget make up for it. So the figures are true to
-the token, and the same input gives the same bytes.
-Source: RU180, RU183, RU208; decisions C15, C23.
+`tokenUsage` is part of the text whose tokens it gives. It is increased until the text takes no more than it says; if
+the last increase made another figure shorter, spaces at the end of the budget compensate. So the figures are exact to
+the token, and the same input gives the same bytes. Source: RU180, RU183, RU208; decisions C15, C23.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import count_tokens, tokens_of
 
 ROUNDS_MAX: Final = 16
-"""Rounds in which the figures of a packet settle."""
+"""Maximum number of rounds for settling the figures."""
 
 PIECE_CHARS_MAX: Final = (CHUNK_BYTES - 64) // 4
-"""Code points of a piece: four bytes each at most, so that one fits into a part of an answer whatever its text."""
+"""Maximum length of a piece in code points: at four bytes each it fits into one part of an answer."""
 
 
 class ComposedPacket(Struct, frozen=True):
-    """What a model reads: the two messages in pieces, and what they cost."""
+    """A packet: the two messages in pieces, and their cost."""
 
     system: str
     pieces: tuple[str, ...]
-    """Of the user message."""
+    """The pieces of the user message."""
     figures: Figures
     prompt: Block | None
     tools: str = ""
-    """What the model is offered for native calls; empty: nothing."""
+    """Tool definitions for native calls; empty: none."""
 
     @property
     def user(self) -> str:
@@ -86,9 +85,9 @@ def compose(
     tools: str = "",
     index: BlockIndex | None = None,
 ) -> ComposedPacket:
-    """The packet of a loop's next turn, from blocks in their order, with what plugins add. Raises PLUGIN_FAILED.
+    """Compose the packet of a loop's next turn, from blocks in order, with plugins' additions. Raises PLUGIN_FAILED.
 
-    `index` is that of the blocks, where somebody has it.
+    `index` is that of the blocks, if the caller has one.
     """
     index = index or indexed(blocks)
     draft = PacketDraft(
@@ -108,12 +107,12 @@ def compose(
 
 
 class _Plan(Struct, frozen=True):
-    """The steps of the user message, and what each of them gives whatever the figures are; None: it depends."""
+    """The steps of the user message, and their output if it does not depend on the figures; otherwise None."""
 
     plugged: Plugged
     fixed: tuple[Sequence[str] | None, ...]
     still: int
-    """Code points of what is fixed."""
+    """Code points of the fixed parts."""
 
 
 def _plan(draft: PacketDraft, plugged: Plugged) -> _Plan:
@@ -124,7 +123,7 @@ def _plan(draft: PacketDraft, plugged: Plugged) -> _Plan:
 
 
 def _pieces(draft: PacketDraft, plan: _Plan) -> list[str]:
-    """The pieces of all sections; live ones are rendered from this draft. Nothing ends the last one."""
+    """The pieces of all sections; live ones are rendered from this draft. The last one has no newline at its end."""
     pieces: list[str] = []
     for step, rendered in zip(plan.plugged.steps, plan.fixed, strict=True):
         if isinstance(step, PluggedFilter):
@@ -144,7 +143,7 @@ def _chars(draft: PacketDraft, plan: _Plan) -> int:
 
 
 def _settled(draft: PacketDraft, plan: _Plan, divisor: int) -> PacketDraft:
-    """The draft with figures that its own text bears out."""
+    """The draft with figures that match its own text."""
     usage = 0
     for _ in range(ROUNDS_MAX):
         draft = replace(draft, figures=Figures(usage, max(0, draft.ceiling - usage)))

@@ -80,7 +80,7 @@ def _json_line(payload: object) -> str:
 
 
 class PlanCost(Struct, frozen=True):
-    """The tokens that a plan takes with its deltas."""
+    """The tokens of a plan with its deltas."""
 
     plan_id: str
     tokens: int

@@ -1,4 +1,4 @@
-"""Reads a run's view from the store: one rpc, in parts. The assembler's only way out."""
+"""Reads a run's view from the store: one rpc, in parts. The assembler's only outbound call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_fro
 from turnwright_core.wire.schemes import registry_from_pb
 
 READ_TIMEOUT_S: Final = 60.0
-"""Seconds that reading a run's view may take: a long run's first packet reads all of it."""
+"""Timeout for reading a run's view, in seconds: the first packet of a long run reads all of it."""
 
 
 class StoreReader:
@@ -61,7 +61,7 @@ class StoreReader:
                 )
 
     def _registered(self, registry: scheme_pb2.SchemeRegistry) -> Schemes:
-        """The registry, the same one for all runs that go by it."""
+        """The scheme registry, shared by all runs with the same version."""
         if registry.version != self._schemes.version:
             self._schemes = registry_from_pb(registry)
         return self._schemes

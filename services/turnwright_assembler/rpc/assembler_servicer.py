@@ -27,7 +27,7 @@ BESIDE_REPORT_BYTES_MAX: Final = CHUNK_BYTES // 2
 """Most pieces that come in one message with the report, in bytes: the report itself needs some of it."""
 
 _OVERHEAD_BYTES: Final = 16
-"""What a piece takes on the wire beside its text, at most."""
+"""Maximum overhead of a piece on the wire, besides its text."""
 
 
 class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
@@ -58,7 +58,7 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
     async def CheckBudget(
         self, request: budget_pb2.CheckBudgetRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> budget_pb2.CheckBudgetResponse:
-        """What to summarize of a turn that brought too much."""
+        """What to summarize if the results of a turn are too large."""
         checked = await self._assembler.check(packet_request_from(request))
         effects = map(write_to_pb, checked.effects)
         return budget_pb2.CheckBudgetResponse(effects=effects, tokens=checked.tokens, ceiling=checked.ceiling)
@@ -77,7 +77,7 @@ def _messages(assembled: Assembled) -> Iterator[assembler_service_pb2.MessagePie
 
 
 def _parts(pieces: Iterable[Copied | str], shows: Mapping[str, str]) -> Iterator[list[packet_pb2.PacketPiece]]:
-    """The pieces in parts of at most 256 KiB, at least one of them."""
+    """The pieces in parts of at most 256 KiB, at least one part."""
     part: list[packet_pb2.PacketPiece] = []
     size = 0
     for piece in pieces:

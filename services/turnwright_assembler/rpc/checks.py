@@ -1,4 +1,4 @@
-"""What a request must be before any work starts."""
+"""Validation and decoding of requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnwright_core.wire.owner_calls import view_change_from_pb
 def packet_request_from(
     request: AssembleCall | assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest,
 ) -> PacketRequest:
-    """The request as the use case knows it. Raises InvalidError naming the field."""
+    """Decode a request. Raises InvalidError that names the field."""
     call = request if isinstance(request, AssembleCall) else _decoded(request)
     for field in ("project", "run"):
         _check_name(field, getattr(call, field))

@@ -1,4 +1,4 @@
-"""Projects, models, runs, loops and turns on the wire."""
+"""Protobuf conversion of projects, models, runs, loops and turns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reasoning_to_pb(reasoning: Reasoning) -> settings_pb2.Reasoning:
 
 
 def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
-    """Decode; None where nothing is said."""
+    """Decode; None if it is not set."""
     if reasoning.tokens:
         return Reasoning(tokens=reasoning.tokens)
     word = _EFFORTS.get(reasoning.effort)

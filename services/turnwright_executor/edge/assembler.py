@@ -1,4 +1,4 @@
-"""The assembler over gRPC."""
+"""The assembler's gRPC client."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AssemblerPackets:
         )  # fmt: skip
         packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
-            # Not the packet that the assembler means: then it is not told by what differs, but whole.
+            # Not the packet that the assembler built: request it again without a base.
             _log.warning("packet_base_differed", run=address.run, turn=turn.number)
             packet = await self._assembled(replace(call, base_digest=""), ())
         if packet is None:
@@ -60,7 +60,7 @@ class AssemblerPackets:
         return packet
 
     async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
-        """The packet; None where the pieces are not those that were meant."""
+        """The reassembled packet; None if its digest does not match."""
         changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
         shows: dict[str, str] = {}
@@ -104,7 +104,7 @@ def _role_of(pieces: pb.MessagePieces) -> str:
 def _messages(
     roles: Mapping[int, str], changes: Mapping[int, Sequence[Copied | str]], base: Sequence[str]
 ) -> tuple[PacketMessage, ...]:
-    """The messages in order; none where they copy what the base has not."""
+    """The messages in order; empty if they copy pieces that the base does not have."""
     try:
         return tuple(
             PacketMessage(roles[index], tuple(whole(changes[index], base)), tuple(changes[index]))

@@ -1,4 +1,4 @@
-"""The provider over gRPC."""
+"""The provider's gRPC client."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _ROLES = {"system": ROLE_SYSTEM, "user": ROLE_USER, "assistant": ROLE_ASSISTANT}
 
 
 DESCRIBE_TIMEOUT_S: Final = 5.0
-"""Seconds after which a loop begins without what its model's vendor may say of it; the provider waits less."""
+"""Seconds after which a loop starts without its vendor's metadata about the model; the provider waits less."""
 
 DESCRIBED_S: Final = 60.0
-"""So long an executor does not ask the provider again, in seconds."""
+"""Seconds for which model metadata is cached."""
 
 DESCRIBED_MAX: Final = 1000
-"""Models that are remembered."""
+"""Maximum number of models in the cache."""
 
 _log = get_logger("models")
 
@@ -59,9 +59,9 @@ class ProviderModels:
         try:
             answer = await self._peer.call(self.stub.CheckModels, wanted, DESCRIBE_TIMEOUT_S)
         except TurnwrightError:
-            # A call of the model will say what is wrong, if anything is.
+            # If something is wrong, the model call will report it.
             return known
-        # A provider of before says nothing of models.
+        # An older provider returns no metadata.
         known = next((model_from_pb(check.model) for check in answer.checks if check.HasField("model")), model)
         if not known.context_length and model not in self._described:
             _log.warning("context_length_assumed", model=model.vendor_model, tokens=CONTEXT_LENGTH_DEFAULT)
@@ -128,14 +128,14 @@ class _Definition(Struct):
     name: str
     description: str
     parameters: Raw
-    """Goes to the provider as it stands, whoever sends the packet."""
+    """Passed to the provider unchanged."""
 
 
 _DEFINITIONS: Final = Decoder(list[_Definition])
 
 
 def tools_to_pb(text: str) -> list[pb.Tool]:
-    """The tools in a packet's message of that role."""
+    """The tools in the packet's message with that role."""
     return [
         pb.Tool(name=tool.name, description=tool.description, parameters=bytes(tool.parameters).decode())
         for tool in _DEFINITIONS.decode(text)

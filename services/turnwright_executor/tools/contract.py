@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Done(Struct, frozen=True):
-    """A settled command: what its record says from now on, and the entries that change with it.
+    """A settled command: the content of its record, and the entries that change with it.
 
-    `attributes` are merged into those of the record. `outcome` is `word:code`, empty when resolved.
+    `attributes` are merged into those of the record. `outcome` is `word:code`, empty if resolved.
     """
 
     body: str
@@ -40,13 +40,13 @@ class Done(Struct, frozen=True):
 
 
 class Proposed(Struct, frozen=True):
-    """A command that wants an effect on the world; `body` is shown with the proposal."""
+    """A command that wants an effect; `body` is shown with the proposal."""
 
     effect: Effect
     body: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
     needs_decision: bool = True
-    """False where the effect cannot harm: it happens without anybody's decision."""
+    """False if the effect cannot do harm: it happens without a decision."""
 
 
 def failed(outcome: str, body: str, **attributes: Any) -> Done:
@@ -55,10 +55,10 @@ def failed(outcome: str, body: str, **attributes: Any) -> Done:
 
 
 class Entries(Protocol):
-    """The run's view of the store, with everything that earlier commands of the turn wrote."""
+    """The run's view of the store, including everything that earlier commands of the turn wrote."""
 
     async def get(self, paths: Sequence[str]) -> list[Entry]:
-        """The entries that exist among these paths, in their order."""
+        """The entries that exist among these paths, in order."""
 
     async def find(
         self, pattern: str, body_pattern: str = "", *, limit: int = 1000, bodies: bool = True, files_only: bool = False
@@ -70,10 +70,10 @@ class Entries(Protocol):
         """
 
     def scheme(self, name: str) -> Scheme:
-        """The rules of a scheme, registered ones included, as of the turn's begin."""
+        """The rules of a scheme, including registered ones, as of the begin of the turn."""
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
-        """Write at once, before the command is settled: for output that grows."""
+        """Write at once, before the command is settled: for growing output."""
 
 
 async def never(_paths: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ async def never(_paths: Sequence[str]) -> None:
 
 
 class Context(Struct, frozen=True):
-    """What a tool knows of the turn it works in."""
+    """What a tool knows about the turn it works in."""
 
     turn: int
     loop: int
@@ -94,33 +94,35 @@ class Context(Struct, frozen=True):
     shell: Shell
     plans: Plans
     key: str = ""
-    """The same at every attempt of an idempotent command: who carries it out recognises it by that; else empty."""
+    """Idempotency key, the same at every attempt of an idempotent command; else empty."""
     ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never
-    """Returns when somebody else has ended one of these growing entries: whoever fills them has to stop."""
+    """Returns when somebody else has ended one of these streaming entries: their producer must stop."""
     epoch: int = 0
-    """Grows with each owner of the run: who carries something out for an executor refuses those before the latest.
-    0: no lease holds the command, because a client called it."""
+    """Fencing token: increases with each owner of the run, so that external systems can refuse an older one.
+
+    0: a client's command, which holds no lease.
+    """
     no_web: bool = False
-    """Whether nothing may be fetched: the task said so."""
+    """Whether fetching is forbidden by the task."""
     response_format: AnswerFormat | None = None
-    """The form that the answer of the loop must have."""
+    """The response format of the loop."""
     is_transcript: bool = False
     """Whether results have to contain what they show: the model is sent no packet that would."""
 
 
 class Tool(Protocol):
-    """One tool. Its module also has the text that the model reads, `{name}.md`, beside it."""
+    """One tool. Its documentation for the model is in `{name}.md` next to its module."""
 
     name: str
     effect_class: EffectClass
-    """What an interrupted command of this tool means for whoever goes on."""
+    """What happens to an interrupted command of this tool."""
 
     @property
     def parameters(self) -> Sequence[ToolParameter]:
-        """What its commands take."""
+        """The parameters of its commands."""
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Settle the command, or say what it wants to do. Changes nothing in the world."""
+        """Settle the command, or propose an effect. Has no effect outside the store."""
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Carry out an accepted effect. May be called again after a crash unless OUTSIDE."""

@@ -1,4 +1,4 @@
-"""get: bring entries and files into view, look at some lines, list what is there.
+"""get: make entries and files visible, show some lines, or list matches.
 
 Source: rows RU024, RU150, RU167, RU175, RU201, RU202, RU204.
 """
@@ -46,7 +46,7 @@ RESULT_CHARS_MAX: Final = 64 * 1024
 
 
 class Get(Settled):
-    """Promotes what matches; with `line` or `limit` only shows those lines; with `preview` only lists."""
+    """Makes matches visible; with `line` or `limit` only shows those lines; with `preview` only lists."""
 
     name = "get"
     parameters = (
@@ -64,7 +64,7 @@ class Get(Settled):
 
     @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        """Settle the command; ask first where it opens an address that the model made up."""
+        """Settle the command; propose it if it would fetch a URL that the model made up."""
         return await self._asked(command, context) or await self._settled(command, context)
 
     @answering
@@ -88,7 +88,7 @@ class Get(Settled):
         return await self._promote(command, context)
 
     async def _slice(self, command: Command, context: Context) -> Done:
-        """Some lines as the body of the record; nothing is promoted (RU201)."""
+        """Some lines as the body of the record; visibility does not change (RU201)."""
         path = command.attributes.get("path", "").strip()
         item = None if command.body.strip() else await self._exactly(path, context)
         if item is None and (command.body.strip() or is_pattern(path)):
@@ -123,7 +123,7 @@ class Get(Settled):
         if len(items) == 1 and items[0].gives_text:
             writes = tuple(_shown(write, visibility) for write in items[0].refresh)
         else:
-            # Plans stand in each packet anyway, and are shown by nobody's write (C45).
+            # Plans are in each packet anyway, and nobody may write their visibility (C45).
             plain = (item.path for item in readable if scheme_of(item.path) != PLANS)
             shown = (_shown(EntryWrite(path, SetEntry(), Tier.PLUGIN), visibility) for path in plain)
             writes = (*await caught_up(readable, context), *shown)
@@ -168,7 +168,7 @@ def _line(item: PathItem, divisor: int) -> str:
 
 
 def _nothing(path: str, text: str) -> Done:
-    # A search that finds nothing is an answer; a name that does not exist is a failure (RU150).
+    # A pattern without matches is an answer; a path that does not exist is a failure (RU150).
     what = f" with {text!r}" if text else ""
     kind = "regex" if shape_of(path) is Shape.REGEX else "path"
     return Done(f"Nothing matches the {kind} {path}{what}.")

@@ -1,9 +1,8 @@
-"""The channels of a command that runs: opened before it, grown while it runs, closed with it.
+"""The output channels of a running command: opened before it, growing with it, closed after it.
 
-Every piece says where it begins, so that it can be sent again when the store did not answer: nothing is doubled and
-nothing lost, and while the store is away the command waits. A channel that somebody else has ended refuses pieces; the
-command is stopped then.
-Source: rows RU072, RU082, RU163, RU170-RU174, RU176; architecture 3 (streaming bodies).
+Every append has an offset, so it can be retried when the store did not answer without duplicating or losing output;
+while the store is unavailable the command waits. A channel that somebody else has ended refuses appends; then the
+command is stopped. Source: rows RU072, RU082, RU163, RU170-RU174, RU176; architecture 3 (streaming bodies).
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ from turnwright_executor.tools.contract import Context, Entries
 from turnwright_executor.tools.listing import plural
 
 WRITE_BACKOFF: Final = Backoff(0.05, 1.0)
-"""Before a piece is sent again, again and again: the lease says how long that makes sense."""
+"""Backoff for retrying an append, without a limit: the lease limits how long that makes sense."""
 
 PIECE_CHARS_MAX: Final = CHUNK_BYTES // 4
-"""Code points of one write, four bytes each at most: the kept end of an output may be more than a write can carry."""
+"""Code points of one append, four bytes each at most: the kept end of an output may exceed one write."""
 
 
 SHOWN_AT_ONCE_BYTES_MAX: Final = 16 * 1024
-"""Longest output of a failed command, in bytes, that is shown whole at once: more would push out of the window what
-the turn brought beside it. The end of a longer one stands in its summary."""
+"""Longest output of a failed command, in bytes, that becomes visible as a whole: more would push other results of the
+turn out of the window. For a longer one the summary shows the end.
+"""
 
 
 TAIL_CHARS_MAX: Final = 16 * 1024
@@ -43,7 +43,7 @@ class EndedElsewhereError(Exception):
 
 
 class _Channel(Struct):
-    """One stream of output as it grows. Mutable: counted while the command runs."""
+    """One output channel. Mutable: counts while the command runs."""
 
     number: int
     path: str
@@ -61,7 +61,7 @@ class _Channel(Struct):
 
     @property
     def line_count(self) -> int:
-        """Lines so far; one that has no end yet is one."""
+        """Lines so far, including an unfinished one."""
         return self.lines + self.open_line
 
     @property
@@ -75,21 +75,21 @@ class CommandOutput(Struct):
     context: Context
     command: str
     producer: str = ""
-    """The client that fills them; empty: the owner of the run does."""
+    """The client that produces the output; empty: the owner of the run."""
     _channels: dict[int, _Channel] = {}
 
     def __post_init__(self) -> None:
-        """The channels stand beside the command's record."""
+        """The channels' paths follow from the record's."""
         record = self.context.record_path
         self._channels = {number: _Channel(number, channel_path(record, number)) for number in CHANNELS}
 
     @property
     def paths(self) -> list[str]:
-        """Where the channels stand."""
+        """Paths of the channels."""
         return [channel.path for channel in self._channels.values()]
 
     async def open(self) -> None:
-        """Make the channels, empty and growing. Raises TurnwrightError."""
+        """Create the channels, empty and streaming. Raises TurnwrightError."""
         await self.context.entries.write(self.opened())
 
     def opened(self) -> tuple[EntryWrite, ...]:
@@ -103,7 +103,7 @@ class CommandOutput(Struct):
         return EntryWrite(channel.path, change, Tier.PLUGIN)
 
     async def keep(self, number: int, text: str) -> None:
-        """Add text to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
+        """Append text to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
         channel = self._channels[number]
         for begin in range(0, len(text), PIECE_CHARS_MAX):
             piece = text[begin : begin + PIECE_CHARS_MAX]
@@ -111,7 +111,7 @@ class CommandOutput(Struct):
             channel.count(piece)
 
     async def beat(self, every_s: float) -> None:
-        """Show again and again that the command lives. Raises EndedElsewhereError, TurnwrightError."""
+        """Send heartbeats while the command runs. Raises EndedElsewhereError, TurnwrightError."""
         while True:
             await asyncio.sleep(every_s)
             for channel in self._channels.values():
@@ -127,7 +127,7 @@ class CommandOutput(Struct):
             raise
 
     def closed(self, state: State, outcome: str) -> tuple[EntryWrite, ...]:
-        """The writes that end the channels; of a failure those that hold something are shown if they are short."""
+        """The writes that end the channels; of a failed command, short non-empty ones become visible."""
         return tuple(_closed(channel, state, outcome) for channel in self._channels.values())
 
     def listed(self) -> str:
@@ -147,7 +147,7 @@ class CommandOutput(Struct):
 
 
 async def _stored(entries: Entries, write: EntryWrite) -> None:
-    """Write, again and again while the store is away."""
+    """Write with retries while the store is unavailable."""
     pauses = WRITE_BACKOFF.pauses()
     while True:
         try:

@@ -29,7 +29,7 @@ from turnwright_executor.tools.ports import CommandEnd
 from turnwright_grammar import Command
 
 CLOSE_TIMEOUT_S: Final = 5.0
-"""Seconds that a cancelled command may take to say in the store that its output is complete."""
+"""Seconds that a cancelled command may take to close its output in the store."""
 
 
 class Running:
@@ -77,8 +77,8 @@ class Running:
 
 
 async def _run(effect: CommandEffect, context: Context, output: CommandOutput, beat_s: float) -> CommandEnd:
-    """Run the command, and stop it when somebody ends its output. Raises EndedElsewhereError, OSError."""
-    # Who looks for ends must know how things were before the channels are opened, perhaps for a second time.
+    """Run the command, and stop it if somebody ends its output. Raises EndedElsewhereError, OSError."""
+    # The watch for ends needs the state before the channels are opened, which may be the second time.
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(context.ended(output.paths))]
     try:
         await output.open()
@@ -105,7 +105,7 @@ def _handed_over(effect: CommandEffect, output: CommandOutput) -> Done:
 
 
 def _stopped(effect: CommandEffect, duration_s: float, output: CommandOutput) -> Done:
-    """The channels are ended already; the record says so."""
+    """The channels have already been ended; the record says so."""
     body = f"ran '{effect.command}', cancelled after {duration_s:.1f} s, Output: {output.listed()}"
     figures = {"duration_s": round(duration_s, 3), "channels": output.figures()}
     return Done(body, State.CANCELLED, CANCELLED, figures)
@@ -139,7 +139,7 @@ def _outcome(end: CommandEnd) -> str:
 
 
 def _figures(end: CommandEnd, output: CommandOutput) -> dict[str, Any]:
-    """Exit code, seconds and sizes, as row RU176 wants them on the record."""
+    """Exit code, seconds and sizes, as row RU176 requires for the record."""
     figures = {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": output.figures()}
     if end.output_cut:
         figures["output_cut"] = True

@@ -1,8 +1,7 @@
-"""The steps of one command: how it is prepared, accepted, carried out and settled.
+"""The steps of one command: prepare, accept, perform, settle.
 
-An effect on the world has a mark before it, which is durable: whoever finds the mark without an outcome knows that the
-effect may have happened.
-Source: architecture 2, 11; rows RU128-RU138, RU149-RU157; decisions C20, C26.
+Every outside effect is durably marked before it starts: an owner that finds the mark without an outcome knows that the
+effect may have happened. Source: architecture 2, 11; rows RU128-RU138, RU149-RU157; decisions C20, C26.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
 _log = get_logger("dispatch")
 
 FILES_WAIT_S: Final = 5.0
-"""Seconds that a turn that is stopped waits for a change of files which is under way."""
+"""Seconds that a stopped turn waits for a file change in progress."""
 
 ABORTED: Final = Done(
     "Not carried out: an earlier command of the turn did not succeed.", State.CANCELLED, "aborted:499"
@@ -47,7 +46,7 @@ ABORTED: Final = Done(
 
 
 class DispatchScope(Struct, frozen=True):
-    """Where commands are carried out: those of a turn, or one of a client."""
+    """The environment in which commands are carried out: those of a turn, or a client's."""
 
     turn: int
     loop: Loop
@@ -60,29 +59,29 @@ class DispatchScope(Struct, frozen=True):
     proposals: Proposals
     epoch: int
     confirm: Callable[[], Awaitable[None]]
-    """Makes sure that the run is still this executor's; raises LEASE_LOST."""
+    """Makes sure that this executor still holds the run; raises LEASE_LOST."""
     asks_indeterminate: bool
-    """Whether somebody is asked what became of an interrupted command."""
+    """Whether to ask a person what became of an interrupted command."""
     is_call: bool = False
-    """Whether a client called the command: that is its decision."""
+    """Whether a client called the command, which counts as its decision."""
     outside_results: dict[str, Done] = field(default_factory=dict)
-    """What came of outside effects, by record: the store may not have been told when it was away."""
+    """Results of outside effects, by record, which the store may not have while it is unavailable."""
 
     @property
     def asks_nobody(self) -> bool:
-        """Whether effects happen without a decision of somebody else."""
+        """Whether effects happen without somebody else's decision."""
         return self.is_call or self.loop.settings.yolo
 
 
 class CommandSteps:
-    """Carries out the steps of a turn's commands, and moves their records."""
+    """Performs the steps of a turn's commands, and updates their records."""
 
     def __init__(self, scope: DispatchScope, state: TurnState) -> None:
-        """Move the records of this state."""
+        """Perform steps for the records of this state."""
         self._scope = scope
         self._state = state
         self._accepted: set[str] = set()
-        """Commands whose acceptance is told once it is stored."""
+        """Commands whose acceptance is announced once it is stored."""
         self._steps: Mapping[Action, Callable[[CommandRecord], Awaitable[None]]] = {
             Action.PREPARE: self._prepare,
             Action.PROPOSE: self._propose,
@@ -98,14 +97,14 @@ class CommandSteps:
         }
 
     async def perform(self, action: Action, path: str) -> None:
-        """Carry out a step of one command. Raises TurnwrightError when the store does."""
+        """Perform a step of one command. Raises TurnwrightError if the store does."""
         await self._steps[action](self._state.records[path])
 
     async def _settle(self, record: CommandRecord, done: Done) -> None:
         self._scope.buffer.settle(record, done)
         self._state.progress.pop(record.path, None)
         if self._scope.proposals.has_vetoed:
-            # They are told once their records are stored; they are rare.
+            # They are announced once their records are stored; they are rare.
             await self._scope.buffer.flush(full=True)
             self._scope.proposals.tell_vetoes()
 
@@ -137,7 +136,7 @@ class CommandSteps:
         self._scope.proposals.pending(record)
 
     async def _accept(self, record: CommandRecord) -> None:
-        """Hear those who may amend or veto what was accepted."""
+        """Run the filters on what was accepted."""
         accepted = await self._scope.proposals.accept(record)
         if isinstance(accepted, Done):
             return await self._settle(record, accepted)
@@ -150,7 +149,7 @@ class CommandSteps:
         return None
 
     async def _mark(self, record: CommandRecord) -> None:
-        """Make durable that the effect may begin: it happens at most once, or is told apart by its hashes."""
+        """Durably mark that the effect may start: it happens at most once, or is recognized by its hashes."""
         scope, record = self._scope, record.dispatched()
         scope.buffer.move(record)
         await scope.buffer.flush(full=True)
@@ -163,7 +162,7 @@ class CommandSteps:
     async def _perform(self, record: CommandRecord) -> None:
         scope = self._scope
         if not scope.is_call:
-            # What a client does is no progress of the run's loop.
+            # A client's command is no progress of the run's loop.
             scope.publisher.progress(Activity.PROCESSING, scope.turn, f"{record.tool} {record.target}".strip())
         done = await self._performed(record)
         if record.effect_class is EffectClass.OUTSIDE:
@@ -183,7 +182,7 @@ class CommandSteps:
             return self._failure(record, error)
 
     async def _to_the_end(self, record: CommandRecord, performing: Awaitable[Done]) -> Done:
-        """A change of files, which cannot be stopped in the middle: whoever stops the turn waits, and is told of it."""
+        """A file change must not be stopped halfway: a cancelled turn waits for it, and is cancelled then."""
         task = asyncio.ensure_future(performing)
         try:
             return await asyncio.shield(task)
@@ -199,7 +198,7 @@ class CommandSteps:
         await self._settle(record, self._scope.outside_results[record.path])
 
     async def _indeterminate(self, record: CommandRecord) -> None:
-        """Nobody knows whether an outside effect happened: the model is told, or a person is asked."""
+        """It is unknown whether an outside effect happened: tell the model, or ask a person."""
         scope = self._scope
         closing = closed_channels(await scope.buffer.get(channels_of([record.path])), PRODUCER_LOST)
         if record.effect is None or scope.asks_nobody or not scope.asks_indeterminate:
@@ -253,7 +252,10 @@ class CommandSteps:
         )
 
     def _failure(self, record: CommandRecord, error: Exception) -> Done:
-        """A tool that crashed. Raises what says nothing of the tool: whoever goes on finds how far the command came."""
+        """The result for a crashed tool.
+
+        Raises errors that are not the tool's: the next owner finds how far the command came.
+        """
         if is_transient(error):
             raise error
         error_id = secrets.token_hex(8)
@@ -264,5 +266,5 @@ class CommandSteps:
 
 
 def _uninstalled(record: CommandRecord) -> Done:
-    """The end of a command that an executor recorded which had more plugins than this one."""
+    """The result for a command whose plugin is not installed on this executor."""
     return failed("not_found:404", f"The tool {record.tool} is not installed where this run is worked on now.")

@@ -1,6 +1,6 @@
-"""What is known of a model call after it: kept with the reply, so that a turn that waits for a decision can end later.
+"""The record of a turn's model call, stored with the reply, so that a turn that waits for a decision can end later.
 
-The note stands in the attributes of `assistant://N` under `call`.
+It is stored in the attributes of `assistant://N` under `call`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CALL: Final = "call"
 
 
 class ModelCallRecord(Struct, frozen=True):
-    """Packet, consumption and times of a turn's model call.
+    """Packet, usage and durations of a turn's model call.
 
-    `is_cut`: the vendor cut the reply off. `commands` counts those of the reply, `losses` what could not be read of it.
-    `lost_tokens` and `lost_cost_usd` are charged for calls of the turn that ended with their executors.
-    `render_version` is what made the packet's bytes.
+    `is_cut`: the vendor cut the reply off. `commands` counts those of the reply, `losses` its parse errors.
+    `lost_tokens` and `lost_cost_usd` are charged for calls of the turn that were lost with their executors.
+    `render_version` identifies what rendered the packet.
     """
 
     finish: str = ""
@@ -45,15 +45,15 @@ class ModelCallRecord(Struct, frozen=True):
     lost_tokens: int = 0
     lost_cost_usd: float = 0.0
     room_chars: int | None = None
-    """Code points that the turn may bring and that surely fit into the next packet; None: nobody knows."""
+    """Code points that the turn may add and that certainly fit into the next packet; None: unknown."""
 
     def to_json(self) -> dict[str, Any]:
-        """The note as attributes."""
+        """The attributes."""
         noted: dict[str, Any] = to_builtins(self)
         return noted
 
     def result(self) -> TurnResult:
-        """The part of a turn's result that the call decides."""
+        """The part of a turn's result that the call determines."""
         return TurnResult(
             finish=self.finish,
             usage=self.usage,
@@ -79,7 +79,7 @@ def model_call_record(
     room: int | None,
     model: str,
 ) -> ModelCallRecord:
-    """The note of a call that was just made; `lost` are tokens and US dollars of those that were lost before it."""
+    """The record of a call that was just made; `lost` are tokens and US dollars of lost calls before it."""
     return ModelCallRecord(
         finish=draft.finish,
         is_cut=draft.is_cut,
@@ -103,7 +103,7 @@ def model_call_record(
 
 
 def model_call_from_entry(entry: Entry) -> ModelCallRecord:
-    """The note kept with a reply; an empty one where there is none."""
+    """The record stored with a reply; an empty one if there is none."""
     stored = dict(entry.attributes.get(CALL) or {})
     usage, cursor = stored.pop("usage", None), stored.pop("cursor", None)
     note = ModelCallRecord(**stored | {"dropped": tuple(stored.get("dropped") or ())})

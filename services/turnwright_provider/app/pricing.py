@@ -1,7 +1,7 @@
-"""What a call will be reckoned at: by the price of its alias, else by a table of the vendors' list prices.
+"""Prices of calls: that of the alias, or else the vendors' list prices.
 
-The table is the package genai-prices, an extra. It is loaded with the first call that needs it, and holds for vendors
-at their own address only: who serves a model of the same name elsewhere has other prices.
+List prices come from the package genai-prices, an extra. It is imported with the first call that needs it, and applies
+only to vendors at their own address: whoever else serves a model of the same name has other prices.
 """
 # ruff: noqa: PLC0415
 
@@ -19,11 +19,11 @@ from turnwright_provider.domain.presets import is_own_address
 from turnwright_provider.domain.prices import PRICE_PREFIX, Price
 
 TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
-"""Vendors that the table knows by another name than ours."""
+"""Vendors that the table knows by another name."""
 
 
 async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, model: str, endpoint: str) -> Cost | None:
-    """What tells the cost of a call; None where no price is known. `endpoint` is the URL that is called."""
+    """A function for the cost of a call; None if no price is known. `endpoint` is the URL that is called."""
     if price := prices.get(alias):
         return partial(cost_usd, price=price)
     if not is_own_address(vendor, endpoint):
@@ -33,7 +33,7 @@ async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, mod
 
 
 def unpriced(alias: str, vendor_model: str) -> TurnwrightError:
-    """What is told where a call must have a price and has none."""
+    """The error for a call that must have a price and has none."""
     named = alias if alias and "/" not in alias else "<alias>"
     return fault(
         Reason.VENDOR_REJECTED,
@@ -45,7 +45,7 @@ def unpriced(alias: str, vendor_model: str) -> TurnwrightError:
 
 
 def table_cost_usd(usage: Usage, *, vendor: str, model: str) -> float | None:
-    """US dollars by the table; None where it does not know the model, or is not installed."""
+    """US dollars according to the table; None if it does not know the model, or is not installed."""
     genai_prices = _table()
     if genai_prices is None:
         return None
@@ -63,7 +63,7 @@ def table_cost_usd(usage: Usage, *, vendor: str, model: str) -> float | None:
 
 
 def table_window(vendor: str, model: str) -> int:
-    """A model's window in tokens by the table; 0 where it does not say, or is not installed."""
+    """A model's context window in tokens according to the table; 0 if it does not know, or is not installed."""
     genai_prices = _table()
     if genai_prices is None:
         return 0

@@ -1,4 +1,4 @@
-"""The gRPC face of the provider: decode, one call, encode."""
+"""The gRPC servicer of the provider: decode, one call, encode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RpcContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
-    """Serves turnwright.provider.v1.ProviderService. `begin` makes the Generation of a call to a vendor."""
+    """Serves turnwright.provider.v1.ProviderService. `begin` starts a call to a vendor."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         *,
         is_open: bool,
     ) -> None:
-        """Keep the vendors, by name, and prices, by alias. `is_open`: derived tokens may call the vendors too."""
+        """Vendors by name, prices by alias. `is_open`: derived tokens may call the vendors too."""
         self._vendors = vendors
         self._begin = begin
         self._prices = prices
@@ -46,7 +46,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._is_open = is_open
 
     def _check_caller(self, method: str) -> None:
-        """Refuse a call that costs or travels and that no budget of a run counts. Raises TIER_FORBIDDEN."""
+        """Refuse a call outside a run's budget by a derived token. Raises TIER_FORBIDDEN."""
         if not self._is_open:
             check_deployment(method, "TURNWRIGHT_CLIENT_GENERATE=true")
 
@@ -61,7 +61,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         cost = await cost_of_call(self._prices, request.model.alias, name, model, state.endpoint)
         if cost is None and not state.tells_cost and "cost" in request.required:
             raise unpriced(request.model.alias, request.model.vendor_model)
-        # From here on the call may cost: should it be lost with this process, its caller has to know.
+        # From here on the call may cost money: if it is lost with this process, its caller has to know.
         await context.send_initial_metadata(((ANSWERED, "1"),))
         generation = self._begin(name, vendor)
         async with aclosing(generation.parts(call_from_pb(request, model))) as parts:

@@ -1,8 +1,8 @@
-"""Who works on which run: claims, renewals, releases, and the queue that they are taken from.
+"""Leases: claiming, renewing and releasing runs, and the queue of claimable work.
 
-A lease is told by an owner, an epoch and an end on the database's clock. Whoever claims gets a new epoch; writes are
-checked against the epoch alone, so that an owner that was slow, but was not followed by anybody, loses nothing.
-Source: architecture 3 (runs, loops, turns, leases), 11; rows RU109-RU111; C36.
+A lease is an owner, an epoch (the fencing token) and an expiry on the database's clock. A claim gets a new epoch;
+writes are checked against the epoch alone, so an owner that was slow but not replaced loses nothing. Source:
+architecture 3 (runs, loops, turns, leases), 11; rows RU109-RU111; C36.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from turnwright_store.sql.runs import RunRow, find_run, get_run, know_run, load_
 from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
 
 RECENT_TURNS_MAX: Final = 32
-"""Ended turns that a claim returns: strikes and cycles are read off them."""
+"""Ended turns that a claim returns, for detecting strikes and cycles."""
 
 RECORDS_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What records that a claim returns hold, in bytes; later records come without theirs."""
+"""Total content of the records that a claim returns, in bytes; later records come without content."""
 
 CLAIMS_MAX: Final = 100
-"""Runs that one call claims at most."""
+"""Maximum number of runs that one call claims."""
 
 LEASES_MAX: Final = 10_000
-"""Leases that one call renews, and workspaces that an executor names, at most."""
+"""Maximum number of leases that one call renews, and of workspaces of an executor."""
 
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 3_600_000
 """Shortest and longest lease, in milliseconds."""
 
 CANDIDATES_MORE: Final = 32
-"""Runs that are looked at beyond those wanted: another executor that claims now takes the first ones away."""
+"""Additional candidates to read, because other executors may claim the first ones at the same time."""
 
 NO_LEASE_LIVES_MS: Final = -(2**62)
-"""A grace after which every lease has passed long ago, in milliseconds."""
+"""A grace after which every lease has certainly expired, in milliseconds."""
 
 EXECUTOR_KEPT_MS: Final = 30 * 24 * 3600 * 1000
 """How long an executor that has ended is remembered, in milliseconds."""
 
 
 class Claimant(Struct, frozen=True):
-    """Who claims or renews: its identity, where it answers, and for how long in milliseconds."""
+    """Who claims or renews: identity, address, and duration in milliseconds."""
 
     owner: str
     address: str
@@ -73,7 +73,7 @@ class Claimant(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """What an owner goes on from."""
+    """The ledger state from which an owner continues."""
 
     epoch: int
     lease_ms: int
@@ -83,13 +83,13 @@ class Claimed(Struct, frozen=True):
     records: list[Entry]
     recent_turns: list[Turn]
     turn_losses: int
-    """Owners of the open turn that ended without giving the run back."""
+    """Owners of the open turn that ended without releasing the run."""
     turn_calls: int
     """Model calls that the open turn has made, or was about to make."""
 
 
 def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Claimant:
-    """A claimant within the limits; 0 ms is the store's setting. Raises InvalidError."""
+    """A validated claimant; 0 ms is the store's setting. Raises InvalidError."""
     check_chars("owner", owner, NAME_CHARS_MAX)
     if not owner:
         raise invalid("owner", "owner is required.")
@@ -103,9 +103,9 @@ def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Clai
 
 
 def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> Claimed:
-    """Take a run, fencing out whoever held it, and start the next queued loop when none is active.
+    """Claim a run, fencing out any earlier owner, and start the next queued loop if none is active.
 
-    Raises LEASE_HELD while another owner's lease lives, or its grace.
+    Raises LEASE_HELD while another owner's lease or its grace has not expired.
     """
     check_floor(caller, Tier.SYSTEM, "ClaimRun")
     run = get_run(tx.connection, address.project, address.run)
@@ -116,7 +116,7 @@ def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
 
 
 def _free_ms(run: RunRow, grace_ms: int) -> int:
-    """From when on anybody may claim the run; 0: now."""
+    """When anybody may claim the run; 0: now."""
     return run.lease_expires_ms + grace_ms if run.lease_owner else 0
 
 
@@ -159,7 +159,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     before, run = run.revision_run, bump_revision(tx, moved(run, RUNNING))
     waited = bool(loop.reason)
     if waited:
-        # It waited for its workspace, and so did those behind it.
+        # It waited for its workspace, and so did the loops behind it.
         work_rows.say_of_queued(tx.connection, run.id, "", run.revision_run)
     loop = replace(loop, status=RUNNING, reason="", revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
@@ -173,7 +173,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
 
 
 def _records(connection: Connection, run: RunRow) -> list[Entry]:
-    """The records of the open turn in the order of their recording; what they hold as far as it fits."""
+    """The records of the open turn in the order of their recording, with as much content as fits."""
     if not run.turn_open:
         return []
     shown, after = [], ""
@@ -190,7 +190,7 @@ def _records(connection: Connection, run: RunRow) -> list[Entry]:
 
 
 def _fitting(shown: Sequence[EntryRow]) -> int:
-    """How many of these entries make one message with what they hold."""
+    """How many of these entries fit into one message with their content."""
     total = 0
     for count, one in enumerate(shown):
         total += one.body_size_bytes + one.attributes_bytes
@@ -203,7 +203,7 @@ def _fitting(shown: Sequence[EntryRow]) -> int:
 
 
 def check_workspaces(workspaces: Collection[str]) -> None:
-    """Refuse more workspaces, or longer names, than the contract has."""
+    """Refuse more workspaces, or longer names, than the contract allows."""
     check_count("workspace_ids", len(workspaces), LEASES_MAX)
     for one in workspaces:
         check_chars("workspace_ids", one, NAME_CHARS_MAX)
@@ -218,7 +218,7 @@ def list_work(
     *,
     with_held: bool,
 ) -> list[Run]:
-    """Runs that an owner can go on with, in the order in which they are claimed; `with_held` those with one too."""
+    """Claimable runs, in the order in which they are claimed; `with_held` also those with an owner."""
     check_floor(caller, Tier.SYSTEM, "ListWork")
     check_workspaces(workspaces)
     size = page_size(size)
@@ -232,7 +232,7 @@ def list_work(
 def find_work(
     connection: Connection, rules: StoreRules, caller: Caller, workspaces: Collection[str], limit: int
 ) -> list[RunRef]:
-    """Candidates for claims, best first, some more than are wanted."""
+    """Candidates for claims, best first, some more than requested."""
     check_floor(caller, Tier.SYSTEM, "ClaimWork")
     check_workspaces(workspaces)
     check_count("limit", limit, CLAIMS_MAX)
@@ -244,9 +244,9 @@ def find_work(
 def claim_work(
     tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef], limit: int, who: Claimant
 ) -> list[Claimed]:
-    """Claim the first of the candidates that are still free, as many as were asked for and as one message holds.
+    """Claim the first candidates that are still free, as many as requested and as fit into one message.
 
-    A candidate whose lock somebody else holds is being claimed or written to at this moment: it is passed over.
+    A candidate whose lock is held is being claimed or written at this moment: it is skipped.
     """
     claims: list[Claimed] = []
     total = 0
@@ -277,21 +277,21 @@ def _bytes(claimed: Claimed) -> int:
 
 
 class Lease(Struct, frozen=True):
-    """A run that somebody holds."""
+    """The lease of a run."""
 
     address: RunRef
     epoch: int
 
 
 class LeaseState(Struct, frozen=True):
-    """How a lease stands after its renewal."""
+    """The state of a lease after its renewal."""
 
     held: bool
     abort_requested: bool
 
 
 def renew_leases(tx: Transaction, who: Claimant, leases: Sequence[Lease]) -> list[LeaseState]:
-    """Move the ends of the leases that are still the owner's; two statements, and no scope is raised."""
+    """Extend the leases that the owner still holds; two statements, and no revision changes."""
     if not leases:
         return []
     found = lease_rows.find_held(tx.connection, who.owner, [lease.address.run for lease in leases])
@@ -307,14 +307,14 @@ def renew_leases(tx: Transaction, who: Claimant, leases: Sequence[Lease]) -> lis
 def register_and_renew(
     tx: Transaction, who: Claimant, workspaces: Collection[str], leases: Sequence[Lease]
 ) -> list[LeaseState]:
-    """Keep that an executor lives, and which workspaces it has (none: any); renew its leases."""
+    """Record that an executor is alive and which workspaces it has (none: any); renew its leases."""
     if lease_rows.put_executor(tx.connection, who.owner, who.address, workspaces, tx.now_ms + who.lease_ms):
         lease_rows.drop_executors(tx.connection, tx.now_ms - EXECUTOR_KEPT_MS)
     return renew_leases(tx, who, leases)
 
 
 class LeaseHolder(Struct, frozen=True):
-    """Who holds a run: identity and address, empty for nobody; and how the run stands."""
+    """The owner of a run: identity and address, empty for none; and the run's status."""
 
     owner: str
     address: str
@@ -323,7 +323,7 @@ class LeaseHolder(Struct, frozen=True):
 
 
 def get_lease(connection: Connection, caller: Caller, address: RunRef) -> LeaseHolder:
-    """Who holds a run now; a lease that has passed is nobody's."""
+    """The current owner of a run; an expired lease has none."""
     check_floor(caller, Tier.SYSTEM, "GetLease")
     run = get_run(connection, address.project, address.run)
     left_ms = run.lease_expires_ms - lease_rows.read_now(connection) if run.lease_owner else 0
@@ -333,7 +333,7 @@ def get_lease(connection: Connection, caller: Caller, address: RunRef) -> LeaseH
 
 
 def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) -> None:
-    """Free a run at once. Raises LEASE_LOST."""
+    """Release a run's lease. Raises LEASE_LOST."""
     check_floor(caller, Tier.SYSTEM, "ReleaseRun")
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
@@ -342,5 +342,5 @@ def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) ->
 
 
 def release_all(tx: Transaction) -> None:
-    """Free every run: whoever held one has ended, since executor and store are one process."""
+    """Release every lease: all owners have ended, since executor and store are one process."""
     lease_rows.release_all(tx.connection)

@@ -1,4 +1,4 @@
-"""Entries by pattern, in pages of one moment, and what became of one entry.
+"""Listing entries by pattern, in pages of one moment; and the history of one entry.
 
 Source: rows RU063, RU272-RU276; architecture 3 (any earlier moment can be read), 14 (paging on every list).
 """
@@ -215,15 +215,15 @@ def _fixed_prefix(pattern: str) -> str:
 
 
 class PastEntry(Struct, frozen=True):
-    """An entry over some revisions of a run."""
+    """A state of an entry over some revisions of a run."""
 
     entry: Entry
     to_revision: int | None
-    """The revision at which it ended; None: it is so now."""
+    """Revision at which it ended; None: it is the current one."""
 
 
 class HistoryQuery(Struct, frozen=True):
-    """What became of one path."""
+    """The history of one path."""
 
     path: str
     bodies: bool = True
@@ -232,7 +232,7 @@ class HistoryQuery(Struct, frozen=True):
 
 
 def list_entry_history(connection: Connection, address: RunRef, query: HistoryQuery) -> tuple[list[PastEntry], str]:
-    """A page of the intervals of a path, latest first."""
+    """A page of the states of a path, latest first."""
     size = page_size(query.size)
     (before,) = place_of(query.token, int) or (END_OF_REVISION,)
     run = get_run_head(connection, address.project, address.run)

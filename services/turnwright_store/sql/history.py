@@ -1,10 +1,8 @@
-"""Reading what a run saw at an earlier moment, and what became of one path.
+"""Point-in-time queries: what a run saw at an earlier moment, and the history of one path.
 
-A view is an interval over the revisions of its run's scope; the moment is inside of it. The intervals that are open
-still and those that have ended since have an index each, so every question is put to both halves; ended intervals have
-one more by path, so that for a path no moment is too old. A pinned view names its version; one of a shared scope shows
-the newest version that was there at the moment.
-Source: architecture 3 (views are intervals); C34.
+A view is an interval over the revisions of its run's scope; the moment lies within it. Open intervals and ended ones
+have an index each, so every query is run on both halves; ended intervals have another one by path, so that for a path
+no moment is too old. A pinned view names its version; one of a shared scope follows the entry's versions by time.
 """
 
 from __future__ import annotations
@@ -185,7 +183,7 @@ _WRITTEN: Final = (
 
 
 class _Written(Struct, frozen=True):
-    """The part of Shown that is a version's."""
+    """The part of Shown that comes from a version."""
 
     content: int
     version: int
@@ -196,7 +194,7 @@ class _Written(Struct, frozen=True):
 
 
 _SAME_MS_MAX: Final = 20
-"""Writes of one path in one millisecond that are told apart."""
+"""Writes of one path in one millisecond that can be told apart."""
 
 
 class Interval(Struct, frozen=True):
@@ -206,11 +204,11 @@ class Interval(Struct, frozen=True):
     to_rev: int | None
     """The revision at which it ended."""
     is_pinned: bool
-    """Whether it shows one version only; one of a shared scope follows the head."""
+    """Whether it shows a fixed version; one of a shared scope follows the head."""
 
 
 def list_history(connection: Connection, run_id: int, path: str, before: int, page: int) -> list[Interval]:
-    """The intervals of a path in a run, latest first, those that began before a revision.
+    """The intervals of a path in a run, latest first, that began before a revision.
 
     One of a shared scope has the content that it showed before the path was written next, or has now.
     """
@@ -228,10 +226,10 @@ def list_history(connection: Connection, run_id: int, path: str, before: int, pa
 
 
 def _as_it_ended(connection: Connection, one: Interval, begun: Sequence[tuple[int, int]]) -> Interval:
-    """An interval with the content of its end.
+    """An interval with its content at the end.
 
-    A run's revisions and those of a shared scope are tied by time alone: an interval ended when the next one began,
-    and what that one wrote is not yet its content.
+    Revisions of a run and of a shared scope are related by time alone: an interval ended when the next one began, and
+    what that one wrote is not its content.
     """
     if one.is_pinned or one.to_rev is None:
         return one

@@ -1,7 +1,7 @@
-"""Rows of leases: who holds which run until when, and which workspaces the executors have.
+"""Queries of leases: which owner holds which run until when, and the workspaces of executors.
 
-A lease stands in the row of its run, so that claiming, renewing and giving back cost no row of their own.
-Source: architecture 3 (the lease belongs to the run; expiry on the database's clock); docs/adr/0006.
+A lease is stored in the row of its run, so that claiming, renewing and releasing cost no row of their own. Source:
+architecture 3 (the lease belongs to the run; expiry on the database's clock); docs/adr/0006.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from turnwright_store.sql.tables import executors, projects, runs
 
 
 class DatabaseNow(FunctionElement[int]):
-    """The database's clock inside a statement, in milliseconds since 1970: for readers, who have no transaction's."""
+    """The database's clock in a statement, in milliseconds since 1970: for readers, which have no transaction time."""
 
     type = BigInteger()
     inherit_cache = True
@@ -51,10 +51,10 @@ def _now_on_postgresql(*_: Any, **__: Any) -> str:
 
 
 IS_CLAIMED: Final = runs.c.lease_owner != literal_column("''")
-"""Somebody claimed the run and has not given it back; stands for itself, so that its index is found."""
+"""The run was claimed and not released; a separate condition, so that its index is used."""
 
 IS_LEASED: Final = and_(IS_CLAIMED, runs.c.lease_expires_ms + bindparam("grace_ms") > DatabaseNow())
-"""The lease lives, or its grace does."""
+"""The lease or its grace period has not expired."""
 
 IS_FREE: Final = or_(
     runs.c.lease_owner == literal_column("''"),
@@ -63,7 +63,7 @@ IS_FREE: Final = or_(
 
 _HAS_TURN: Final = runs.c.turn_open > literal_column("0")
 _WAS_LOST: Final = and_(_HAS_TURN, IS_CLAIMED, runs.c.lease_owner != bindparam("owner_is"))
-"""Somebody else had the run in the middle of a turn, and never gave it back."""
+"""Another owner had the run in the middle of a turn, and never released it."""
 
 _ONE_MORE: Final = case((runs.c.lost_turn == runs.c.turn_open, runs.c.losses + 1), else_=1)
 _CLAIM: Final = (
@@ -142,7 +142,7 @@ def claim(connection: Connection, run_id: int, owner: str, address: str, expires
 
 
 def find_held(connection: Connection, owner: str, aliases: Collection[str]) -> dict[tuple[str, str], HeldRow]:
-    """The runs with these aliases that the owner holds, by project and alias."""
+    """Runs with these aliases that the owner holds, by project and alias."""
     rows = connection.execute(_HELD, {"owner": owner, "aliases": sorted(set(aliases))})
     return {(project, alias): HeldRow(*held) for project, alias, *held in rows}
 
@@ -165,7 +165,7 @@ def _forget(connection: Connection, *run_ids: int) -> None:
 
 
 def release_all(connection: Connection) -> None:
-    """Free every run and forget every executor; whoever was in the middle of a turn has lost it."""
+    """Release every run and forget every executor; owners in the middle of a turn have lost it."""
     connection.execute(_COUNT_LOST)
     connection.execute(_RELEASE_ALL)
     connection.execute(delete(executors))
@@ -174,7 +174,7 @@ def release_all(connection: Connection) -> None:
 def put_executor(
     connection: Connection, owner: str, address: str, workspaces: Collection[str], expires_ms: int
 ) -> bool:
-    """Keep what an executor says of itself; whether it was unknown."""
+    """Store what an executor reports about itself; returns whether it was new."""
     values = {
         "address": address,
         "workspaces": json.dumps(sorted(set(workspaces)), ensure_ascii=False),
@@ -192,11 +192,11 @@ def drop_executors(connection: Connection, before_ms: int) -> None:
 
 
 def offered_workspaces(connection: Connection, grace_ms: int) -> set[str] | None:
-    """The workspaces of the living executors; None when one of them takes any."""
+    """The workspaces of living executors; None if one of them accepts any."""
     offers = [json.loads(text) for text in connection.execute(_OFFERS, {"grace_ms": grace_ms}).scalars()]
     return set().union(*offers) if all(offers) else None
 
 
 def has_registered_workspaces(connection: Connection) -> bool:
-    """Whether an executor that is not forgotten has ever named its workspaces."""
+    """Whether a remembered executor has ever named its workspaces."""
     return bool(connection.execute(_REGISTERED).scalar_one())
