@@ -3,6 +3,7 @@
 import pytest
 from turnwright.types.v1 import model_pb2, settings_pb2
 
+from log_lines import logged
 from services import Services, running
 from sse_server import SseServer, chat, error
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
@@ -99,3 +100,18 @@ async def test_a_script_that_calls_tools_is_offered_them(tmp_path):
         tags = await turn_of(services, "scripted/tags")
 
     assert (native.calls, tags.calls) == (settings_pb2.CALL_STYLE_NATIVE, settings_pb2.CALL_STYLE_TAGS)
+
+
+async def test_that_a_window_is_assumed_is_logged_once_for_each_model(tmp_path):
+    async with running(tmp_path, log_level="warning") as services:
+        services.script(DONE, name="m")
+        services.script(DONE, name="n")
+        with logged("warning") as lines:
+            for run, model in enumerate(("scripted/m", "scripted/m", "scripted/n")):
+                settings = settings_pb2.LoopSettings(model=model)
+                await services.until(
+                    await services.client.act(services.project, "Do it.", run=f"r{run}", settings=settings)
+                )
+
+    assumed = [(line["model"], line["tokens"]) for line in lines if line["event"] == "context_length_assumed"]
+    assert assumed == [("scripted/m", CONTEXT_LENGTH_DEFAULT), ("scripted/n", CONTEXT_LENGTH_DEFAULT)]
