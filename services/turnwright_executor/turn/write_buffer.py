@@ -30,7 +30,7 @@ from turnwright_executor.domain.records import free_path
 from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.ports.packets import ViewChanges
 from turnwright_executor.tools.contract import Done, failed
-from turnwright_executor.turn.records import moved_calls, record_write, settled
+from turnwright_executor.turn.records import moved_calls, new_record_write, record_write, settled
 
 REFUSALS = frozenset(
     {
@@ -57,11 +57,18 @@ class _Group(Struct, frozen=True):
     record: str
     """The record of their command; empty: none."""
     writes: tuple[EntryWrite, ...]
+    """Beside that record."""
+    own: EntryWrite | None = None
+    """The write of the record; None: it is created as it is by then, with the reply."""
 
     @property
     def paths(self) -> set[str]:
         """What it writes."""
         return _paths_of(self.writes)
+
+    @property
+    def all(self) -> tuple[EntryWrite, ...]:
+        return (self.own, *self.writes) if self.own else self.writes
 
 
 def _paths_of(writes: Iterable[EntryWrite]) -> set[str]:
@@ -100,6 +107,10 @@ class WriteBuffer:
         self._owned: tuple[str, int] | None = None
         self.holds_reply = False
         """Whether the reply is in the buffer, and with it all of its results."""
+        self._new: set[str] = set()
+        """Buffered records of commands that have not ended."""
+        self._created: dict[str, EntryWrite] = {}
+        """Those that have ended since: each is created as it ended, in one write, where it was to be created."""
         self._renamed: dict[str, str] = {}
         """Buffered records whose paths were taken by somebody else, with their new paths."""
         self._taken: set[str] = set()
@@ -113,7 +124,8 @@ class WriteBuffer:
     def hold(self, writes: Sequence[EntryWrite]) -> None:
         """Buffer the reply and its commands as the first writes of the turn: nothing of it is durable before."""
         if writes:
-            self.add(*(replace(one, expected_revision=0) if one.path in self._records else one for one in writes))
+            self._new = {one.path for one in writes if one.path in self._records}
+            self.add(*(replace(one, expected_revision=0) if one.path in self._new else one for one in writes))
             self.holds_reply = True
 
     async def beside(self, work: Awaitable[T]) -> T:
@@ -170,11 +182,20 @@ class WriteBuffer:
         record = self._records[record.path] = settled(record, done)
         self.footprint.wrote(done.writes)
         self.mirrored += [write for write in done.writes if not scheme_of(write.path)]
-        self._groups.append(_Group(record.path, (record_write(record), *map(self._stamped, done.writes))))
+        self._groups.append(_Group(record.path, tuple(map(self._stamped, done.writes)), self._ended(record)))
+
+    def _ended(self, record: CommandRecord) -> EntryWrite | None:
+        """The write of how a record ended; None for one that is created so."""
+        if record.path not in self._new and record.path not in self._created:
+            return record_write(record)
+        self._new.discard(record.path)
+        self._created[record.path] = replace(self._stamped(new_record_write(record)), expected_revision=0)
+        return None
 
     def move(self, record: CommandRecord, *writes: EntryWrite) -> None:
         """Buffer the new state of an unsettled record, and what is written with it."""
         self._records[record.path] = record
+        self._new.discard(record.path)
         self.add(record_write(record), *writes)
 
     def add(self, *writes: EntryWrite) -> None:
@@ -195,7 +216,10 @@ class WriteBuffer:
 
     def writes(self) -> tuple[EntryWrite, ...]:
         """All buffered writes, for a call that carries them itself."""
-        return tuple(self.placed(write) for group in self._groups for write in group.writes)
+        writes = (write for group in self._groups for write in group.all)
+        if created := self._created:
+            writes = (created.get(write.path, write) if write.expected_revision == 0 else write for write in writes)
+        return tuple(map(self.placed, writes))
 
     def placed(self, write: EntryWrite) -> EntryWrite:
         """The write of a record with its new path, if it was renamed."""
@@ -210,10 +234,16 @@ class WriteBuffer:
         async with self._flushing:
             while self._groups or run_status:
                 written = list(map(id, self._groups))
+                new, created = self._new, self._created
                 try:
-                    ack = await self._send(self.writes(), full=full, run_status=run_status)
-                except TurnwrightError as error:
-                    if not self.blame(error):
+                    sent = self.writes()
+                    # What ends meanwhile is written behind it.
+                    self._new, self._created = set(), {}
+                    ack = await self._send(sent, full=full, run_status=run_status)
+                except BaseException as error:
+                    self._new = new - {group.record for group in self._groups}
+                    self._created = created
+                    if not isinstance(error, TurnwrightError) or not self.blame(error):
                         raise
                     continue
                 self.holds_reply = False
@@ -239,7 +269,8 @@ class WriteBuffer:
         except TurnwrightError as refusal:
             error = refusal
         if isinstance(error, TurnwrightError) and not is_transient(error):
-            ended = [record_write(self._records[group.record]) for group in self._groups if group.record]
+            paths = [group.record for group in self._groups if group.record]
+            ended = [self.placed(self._created.get(path) or record_write(self._records[path])) for path in paths]
             await self._send(ended, full=True)
 
     def blame(self, error: TurnwrightError) -> bool:
@@ -253,11 +284,11 @@ class WriteBuffer:
         if self.holds_reply and error.reason is Reason.REVISION_CONFLICT and self._rename(path):
             return True
         for index, group in enumerate(self._groups):
-            if group.record and path in _paths_of(group.writes[1:]):
+            if group.record and path in group.paths:
                 done = failed(error.metadata.get("outcome", "invalid:400"), error.message)
                 record = self._records[group.record] = settled(self._records[group.record], done)
                 self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
-                self._groups[index] = _Group(record.path, (record_write(record),))
+                self._groups[index] = _Group(record.path, (), self._ended(record))
                 return True
         return False
 
@@ -272,7 +303,7 @@ class WriteBuffer:
 
     def _unwritten_paths(self) -> set[str]:
         """Buffered paths that a reader would miss; other commands do not read records."""
-        return set().union(*(_paths_of(group.writes[1 if group.record else 0 :]) for group in self._groups))
+        return set().union(*(group.paths for group in self._groups))
 
     # ports for tools (tools.contract.Entries) ---------------------------------------------------------------------
 
