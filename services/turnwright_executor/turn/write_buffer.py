@@ -11,8 +11,8 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -234,22 +234,31 @@ class WriteBuffer:
         async with self._flushing:
             while self._groups or run_status:
                 written = list(map(id, self._groups))
-                new, created = self._new, self._created
+                sent = self.writes()
                 try:
-                    sent = self.writes()
-                    # What ends meanwhile is written behind it.
-                    self._new, self._created = set(), {}
-                    ack = await self._send(sent, full=full, run_status=run_status)
-                except BaseException as error:
-                    self._new = new - {group.record for group in self._groups}
-                    self._created = created
-                    if not isinstance(error, TurnwrightError) or not self.blame(error):
+                    with self._creating():
+                        ack = await self._send(sent, full=full, run_status=run_status)
+                except TurnwrightError as error:
+                    if not self.blame(error):
                         raise
                     continue
                 self.holds_reply = False
                 self.cursor = ack.cursor
                 self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
+
+    @contextmanager
+    def _creating(self) -> Iterator[None]:
+        """Around the write that creates buffered records: what ends meanwhile is written behind it."""
+        new, created = self._new, self._created
+        self._new, self._created = set(), {}
+        is_done = False
+        try:
+            yield
+            is_done = True
+        finally:
+            if not is_done:
+                self._new, self._created = new - {group.record for group in self._groups}, created
 
     async def keep(self, error: BaseException | None = None) -> None:
         """Work was stopped by this exception: store the results so far. Never raises TurnwrightError.

@@ -44,10 +44,12 @@ def model(monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
 
 
-def written(calls) -> list[tuple[str, set[str]]]:
-    """What each request wrote of a turn's reply and records."""
+def written(calls) -> list[tuple[str, list[str]]]:
+    """What each request wrote of a turn's reply and records, in the order of their paths."""
     kinds = ("assistant://", "log://turn_1/")
-    asked = [(method, {w.path for w in request.writes if w.path.startswith(kinds)}) for method, request in calls.asked]
+    asked = [
+        (method, sorted(w.path for w in request.writes if w.path.startswith(kinds))) for method, request in calls.asked
+    ]
     return [(method, paths) for method, paths in asked if paths]
 
 
@@ -65,7 +67,7 @@ async def test_reply_commands_results_and_verdict_are_one_write(tmp_path):
             if entry.path.startswith("log://turn_1/")
         ]
     paths = [f"log://turn_1/{name}" for name in ("get/a", "get/b", "think/3", "update/4")]
-    assert written(calls) == [("EndTurn", {"assistant://1", *paths})]
+    assert written(calls) == [("EndTurn", ["assistant://1", *paths])]
     assert told == [
         step
         for path in paths
