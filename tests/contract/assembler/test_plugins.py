@@ -170,3 +170,14 @@ async def test_an_assembler_does_not_start_with_a_section_that_cannot_be_shown(t
     ):
         async with assembling("def register(registry):\n    registry.section('log', print, priority=90)\n"):
             pytest.fail("it started")
+
+
+async def test_a_transcript_is_refused_where_plugins_change_packets(store, assembling):
+    # What they would hide must not appear.
+    async with assembling(GUARD) as client:
+        store.says(part(PROMPT, entry("known://s", "a secret", position=9), cursor=at(1)))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.assemble(transcript=True)
+    error = from_rpc(refused.value, "assembler", "here")
+    assert (error.reason.name, error.metadata["plugin"]) == ("PLUGIN_FAILED", "guard:register")
+    assert "use the assembly `packet`" in error.message

@@ -215,3 +215,22 @@ async def test_a_result_that_a_model_archives_is_a_stub_and_no_lie(tmp_path, ove
     messages = sent(server)[-1]["messages"]
     strictly(messages)
     assert "left out" in next(one["content"] for one in messages if one["role"] == "tool")
+
+
+async def test_forty_turns_of_reading_leave_nine_tenths_of_what_is_sent_as_it_was(tmp_path, over_http, monkeypatch):
+    # What vendors can cache: the bytes with which a request begins as the one before it did.
+    answers = [calling(("get", {"path": f"f{number}.txt"})) for number in range(40)]
+    async with over_http(*answers, chat("Done.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            for number in range(40):
+                (services.files / f"f{number}.txt").write_text(f"{number} " + "some words of text\n" * 80)
+            await services.client.add_model("large", "openai/m", context_length=200_000)
+            settings = settings_pb2.LoopSettings(model="large", yolo=True, assembly=TRANSCRIPT)
+            loop = await services.until(
+                await services.client.act(services.project, "Read all.", run="r", settings=settings)
+            )
+    bodies = [json.dumps(one["messages"]) for one in sent(server)]
+    shared = sum(len(one) for one, after in itertools.pairwise(bodies) if after.startswith(one.removesuffix("]")))
+    assert (loop.status, loop.turns) == (200, 41)
+    assert shared / sum(map(len, bodies)) > 0.9
