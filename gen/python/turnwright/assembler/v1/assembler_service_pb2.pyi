@@ -221,8 +221,8 @@ class PacketReport(_message.Message):
 
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePieces]:
-        """The last pieces of the packet, behind those that came in messages of their own. At most 128 KiB: a packet that differs
-        little from the one before comes in one message.
+        """The last pieces of the packet, after those in previous messages. At most 128 KiB, so that a packet that differs little
+        from the one before needs only one message.
         """
 
     def __init__(

@@ -44,9 +44,9 @@ class SetPlanRequest(_message.Message):
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     window: _builtins.int
-    """Tokens that a packet of the run may take. Where all plans with their latest deltas take as many or more, the call is
-    refused with LIMIT_EXCEEDED, `unit` tokens: no packet could show them. 0: the smaller of the model's context window
-    and the run's `context_limit`, as far as they are known. Absent: plans are held against no window.
+    """Maximum tokens of a packet of the run. If all plans with their latest deltas take as many or more, the call fails with
+    LIMIT_EXCEEDED, `unit` tokens, because no packet could show them. 0: the smaller of the model's context window
+    and the run's `context_limit`, as far as they are known. Absent: no check.
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
@@ -146,7 +146,7 @@ class UpdatePlanRequest(_message.Message):
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     window: _builtins.int
-    """Tokens that a packet may take, as in SetPlanRequest."""
+    """Maximum tokens of a packet, as in SetPlanRequest."""
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fencing token. Absent: a write from outside the loop."""

@@ -43,7 +43,7 @@ class _ViewFilterEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ViewFilter
     VIEW_FILTER_FILES: _ViewFilter.ValueType  # 4
     """Project files."""
     VIEW_FILTER_MESSAGES: _ViewFilter.ValueType  # 5
-    """What the messages of the run are made of: prompts, replies and their reasoning, the log, events and plans, whatever
+    """The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
     their visibility and state.
     """
 
@@ -61,7 +61,7 @@ VIEW_FILTER_TIMELINE: ViewFilter.ValueType  # 3
 VIEW_FILTER_FILES: ViewFilter.ValueType  # 4
 """Project files."""
 VIEW_FILTER_MESSAGES: ViewFilter.ValueType  # 5
-"""What the messages of the run are made of: prompts, replies and their reasoning, the log, events and plans, whatever
+"""The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
 their visibility and state.
 """
 Global___ViewFilter: _TypeAlias = ViewFilter  # noqa: Y015

@@ -102,8 +102,8 @@ class Message(_message.Message):
     """True if the call failed. Tool only."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """The content, in order. A model's reply has at most one text part; ThinkingBlock says where the texts of several
-        stood.
+        """The content, in order. A model's reply has at most one text part. If the vendor sent several texts,
+        ThinkingBlock gives their positions.
         """
 
     @_builtins.property

@@ -34,12 +34,12 @@ class Model(_message.Message):
     model.
     """
     context_length: _builtins.int
-    """Context window in tokens; 0: what its vendor says, else unknown, and 32768 is assumed."""
+    """Context window in tokens; 0: the vendor's value; if that is unknown too, 32768 is assumed."""
     output_tokens_max: _builtins.int
-    """Output limit in tokens: the longest reply of the model; 0: what its vendor says, else unknown."""
+    """Output limit in tokens: the longest reply of the model; 0: the vendor's value, if known."""
     @_builtins.property
     def capabilities(self) -> Global___Capabilities:
-        """Capabilities that override what its vendor says."""
+        """Capabilities that override those reported by the vendor."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ Global___Model: _TypeAlias = Model  # noqa: Y015
 
 @_typing.final
 class Capabilities(_message.Message):
-    """Capabilities of a model. An absent field: what its vendor says, else unknown."""
+    """Capabilities of a model. An absent field means the vendor's value, if known."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

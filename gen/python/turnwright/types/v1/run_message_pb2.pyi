@@ -138,8 +138,8 @@ class RunMessage(_message.Message):
 
     @_builtins.property
     def message(self) -> _message_pb2.Message:
-        """The content. Calls carry our ids and those of the vendor; their arguments are JSON under the parameter names of the
-        tool.
+        """The content. Each call has the id that Turnwright assigned and the vendor's own; arguments are JSON with the parameter
+        names of the tool.
         """
 
     @_builtins.property
