@@ -134,6 +134,8 @@ class TerminalLines:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._descriptor, _set, ready)
+        # uvloop makes what it watches non-blocking, and a terminal is one file for input and output: long output fails.
+        os.set_blocking(self._descriptor, True)
         try:
             await ready
         except asyncio.CancelledError:

@@ -7,7 +7,6 @@ import json
 import os
 import stat
 import sys
-import time
 
 import pytest
 import pytest_asyncio
@@ -275,22 +274,3 @@ async def test_a_decision_through_an_executor_that_cannot_see_the_project_reache
         assert (await services.until(queued)).status == 200
         await second.stop()
     assert (tmp_path / "project" / "a.txt").read_text() == "new\n"
-
-
-# ---- What a killed executor left
-
-
-async def test_an_executor_that_opens_a_project_removes_what_a_killed_one_left_of_its_writes(services):
-    # architecture 11
-    old, young = (services.files / f".{digit}123456789ab4def8123456789abcdef.tmp" for digit in "01")
-    for file, age_s in ((old, 7200), (young, 60)):
-        file.write_text("half of it")
-        os.utime(file, (time.time() - age_s,) * 2)
-    queued = await waiting(services, f"{SET}{GO_ON}", DONE)
-    await services.client.resolve(services.project, "r", PROPOSAL, accept=True)
-    await services.until(queued)
-    await services.stop("executor")
-    assert [file.exists() for file in (old, young)] == [False, True]
-    await services.start("executor")
-    manifest = await services.entry("log://turn_0/repo/manifest")
-    assert (".tmp" in manifest.body, "a.txt" in manifest.body) == (False, True)

@@ -15,6 +15,7 @@ RUNS = 200
 async def test_two_hundred_runs_at_once(tmp_path, monkeypatch):
     """Issued together, so that leases are renewed while everything is busy; each run works in its own two turns."""
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "32768")
     # On a machine that is busy with other tests the default of six seconds may pass.
     async with running(tmp_path, lease_s=30) as services:
         services.script(

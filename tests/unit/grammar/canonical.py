@@ -27,8 +27,8 @@ def written(commands: Iterable[Command]) -> str:
 
 
 def unplaced(commands: Iterable[Command]) -> list[Command]:
-    """Return the commands without their spans, which writing anew does not keep."""
-    return [replace(one, span=(0, 0)) for one in commands]
+    """Return the commands without what writing anew does not keep: spans, and the types of a native call's arguments."""
+    return [replace(one, span=(0, 0), json_names=(), body_name="") for one in commands]
 
 
 def is_writable(command: Command) -> bool:
