@@ -47,12 +47,7 @@ from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.recording import RecordingGate, new_record
-from turnwright_executor.turn.records import (
-    beat_write,
-    new_record_write,
-    record_write,
-    settled,
-)
+from turnwright_executor.turn.records import beat_write, new_record_write, record_write, settled
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
