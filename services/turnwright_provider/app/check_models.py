@@ -73,30 +73,30 @@ class ModelChecks:
             # If several start at the same time, one asks and the others wait for its answer.
             async with asyncio.timeout(self._wait_s), self._asking[vendor]:
                 now_s = self._clock()
-                open_ones = [name for name in wanted if name not in self._kept or self._kept[name].until_s <= now_s]
-                if open_ones:
-                    await self._ask(vendor, open_ones)
+                kept = {name: one.check for name in wanted if (one := self._kept.get(name)) and one.until_s > now_s}
+                open_ones = [name for name in wanted if name not in kept]
+                return kept | (await self._ask(vendor, open_ones) if open_ones else {})
         except TimeoutError:
-            self._keep({name: ModelCheck(f"{vendor} did not say within {self._wait_s:g} s") for name in wanted})
-        return {name: self._kept[name].check for name in wanted}
+            return self._keep({name: ModelCheck(f"{vendor} did not say within {self._wait_s:g} s") for name in wanted})
 
     async def _ask(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
         answers = await self._vendors[vendor].check([name.partition("/")[2] for name in wanted])
-        checks = dict(zip(wanted, answers, strict=True))
-        self._keep(checks)
-        return checks
+        return self._keep(dict(zip(wanted, answers, strict=True)))
 
-    def _keep(self, checks: Mapping[str, ModelCheck]) -> None:
-        """Cache an answer; a vendor that does not answer leaves the cache unchanged."""
+    def _keep(self, checks: Mapping[str, ModelCheck]) -> dict[str, ModelCheck]:
+        """Cache answers, and return them; where a vendor does not answer, with what it said before."""
         now_s = self._clock()
+        told: dict[str, ModelCheck] = {}
         for name, check in checks.items():
             lifetime_s = PROBLEM_LIFETIME_S if check.problem else self._lifetime_s
             before = self._kept.pop(name, None)
             if check.problem and before:
                 check = replace(check, info=check.info.or_else(before.check.info))  # noqa: PLW2901
+            told[name] = check
             self._kept[name] = _Kept(check, now_s + lifetime_s)
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
+        return told
 
     async def _completed(self, model: Model, check: ModelCheck) -> tuple[Model, str]:
         """The alias takes precedence, then what the vendor's server says, then what the vendor publishes."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
 
@@ -17,6 +18,12 @@ from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
 MODELS_MAX: Final = 10_000
 """Maximum number of models of a list that are considered."""
 
+NAME_CHARS_MAX: Final = 256
+"""Longest name of a listed model, in code points; longer ones are ignored."""
+
+COMPARED_MAX: Final = 1000
+"""Maximum number of names that a mistyped one is compared with: of 10,000 similar ones it takes seconds."""
+
 SHOWN_MAX: Final = 10
 """Maximum number of names in an error about another one."""
 
@@ -24,7 +31,8 @@ _ANY_NAME: Final = frozenset({"llamacpp", "me"})
 """`owned_by` of servers with a single model that accept any name."""
 
 _DATE: Final = re.compile(r"-20\d{6}")
-_NUM_CTX: Final = re.compile(r"^\s*num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
+_NUM_CTX: Final = re.compile(r"^[ \t]*num_ctx[ \t]+(\d{1,9})[ \t\r]*$", re.MULTILINE)
+"""Within a line: `\\s` at its beginning would search the rest of a text of blank lines from each of them."""
 
 
 class Listing(Struct, frozen=True):
@@ -64,7 +72,8 @@ class Listing(Struct, frozen=True):
             return ""
         some = ", ".join(sorted(self.models)[:SHOWN_MAX])
         more = ", ..." if len(self.models) > SHOWN_MAX else ""
-        return f"does not list {model}{did_you_mean(model, self.models)}; it lists {some}{more}"
+        meant = did_you_mean(model, islice(self.models, COMPARED_MAX))
+        return f"does not list {model}{meant}; it lists {some}{more}"
 
 
 def read_listing(body: bytes) -> Listing:
@@ -76,9 +85,14 @@ def read_listing(body: bytes) -> Listing:
     for item in listed:
         info = info_of(item)
         names = (item.get("id"), item.get("name"), item.get("model_name"), item.get("key"))
-        models |= {name: info for name in names if isinstance(name, str) and name}
+        models |= {name: info for name in names if _is_name(name)}
     owner = next((item["owned_by"] for item in listed if isinstance(item.get("owned_by"), str)), "")
     return Listing(models, owner)
+
+
+def _is_name(name: Any) -> TypeGuard[str]:
+    """Names appear in errors, which cannot hold everything that JSON can."""
+    return isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX and name.isprintable()
 
 
 def parsed_body(body: bytes) -> Any:

@@ -64,22 +64,26 @@ UNKNOWN: Final = ModelInfo()
 
 def info_of(item: Mapping[str, Any]) -> ModelInfo:
     """What an object of a list of models says."""
+    return _said(item).or_else(_of_servers(item.get("providers")))
+
+
+def _said(item: Mapping[str, Any]) -> ModelInfo:
+    """The same without its servers."""
     parts = [inner for name in _WITHIN if isinstance(inner := item.get(name), Mapping)]
     parts.append(item)
     window = _first(part.get(name) for part in parts for name in _WINDOWS)
     # OpenRouter: the model's own window may be longer than that of the server behind it.
     stated = _tokens(item.get("context_length"))
-    said = ModelInfo(
+    return ModelInfo(
         min(window, stated or window),
         _first(part.get(name) for part in parts for name in _OUTPUTS),
         _capabilities(parts),
     )
-    return said.or_else(_of_servers(item.get("providers")))
 
 
 def _of_servers(servers: Any) -> ModelInfo:
     """Hugging Face's router: a model has several servers, and any of them may be the one that answers."""
-    infos = [info_of(one) for one in servers if isinstance(one, Mapping)] if isinstance(servers, list) else []
+    infos = [_said(one) for one in servers if isinstance(one, Mapping)] if isinstance(servers, list) else []
     windows = [info.context_length for info in infos if info.context_length]
     can = Capabilities()
     for info in infos:

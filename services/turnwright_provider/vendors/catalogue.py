@@ -44,7 +44,8 @@ class Catalogue:
         except VendorError as error:
             return [ModelCheck(f"{self._endpoint}: {clean(error.failure.detail)}")] * len(models)
         infos = await self._infos(models, listing)
-        problems = (listing.denial(model) for model in models)
+        # Comparing a name with those of a long list takes a while.
+        problems = await asyncio.to_thread(lambda: list(map(listing.denial, models)))
         return [
             ModelCheck(problem and f"{self._endpoint} {problem}", info)
             for problem, info in zip(problems, infos, strict=True)
@@ -55,7 +56,7 @@ class Catalogue:
         with suppress(TimeoutError, VendorError):
             async with asyncio.timeout(self._timeout_s):
                 listing = await self._listing()
-            if told := listing.denial(model):
+            if told := await asyncio.to_thread(listing.denial, model):
                 return f"{self._endpoint} {told}."
         return ""
 

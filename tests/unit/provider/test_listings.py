@@ -6,7 +6,7 @@ import pytest
 
 from cases import FOLDER
 from turnwright_core.runs import Capabilities
-from turnwright_provider.domain.listing import QUESTIONS, Listing, question_of, read_listing
+from turnwright_provider.domain.listing import COMPARED_MAX, QUESTIONS, Listing, question_of, read_listing
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
 from turnwright_provider.domain.published import published
 
@@ -45,6 +45,30 @@ def test_what_is_no_list_denies_nothing(body):
 def test_a_mistyped_model_is_told_with_the_one_that_was_meant():
     denial = named("gpt-5-mini", "gpt-5", "o3").denial("gpt5-mini")
     assert denial == "does not list gpt5-mini (did you mean gpt-5-mini?); it lists gpt-5, gpt-5-mini, o3"
+
+
+def test_a_mistyped_model_is_compared_with_the_beginning_of_a_long_list():
+    listed = named(*(f"{n}" for n in range(COMPARED_MAX)), "gpt-5-mini")
+    assert "did you mean" not in listed.denial("gpt5-mini")
+
+
+def test_names_that_an_error_cannot_show_are_no_models():
+    listing = named("x" * 10_000, "a\ud800", "b\x1b[31m", "good")
+    assert list(listing.models) == ["good"]
+
+
+def test_servers_of_servers_are_not_looked_at_however_deep_they_are():
+    inner = '{"id":"m","context_length":5}'
+    for _ in range(400):
+        inner = f'{{"id":"m","providers":[{inner}]}}'
+    assert read_listing(f'{{"data":[{inner}]}}'.encode()).models == {"m": UNKNOWN}
+
+
+def test_blank_lines_in_ollamas_parameters_are_passed_over_in_one_go():
+    # Looked at from each of them, they would hold the process for hours.
+    body = json.dumps({"parameters": "\n" * 2_000_000 + "  num_ctx   8192  \n"}).encode()
+    assert QUESTIONS["ollama"].read(body, "m").context_length == 8192
+    assert QUESTIONS["ollama"].read(b'{"parameters":"num_ctx\\n8192"}', "m") == UNKNOWN
 
 
 def can(**known: bool) -> Capabilities:
