@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.run_message import MessageKind, MessageResult, RecordedCall, RunMessage
 from turnwright_core.entries import Entry, State, Tier
-from turnwright_core.plans import delta_path, plan_path, version_path
+from turnwright_core.plans import PLAN_ID, delta_path, plan_path, version_path
 from turnwright_core.runs import ReplyKind, Turn
 
 MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")
@@ -37,7 +37,10 @@ INJECT_TOOL: Final = "inject"
 """What it says of a message that a client added."""
 
 _TOLD: Final = frozenset({ERROR_TOOL, "repo"})
-_TURN: Final = re.compile(r"(?:prompt|assistant|reasoning)://([0-9]+)|(?:log|event)://turn_([0-9]+)/.*", re.DOTALL)
+_TURN: Final = re.compile(
+    r"(?:prompt|assistant|reasoning)://([0-9]{1,9})|(?:log|event)://turn_([0-9]{1,9})/.*", re.DOTALL
+)
+"""Plugins name turns too: a number that is too large for the contract is none."""
 _PLAN: Final = "plan"
 
 ReadRecord = Callable[[bytes], RecordedCall]
@@ -65,9 +68,11 @@ def _kind_in_log(entry: Entry) -> MessageKind | None:
     if entry.writer not in (Tier.SYSTEM, Tier.PLUGIN):
         return None
     attributes = entry.attributes
-    if attributes.get("tool") == INJECT_TOOL:
+    tool = attributes.get("tool")
+    if tool == INJECT_TOOL:
         return MessageKind.STEERING
-    if attributes.get("tool") in _TOLD:
+    # Plugins write any JSON there.
+    if isinstance(tool, str) and tool in _TOLD:
         return MessageKind.RESULT if attributes.get("call_id") else MessageKind.SYNTHETIC
     return None
 
@@ -135,8 +140,10 @@ def _text(body: str) -> tuple[Text, ...]:
 
 
 def _images(entry: Entry) -> tuple[Image, ...]:
-    """The images that go with a prompt, by the paths of their entries."""
-    return tuple(Image(path=path) for path in entry.attributes.get(IMAGES, ()))
+    """The images that go with a prompt, by the paths of their entries: only the runtime writes those."""
+    paths = entry.attributes.get(IMAGES)
+    told = paths if isinstance(paths, list) else ()
+    return tuple(Image(path=path) for path in told if isinstance(path, str) and path.startswith("image://"))
 
 
 def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
@@ -201,9 +208,10 @@ def _plan_of(entry: Entry) -> dict[str, Any] | None:
     """The plan, version and delta that an event tells of, where it is one of a plan."""
     event = entry.attributes.get("event")
     payload = event.get("payload") if isinstance(event, dict) and event.get("source") == _PLAN else None
-    if not isinstance(payload, dict) or not isinstance(payload.get("plan_id"), str):
+    if not isinstance(payload, dict) or not isinstance(payload.get("version"), int):
         return None
-    return payload if isinstance(payload.get("version"), int) else None
+    plan_id = payload.get("plan_id")
+    return payload if isinstance(plan_id, str) and PLAN_ID.fullmatch(plan_id) else None
 
 
 def _plan_paths(plan: Mapping[str, Any]) -> tuple[str, ...]:

@@ -24,6 +24,9 @@ CONVERSATION: Final = "conversation"
 NO_RESULT: Final = "This call was not carried out."
 """Result of a call that has none: it was lost, or its turn was stopped before it."""
 
+LEFT_OUT: Final = "Earlier messages were left out."
+"""Beginning of a conversation whose own has given way: vendors refuse one that begins with a reply."""
+
 _SAID: Final = (MessageKind.PROMPT, MessageKind.STEERING)
 _REPLIES: Final = (MessageKind.REPLY, MessageKind.SUMMARY)
 
@@ -33,7 +36,12 @@ _DECODER: Final = msgspec.json.Decoder(Message)
 
 def transcript(messages: Iterable[RunMessage], shown: Callable[[RunMessage], str]) -> list[Message]:
     """The messages as they are sent. `shown` says in words what no vendor has a role for; empty: nothing."""
-    return merged(paired([_known(message, shown) for message in messages]))
+    return _begun(merged(paired([_known(message, shown) for message in messages])))
+
+
+def _begun(messages: list[Message]) -> list[Message]:
+    is_reply = bool(messages) and messages[0].role is Role.ASSISTANT
+    return [text_message(Role.USER, LEFT_OUT), *messages] if is_reply else messages
 
 
 def _known(message: RunMessage, shown: Callable[[RunMessage], str]) -> Message:

@@ -230,11 +230,28 @@ def test_a_plan_is_a_hidden_role_where_it_was_set(event, parts, text):
 @pytest.mark.parametrize(
     "event",
     [{}, {"source": "plan"}, {"source": "plan", "payload": {"plan_id": 1, "version": 1}},
-     {"source": "plan", "payload": {"plan_id": "main"}}, "text"],
+     {"source": "plan", "payload": {"plan_id": "main"}}, "text",
+     {"source": "plan", "payload": {"plan_id": "../" * 1000, "version": 1}}],
 )  # fmt: skip
 def test_a_plugins_event_that_looks_like_a_plan_is_an_event(event):
     one = entry("event://turn_1/tick/a", attributes={"event": event})
     assert (kind_of(one), parts_of(one)) == (MessageKind.EVENT, ())
+
+
+@pytest.mark.parametrize("tool", [["error"], {}, 7, None])
+def test_what_a_plugin_logs_of_a_tool_that_is_no_name_is_no_message(tool):
+    assert kind_of(entry("log://turn_1/error/x", attributes={"tool": tool}, writer=Tier.PLUGIN)) is None
+
+
+@pytest.mark.parametrize("images", [5, "image://loop_1/1", [7, "log://turn_1/sh/a", "image://loop_1/1"]])
+def test_a_prompt_shows_images_that_the_runtime_has_read_and_no_other_entries(images):
+    said = message(entry("prompt://1", attributes={"images": images})).message
+    assert {part.path for part in said.parts} <= {"image://loop_1/1"}
+
+
+def test_a_turn_that_no_run_has_is_not_told():
+    # The contract's numbers end before it, and a page of messages with it would fail for ever.
+    assert turn_of(entry(f"event://turn_{10**20}/tick/a", attributes={"event": {}})) == 9
 
 
 def test_a_text_that_was_cut_says_how_long_it_is():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cases import expect, params
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.run_message import MessageKind, RunMessage
-from turnwright_core.chat.transcript import NO_RESULT, decoded, encoded, merged, paired, transcript
+from turnwright_core.chat.transcript import LEFT_OUT, NO_RESULT, decoded, encoded, merged, paired, transcript
 
 # ---- RL02
 
@@ -142,6 +142,18 @@ def test_a_transcript_is_what_vendors_take_and_begins_with_the_one_before(histor
     assert merged(paired(made)) == made
     if later and later[0].kind is MessageKind.REPLY:
         assert transcript([*before, *later], shown)[: len(made)] == made
+
+
+def test_a_conversation_whose_beginning_was_left_out_begins_with_the_user():
+    # RL06: Gemini and others refuse one that begins with a reply
+    left = [
+        RunMessage("p", MessageKind.REPLY, 2, 0, 0, reply("2_0")),
+        RunMessage("p", MessageKind.RESULT, 2, 0, 0, result("2_0")),
+    ]
+    made = transcript(left, shown)
+    assert [message.role for message in made] == [Role.USER, Role.ASSISTANT, Role.TOOL]
+    assert made[0].text == LEFT_OUT
+    assert transcript([], shown) == []
 
 
 def test_messages_come_back_from_the_lines_that_they_were_made():
