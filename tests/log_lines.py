@@ -11,15 +11,26 @@ from tempfile import TemporaryDirectory
 from turnwright_core.kit.logs import configure_logs
 
 
+class Lines(list[dict]):
+    """Lines of a log file, one dict each."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+
+    def read(self) -> None:
+        """Read what is there by now. A line that is being written waits."""
+        self[:] = map(json.loads, self.file.read_text().rpartition("\n")[0].splitlines())
+
+
 @contextlib.contextmanager
-def logged(level: str = "debug") -> Iterator[list[dict]]:
-    """The lines of the block, one dict each; complete when the block has ended."""
-    lines: list[dict] = []
+def logged(level: str = "debug") -> Iterator[Lines]:
+    """The lines of the block; complete when the block has ended."""
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "log"
-        configure_logs(level, file)
+        lines = Lines(Path(folder) / "log")
+        configure_logs(level, lines.file)
         try:
             yield lines
         finally:
             configure_logs("warning")
-            lines += map(json.loads, file.read_text().splitlines())
+            lines.read()

@@ -113,6 +113,7 @@ def test_a_task_does_without_what_it_is_told_to(bench) -> None:
         "no_interaction": True,
         "no_proposals": True,
         "yolo": True,
+        "assembly": "ASSEMBLY_PACKET",
     }
 
 

@@ -25,12 +25,20 @@ ANN = derive_token(SECRET, Tier.CLIENT, "ann")
 NAMES = ("method", "code", "principal", "run", "reason")
 
 
-async def seen(services, level: str, call, token: str = ANN) -> list[dict]:
-    """The lines of the executor's calls while somebody makes one."""
+async def seen(services, level: str, call, token: str = ANN, *, least: int = 0) -> list[dict]:
+    """The lines of the executor's calls while somebody makes one; a line may be written after the answer is sent."""
     with logged(level) as lines:
         async with Client.connect(services.addresses["executor"], token) as ann:
             await call(ann)
+        async with asyncio.timeout(60):
+            while len(_calls_in(lines)) < least:
+                await asyncio.sleep(0.01)
+                lines.read()
     assert not [line for line in lines if SECRET in str(line) or ANN in str(line)]
+    return _calls_in(lines)
+
+
+def _calls_in(lines: list[dict]) -> list[dict]:
     return [line for line in lines if line["event"] == "rpc_ended" and ".executor." in line["method"]]
 
 
@@ -40,14 +48,14 @@ async def finds_none(services, ann: Client, run: str = "nowhere") -> None:
 
 
 async def test_a_call_that_fails_has_one_line_with_who_called_and_why_it_failed(services) -> None:
-    (line,) = await seen(services, "info", lambda ann: finds_none(services, ann))
+    (line,) = await seen(services, "info", lambda ann: finds_none(services, ann), least=1)
 
     assert [line[name] for name in NAMES] == [GET_RUN, "NOT_FOUND", "ann", "nowhere", "RUN_NOT_FOUND"]
     assert 0 < line["seconds"] < 60
 
 
 async def test_an_id_that_nobody_has_checked_is_cut(services) -> None:
-    (line,) = await seen(services, "info", lambda ann: finds_none(services, ann, "x" * 100_000))
+    (line,) = await seen(services, "info", lambda ann: finds_none(services, ann, "x" * 100_000), least=1)
 
     assert line["run"] == "x" * call_line.ID_CHARS_MAX
 
@@ -57,7 +65,7 @@ async def test_a_call_that_went_well_has_its_line_where_all_are_asked_for(servic
         await ann.list_models()
 
     assert await seen(services, "info", lists) == []
-    (line,) = await seen(services, "debug", lists)
+    (line,) = await seen(services, "debug", lists, least=1)
     assert (line["code"], line["principal"], line["level"], "run" in line) == ("OK", "ann", "debug", False)
 
 
@@ -68,7 +76,7 @@ async def test_a_slow_call_has_its_line(services) -> None:
     async def sleeps(client: Client) -> None:
         await client.call_tool(services.project, "r", "sh", {"command": f"sleep {call_line.SLOW_S}"})
 
-    (line,) = await seen(services, "info", sleeps, SECRET)
+    (line,) = await seen(services, "info", sleeps, SECRET, least=1)
     assert (line["code"], line["run"], line["level"]) == ("OK", "r", "info")
     assert line["seconds"] >= call_line.SLOW_S
 

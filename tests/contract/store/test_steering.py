@@ -31,7 +31,9 @@ async def test_a_write_to_its_path_starts_a_run(client, project):
     assert (loop.prompt, loop.status, loop.settings) == (
         "fix it",
         100,
-        settings_pb2.LoopSettings(mode=settings_pb2.MODE_ASK, model="fast", no_web=True),
+        settings_pb2.LoopSettings(
+            mode=settings_pb2.MODE_ASK, model="fast", no_web=True, assembly=settings_pb2.ASSEMBLY_PACKET
+        ),
     )
     entry = await run.entry("run://r")
     assert (list(answer.paths), list(answer.revisions)) == (["run://r"], [entry.revision])
