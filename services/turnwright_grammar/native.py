@@ -71,7 +71,8 @@ def commands_from_call(
 
 def command_from_value(name: str, arguments: Value, span: Span, known_tools: frozenset[str]) -> Command:
     """Return the command of a call whose arguments are a value already; resolved if the tool is known."""
-    name = tool_name(name, known_tools)
+    # A command without a name would make a record that no later request could send back.
+    name = tool_name(name, known_tools) or name.strip() or "unknown"
     known = name in known_tools
     unwrapped = _unwrapped(arguments, name, known_tools)
     attributes, body, body_name = _divided(unwrapped)

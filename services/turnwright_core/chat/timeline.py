@@ -194,7 +194,7 @@ def _call(place: int, told: Mapping[str, Any], parts: Mapping[str, Entry], read_
     if call and arguments is None:
         name, arguments = call.tool, call.arguments
     # Somebody took the record away: its path still says which tool it was.
-    name = name or str(told.get("path", "///")).split("/")[3]
+    name = name or "".join(str(told.get("path", "")).split("/")[3:4]) or "unknown"
     return ToolCall(
         name, arguments or "", place, told.get("id", ""), told.get("call_id", ""), told.get("signature", ""),
         told.get("block"),

@@ -30,6 +30,7 @@ NAMES_MAX: Final = 100
 """Maximum number of schemes, and of categories, in a filter."""
 
 _SCANNED_A_STATEMENT: Final = 500
+_POSITION_DIGITS_MAX: Final = 18
 _WILD: Final = frozenset("*?[]{}!@+()\\")
 
 
@@ -134,7 +135,8 @@ def _place_of(query: EntryQuery) -> tuple[At | None, str]:
     if place is None:
         return query.at, ""
     incarnation, run, project, global_, turn, after = place
-    is_place = str(after).isdecimal() if query.by_position else "\0" not in str(after)
+    is_position = str(after).isdecimal() and len(str(after)) <= _POSITION_DIGITS_MAX
+    is_place = is_position if query.by_position else "\0" not in str(after)
     if not is_place or not 0 <= int(turn) <= NUMBER_MAX:
         raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
     return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(after)

@@ -5,6 +5,7 @@ from turnwright.types.v1 import settings_pb2, turn_pb2
 
 from cases import load_cases
 from contract.store.harness import next_turn, request, set_
+from contract.store.test_listing import token_with
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
@@ -117,5 +118,6 @@ async def test_entries_are_listed_in_the_order_of_the_timeline_at_one_moment(cli
     assert not second.next_page_token
     by_path = {**query, "by_position": False, "page_token": first.next_page_token}
     wrong = await client.call("ListEntries", **{**by_path, "page_token": ""})
-    error = await refused(client.call("ListEntries", **query, page_token=wrong.next_page_token))
-    assert error.reason is Reason.INVALID_FIELD
+    for bad in (wrong.next_page_token, token_with(first.next_page_token, path="9" * 5_000)):
+        error = await refused(client.call("ListEntries", **query, page_token=bad))
+        assert error.reason is Reason.INVALID_FIELD

@@ -160,10 +160,13 @@ def test_a_call_that_became_no_command_is_as_the_reply_keeps_it_and_has_its_erro
     assert (said.role, said.text, said.call_id, said.failed) == (Role.TOOL, "Cut.", "call_1_0", True)
 
 
-def test_a_record_that_was_taken_away_leaves_a_call_of_its_tool():
-    reply = entry("assistant://1", attributes={"calls": [{"path": "log://turn_1/sh/ls", "call_id": "call_1_0"}]})
+@pytest.mark.parametrize(
+    ("path", "name"), [("log://turn_1/sh/ls", "sh"), ("log://turn_1//1", "unknown"), ("", "unknown")]
+)
+def test_a_record_that_was_taken_away_leaves_a_call_of_its_tool(path, name):
+    reply = entry("assistant://1", attributes={"calls": [{"path": path, "call_id": "call_1_0"}]})
     [call] = message(reply).message.calls
-    assert (call.name, call.arguments) == ("sh", "")
+    assert (call.name, call.arguments) == (name, "")
 
 
 def test_a_reply_keeps_what_its_vendor_wants_back():

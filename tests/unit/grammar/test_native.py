@@ -181,6 +181,14 @@ def test_a_name_is_found_in_what_hosts_make_of_it(written, name):
     assert tool_name(written, DEFAULT_TOOLS) == name
 
 
+@pytest.mark.parametrize(
+    ("written", "name"), [("functions.", "functions."), (":0", ":0"), (" ", "unknown"), ("", "unknown")]
+)
+def test_a_call_whose_name_is_nothing_but_its_wrapping_has_a_name(written, name):
+    (command,), _ = commands_from_call(written, "{}")
+    assert (command.name, command.known) == (name, False)
+
+
 def test_a_tool_that_repeats_itself_keeps_its_name():
     assert tool_name("bobo", frozenset({"bo", "bobo"})) == "bobo"
 
