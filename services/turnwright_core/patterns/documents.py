@@ -14,6 +14,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,6 +25,9 @@ from turnwright_core.patterns.selection import NO_DOCUMENT, Selection
 from turnwright_core.patterns.shapes import Shape
 
 DOCUMENT_CHARS_MAX: Final = 1_000_000
+
+ANSWER_TIMEOUT_S: Final = 30.0
+"""Seconds that an answer may take, with the start of the worker: one that is stopped uses no CPU, and never ends."""
 
 _CHECKED_MAX: Final = 64
 _BLANK: Final = "\ufeff \t\r\n"
@@ -60,25 +65,23 @@ def _check(shape: Shape, pattern: str) -> None:
 class _Worker:
     """The worker process, started on demand. It answers one question at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def answer(self, shape: Shape, pattern: str, *texts: str) -> Any:
+        question = json.dumps([shape.value, pattern, *texts])
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self.end()
                 self._process = _started(pattern)
             process = self._process
-            try:
-                process.stdin.write(json.dumps([shape.value, pattern, *texts]) + "\n")  # type: ignore[union-attr]
-                process.stdin.flush()  # type: ignore[union-attr]
-                line = process.stdout.readline()  # type: ignore[union-attr]
-            except OSError:
-                line = ""
+            with _limited(process, self._timeout_s) as is_late:
+                line = _exchanged(process, question)
             if not line:
                 self.end()
-                raise _lost(pattern, process.returncode)
+                raise overrun(pattern) if is_late.is_set() else _lost(pattern, process.returncode)
         found = json.loads(line)
         if isinstance(found, dict):
             raise PatternError(found["reason"], pattern, found["detail"])
@@ -89,6 +92,36 @@ class _Worker:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+
+def _exchanged(process: subprocess.Popen[str], question: str) -> str:
+    """The answer to a question; empty if the process ended first."""
+    assert process.stdin
+    assert process.stdout
+    try:
+        process.stdin.write(f"{question}\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def _limited(process: subprocess.Popen[str], timeout_s: float) -> Iterator[threading.Event]:
+    """Kill the process if the block takes longer; the event tells that it did."""
+    is_late = threading.Event()
+
+    def kill() -> None:
+        is_late.set()
+        process.kill()
+
+    timer = threading.Timer(timeout_s, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_late
+    finally:
+        timer.cancel()
 
 
 def _started(pattern: str) -> subprocess.Popen[str]:

@@ -1,6 +1,7 @@
 """Facts about xpath and jsonpath."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_core.patterns import PatternError, documents, find, match, replace, search
+from turnwright_core.patterns import PatternError, Shape, documents, find, match, replace, search
 
 XML = '<?xml version="1.0" encoding="latin-1"?>\n<r xmlns:s="u"><a i="1">ü &amp; y</a><a i=\'2\'/><s:b>q</s:b><!-- <a/> --><c><d>1</d> 2</c></r>\n'
 JSON = '{"a": {"b": [1, "x\\"y", {"c": null}], "d": "ü"}, "e" : 2.50, "f": []}'
@@ -126,6 +127,19 @@ def test_the_next_question_is_answered_when_the_process_has_died():
     documents._worker._process.wait()
 
     assert find("//a", "<a>2</a>") == "2"
+
+
+def test_a_process_that_is_stopped_is_given_up_and_the_next_question_is_answered():
+    worker = documents._Worker(timeout_s=0.0)
+    worker._process = documents._started("//a")
+    worker._process.send_signal(signal.SIGSTOP)
+    with pytest.raises(PatternError) as refused:
+        worker.answer(Shape.XPATH, "//a", f"<r>{'x' * 100_000}</r>")
+    worker._timeout_s = documents.ANSWER_TIMEOUT_S
+
+    assert refused.value.reason == "timeout"
+    assert worker.answer(Shape.XPATH, "//a", "<r><a>x</a></r>") == ["x"]
+    worker.end()
 
 
 def test_where_no_process_can_be_started_the_pattern_says_so(monkeypatch):
