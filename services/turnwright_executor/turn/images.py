@@ -113,6 +113,8 @@ async def _of_file(workspace: Workspace, path: str) -> bytes:
         raise invalid(FIELD, str(error)) from None
     except TooMuchError:
         raise _too_long(path, IMAGE_BYTES_MAX + 1) from None
+    except OSError as error:
+        raise invalid(FIELD, f"{path} cannot be read: {error.strerror}.") from None
     if found is None or found.is_folder:
         raise _missing(path)
     return next(iter(found.files.values()))

@@ -109,6 +109,7 @@ REFUSED = {
     "no such entry": ("known://none", None, "entry_not_found"),
     "a folder": (".", None, "invalid_field"),
     "outside": ("../a.png", None, "invalid_field"),
+    "what no file can be called": ("a" * 300, None, "invalid_field"),
     "a text": ("a.png", b"text", "invalid_field"),
     "empty": ("a.png", b"", "invalid_field"),
     "too long": ("a.png", PNG + bytes(IMAGE_BYTES_MAX), "limit_exceeded"),
