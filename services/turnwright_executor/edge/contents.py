@@ -74,38 +74,75 @@ def as_text(data: bytes) -> str | None:
         return None
 
 
-@contextmanager
-def written_aside(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[str]:
-    """Write a new file under a temporary name; it is deleted unless it gets another name.
+class NewFile:
+    """A file that is written whole before it has a name, in a folder whose descriptor stays open.
 
-    It has the permissions, and if possible the owner, of another file. A crash leaves nothing behind, if the file
-    system supports unnamed files.
+    A crash leaves nothing behind until it is named, if the file system supports unnamed files.
     """
-    temporary = f".{uuid4().hex}.tmp"
+
+    def __init__(self, folder: int, data: bytes, like: os.stat_result | None) -> None:
+        self._folder = folder
+        self._temporary = f".{uuid4().hex}.tmp"
+        self._descriptor, self._is_named = _opened_new(self._temporary, folder)
+        try:
+            _fill(self._descriptor, data, like)
+        except BaseException:
+            self.close()
+            raise
+
+    def temporary_name(self) -> str:
+        """Its temporary name, which it has from now on."""
+        if not self._is_named:
+            self._link(self._temporary)
+            self._is_named = True
+        return self._temporary
+
+    def put_new(self, name: str) -> bool:
+        """Give it its name unless that is taken."""
+        try:
+            self._link(name)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if not self._is_named or error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            # A file system without hard links.
+            self.put_over(name)
+        return True
+
+    def put_over(self, name: str) -> None:
+        """Give it its name, and replace the file that has it."""
+        os.rename(self.temporary_name(), name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
+    def _link(self, name: str) -> None:
+        if self._is_named:
+            os.link(self._temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)
+        else:
+            os.link(f"/proc/self/fd/{self._descriptor}", name, dst_dir_fd=self._folder, follow_symlinks=True)
+
+    def close(self) -> None:
+        """Delete it unless it has got its name."""
+        os.close(self._descriptor)
+        if self._is_named:
+            with suppress(FileNotFoundError):
+                os.unlink(self._temporary, dir_fd=self._folder)
+
+
+@contextmanager
+def written_aside(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[NewFile]:
+    """Write a new file; it is deleted unless it gets a name.
+
+    It has the permissions, and if possible the owner, of another file.
+    """
+    new = NewFile(folder, data, like)
     try:
-        _write_new(temporary, folder, data, like)
-        yield temporary
+        yield new
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
+        new.close()
 
 
 def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
-
-
-def put_new(temporary: str, name: str, folder: int) -> bool:
-    """Give a new file its name unless it is taken."""
-    try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        # A file system without hard links.
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    return True
 
 
 def _at_most(descriptor: int, most: int, check: Check) -> bytes | None:
@@ -119,21 +156,15 @@ def _at_most(descriptor: int, most: int, check: Check) -> bytes | None:
     return bytes(data)
 
 
-def _write_new(name: str, folder: int, data: bytes, like: os.stat_result | None) -> None:
-    descriptor, is_named = _opened_new(name, folder)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        if like is not None:
-            with suppress(PermissionError):
-                os.fchown(descriptor, like.st_uid, like.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-        os.fsync(descriptor)
-        if not is_named:
-            os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(descriptor)
+def _fill(descriptor: int, data: bytes, like: os.stat_result | None) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    if like is not None:
+        with suppress(PermissionError):
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+    os.fsync(descriptor)
 
 
 def _opened_new(name: str, folder: int) -> tuple[int, bool]:

@@ -19,7 +19,7 @@ from typing import Final
 
 from turnwright_core.constraints import Constraints
 from turnwright_executor.edge.confinement import Tree, is_closed, path_below
-from turnwright_executor.edge.contents import put_new, read, read_short, written_aside
+from turnwright_executor.edge.contents import NewFile, read, read_short, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
 from turnwright_executor.edge.gathering import Gathering
 from turnwright_executor.edge.mounts import is_local_tree
@@ -168,19 +168,16 @@ class DiskWorkspace:
         model = relative if base_hash else like
         status = self._status(tree, model) if model else None
         folder, name = tree.place(relative, make=base_hash is None)
-        with written_aside(folder, data, status) as temporary:
-            placed = (
-                self._put_over(tree, temporary, relative, base_hash) if base_hash else put_new(temporary, name, folder)
-            )
+        with written_aside(folder, data, status) as new:
+            placed = self._put_over(tree, new, relative, base_hash) if base_hash else new.put_new(name)
             os.fsync(folder)
         return placed
 
-    def _put_over(self, tree: Tree, temporary: str, relative: str, base_hash: str) -> bool:
+    def _put_over(self, tree: Tree, new: NewFile, relative: str, base_hash: str) -> bool:
         """Give a file another content unless somebody has changed it meanwhile."""
         if self._hash_of(tree, relative) != base_hash:
             return False
-        folder, name = tree.place(relative)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        new.put_over(relative.rpartition("/")[2])
         return True
 
 

@@ -31,7 +31,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 from msgspec import Struct
 
 from turnwright_executor.edge.confinement import MARKER_FOLDER, Tree
-from turnwright_executor.edge.contents import put_new, written_aside
+from turnwright_executor.edge.contents import written_aside
 from turnwright_executor.ports.workspaces import FoundWorkspace
 from turnwright_executor.tools.ports import OutsideProjectError
 
@@ -111,8 +111,8 @@ def _is_same(tree: Tree, there: Tree) -> bool:
         return True
     try:
         folder, _ = tree.place(_MARKER)
-        with written_aside(folder, b"") as temporary:
-            there.status(f"{MARKER_FOLDER}/{temporary}")
+        with written_aside(folder, b"") as new:
+            there.status(f"{MARKER_FOLDER}/{new.temporary_name()}")
     except FileNotFoundError:
         return False
     except OSError:
@@ -142,15 +142,15 @@ def _made(tree: Tree, marker: _Marker) -> _Marker:
     folder, name = tree.place(_MARKER, make=True)
     # Who comes second takes what came first.
     for data, wanted in ((b"*\n", ".gitignore"), (marker.to_bytes(), name)):
-        with written_aside(folder, data) as temporary:
-            put_new(temporary, wanted, folder)
+        with written_aside(folder, data) as new:
+            new.put_new(wanted)
     return _read(tree) or marker
 
 
 def _replace(tree: Tree, marker: _Marker) -> None:
     folder, name = tree.place(_MARKER)
-    with written_aside(folder, marker.to_bytes()) as temporary:
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    with written_aside(folder, marker.to_bytes()) as new:
+        new.put_over(name)
 
 
 @contextmanager

@@ -349,19 +349,34 @@ async def test_a_file_that_changes_while_its_successor_is_written_is_left_alone(
 
 
 KILLED = """
-import os, signal, sys
-from turnwright_executor.edge.contents import written_aside
-folder = os.open(sys.argv[1], os.O_RDONLY)
-os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
-with written_aside(folder, b"half of it"):
-    pass
+import asyncio, hashlib, os, signal, stat, sys
+from turnwright_executor.edge.workspace import DiskWorkspace
+root, old, moment = sys.argv[1:]
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def is_folder(descriptor):
+    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
+fsync, hash_of, seen = os.fsync, DiskWorkspace._hash_of, []
+if moment == "compared":
+    DiskWorkspace._hash_of = lambda *args: (seen.append(1), kill() if len(seen) == 2 else hash_of(*args))[1]
+else:
+    os.fsync = lambda one: kill() if is_folder(one) == (moment == "named") else fsync(one)
+base = hashlib.sha256(old.encode()).hexdigest() if old else None
+asyncio.run(DiskWorkspace(root, 1000).replace("a.py", "new", base))
 """
 
 
-def test_who_is_killed_while_writing_leaves_nothing_behind(tmp_path):
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+@pytest.mark.parametrize(
+    ("old", "moment", "left"),
+    [("", "written", None), ("", "named", "new"), ("old", "written", "old"), ("old", "compared", "old")],
+)
+def test_who_is_killed_while_writing_leaves_nothing_behind(tmp_path, old, moment, left):
+    if old:
+        (tmp_path / "a.py").write_text(old)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), old, moment], check=False)
 
-    assert (done.returncode, names(tmp_path)) == (-signal.SIGKILL, [])
+    assert done.returncode == -signal.SIGKILL
+    assert {name: (tmp_path / name).read_text() for name in names(tmp_path)} == ({"a.py": left} if left else {})
 
 
 def test_a_file_system_without_nameless_files_is_written_to(tmp_path, monkeypatch):
@@ -374,8 +389,8 @@ def test_a_file_system_without_nameless_files_is_written_to(tmp_path, monkeypatc
 
     monkeypatch.setattr(os, "open", refusing)
     folder = opened(tmp_path, os.O_RDONLY)
-    with written_aside(folder, b"whole") as temporary:
-        assert (tmp_path / temporary).read_bytes() == b"whole"
+    with written_aside(folder, b"whole") as new:
+        assert (tmp_path / new.temporary_name()).read_bytes() == b"whole"
     os.close(folder)
     assert names(tmp_path) == []
 
@@ -384,7 +399,8 @@ def test_a_file_system_without_nameless_files_is_written_to(tmp_path, monkeypatc
 async def test_a_temporary_file_is_never_one_of_the_project(tmp_path):
     folder = os.open(tmp_path, os.O_RDONLY)
     (tmp_path / "a.tmp").write_text("theirs")
-    with written_aside(folder, b"ours"):
+    with written_aside(folder, b"ours") as new:
+        assert (tmp_path / new.temporary_name()).exists()
         scan = await DiskScanner(tmp_path, file_bytes_max=1000, files_max=10).scan()
     os.close(folder)
 
