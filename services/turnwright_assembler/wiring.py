@@ -19,7 +19,7 @@ from turnwright_core.kit.server import Service
 
 if TYPE_CHECKING:
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer
-    from turnwright_assembler.sections.plugged import Plugged
+    from turnwright_assembler.sections.plugin_sections import PacketPlugins
 
 GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["AssemblerService"].full_name
 
@@ -27,7 +27,7 @@ GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["Assem
 def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
     """The assembler, ready to be served. Its connection to the store opens with the first call."""
     peers: list[Peer] = []
-    plugged: list[Plugged] = []
+    packet_plugins: list[PacketPlugins] = []
 
     async def start() -> None:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
@@ -36,11 +36,11 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
         if chosen(SECTIONS, settings.sections):
             from turnwright_assembler.sections.registry import load_sections  # noqa: PLC0415
 
-            plugged.append(load_sections(settings.sections))
-            get_logger("assembler").info("plugins_loaded", render_version=plugged[0].render_version)
+            packet_plugins.append(load_sections(settings.sections))
+            get_logger("assembler").info("plugins_loaded", render_version=packet_plugins[0].render_version)
 
     def servicer() -> AssemblerServicer:
-        return _servicer(settings, peers[0], *plugged)
+        return _servicer(settings, peers[0], *packet_plugins)
 
     def register(server: grpc.aio.Server) -> None:
         on_demand: Any = LazyServicer(servicer)
@@ -56,15 +56,17 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
     )  # fmt: skip
 
 
-def _servicer(settings: AssemblerSettings, peer: Peer, plugged: Plugged | None = None) -> AssemblerServicer:
+def _servicer(
+    settings: AssemblerSettings, peer: Peer, packet_plugins: PacketPlugins | None = None
+) -> AssemblerServicer:
     # Loaded with the first turn: see OnDemand.
     from turnwright_assembler.app.assemble import Assembler, Rules  # noqa: PLC0415
     from turnwright_assembler.app.run_cache import RunCache  # noqa: PLC0415
     from turnwright_assembler.edge.store_reader import StoreReader  # noqa: PLC0415
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer  # noqa: PLC0415
-    from turnwright_assembler.sections.plugged import NOTHING  # noqa: PLC0415
+    from turnwright_assembler.sections.plugin_sections import NOTHING  # noqa: PLC0415
 
     cache = RunCache(settings.assembler_cache_bytes_max)
     rules = Rules(settings.token_divisor, settings.budget_ceiling)
     reader = StoreReader(peer)
-    return AssemblerServicer(Assembler(reader, cache, rules, plugged or NOTHING, settings.section_deadline_s))
+    return AssemblerServicer(Assembler(reader, cache, rules, packet_plugins or NOTHING, settings.section_deadline_s))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class _LastResort:
+class _ExceptionReporter:
     """Turns any exception of a command into an exit code and a sentence. No traceback reaches the terminal."""
 
     def __enter__(self) -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     # time. `finish` turns the collector on again.
     gc.disable()
     _open_streams()
-    with _LastResort():
+    with _ExceptionReporter():
         from turnwright_cli.app import app
 
         app(prog_name="turnwright")

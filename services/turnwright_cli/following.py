@@ -18,7 +18,7 @@ from turnwright_cli.editing import edited_proposal
 from turnwright_cli.exit_codes import FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.plain import safe_line
-from turnwright_cli.prompting import Person, PromptDecision
+from turnwright_cli.prompting import PromptDecision, Prompter
 from turnwright_cli.render import Screen
 from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
@@ -45,7 +45,7 @@ class Follower:
     """
 
     def __init__(
-        self, client: Client, screen: Screen, person: Person | None, interrupts: Interrupts, *, yolo: bool
+        self, client: Client, screen: Screen, person: Prompter | None, interrupts: Interrupts, *, yolo: bool
     ) -> None:
         self._client = client
         self._screen = screen
@@ -169,7 +169,7 @@ class Follower:
             return False
         return not self._yolo or proposal.turn <= self._queued.state.turn
 
-    async def _decide(self, person: Person, proposal: proposal_pb2.Proposal) -> bool:
+    async def _decide(self, person: Prompter, proposal: proposal_pb2.Proposal) -> bool:
         """Take a decision; False if it is left for later."""
         decision = await self._taken(person, proposal)
         # From here on the event about the decision is our own.
@@ -193,7 +193,7 @@ class Follower:
         self._decided.add(proposal.path)
         return True
 
-    async def _taken(self, person: Person, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
+    async def _taken(self, person: Prompter, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision, with contents from an editor if requested. If the editor fails, nothing is decided."""
         project, run = self._queued.project, self._queued.run
         while True:

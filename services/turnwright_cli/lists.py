@@ -87,7 +87,7 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool) -> in
     put(out, Text(f"{safe_line(answer.run.run)}: {run_words(answer.run)}, {turns_words(answer.run.turn)}"))
     if answer.run.status == runs.RUNNING and not answer.run.held:
         put(out, Text(_INTERRUPTED, style="yellow"))
-    put(out, Text(f"spent {spending_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
+    put(out, Text(f"spent {spend_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
     for loop in reversed(answer.loops):
         put(out, Text(_loop_line(loop, answer.run)))
         if loop.summary:
@@ -149,7 +149,7 @@ def budget_words(budget: budget_pb2.Budget) -> str:
     return ", ".join(filter(None, parts)) or "no limit"
 
 
-def spending_words(spent: budget_pb2.Spending) -> str:
+def spend_words(spent: budget_pb2.Spend) -> str:
     """What was spent in a line; tokens that no vendor told, as of calls that were lost, are named."""
     lost = f" ({spent.lost_tokens:,} estimated)" if spent.lost_tokens else ""
     cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 
-class _Lasting:
+class _BrokenPipeGuard:
     """A text stream that never raises BrokenPipeError: from the first one on, everything goes nowhere."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -39,17 +39,17 @@ class _Lasting:
         return getattr(self._stream, name)
 
 
-def lasting_stdout() -> IO[str]:
+def guarded_stdout() -> IO[str]:
     """Standard output; characters that its encoding does not have are replaced."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
-    return cast("IO[str]", _Lasting(sys.stdout))
+    return cast("IO[str]", _BrokenPipeGuard(sys.stdout))
 
 
 def console() -> Console:
     """A console on standard output: no colours under NO_COLOR, nothing but text in a pipe."""
-    return Console(file=lasting_stdout(), highlight=False, soft_wrap=True)
+    return Console(file=guarded_stdout(), highlight=False, soft_wrap=True)
 
 
 def put(console: Console, what: RenderableType, end: str = "\n") -> None:
@@ -62,7 +62,7 @@ def put(console: Console, what: RenderableType, end: str = "\n") -> None:
 
 
 def write_line(text: str) -> None:
-    stream = lasting_stdout()
+    stream = guarded_stdout()
     stream.write(text + "\n")
     stream.flush()
 

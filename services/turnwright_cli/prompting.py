@@ -49,7 +49,7 @@ _DECISIONS: Final[Mapping[str, PromptDecision]] = {
 }
 
 
-class Person:
+class Prompter:
     """Somebody at the terminal. After `accept all` nothing is asked any more."""
 
     def __init__(self, lines: TerminalLines, say: Callable[[str], None]) -> None:

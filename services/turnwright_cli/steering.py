@@ -27,7 +27,7 @@ from turnwright_cli.reading import given_text
 from turnwright_cli.render import turns_words
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words, said_of
-from turnwright_client import Board, RunsMessage
+from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 
 ROWS_MAX = 50
@@ -149,11 +149,11 @@ async def watch_runs(call: Invocation) -> int:
 
 
 def _live(live: Live) -> Callable[[RunsMessage], None]:
-    board = Board()
+    run_list = RunList()
 
     def show(message: RunsMessage) -> None:
-        board.apply(message)
-        live.update(board_table(board), refresh=True)
+        run_list.apply(message)
+        live.update(run_list_table(run_list), refresh=True)
 
     return show
 
@@ -172,12 +172,12 @@ def overview_line(one: run_pb2.RunOverview) -> str:
     return f"{safe_line(one.run.run)}: {stands}: {text}"
 
 
-def board_table(board: Board) -> Table:
+def run_list_table(run_list: RunList) -> Table:
     """The runs of a project, most recently written first."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("run", "status", "turns", "to decide", "summary"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
-    ones = sorted(board.runs.values(), key=lambda one: one.run.update_time.ToNanoseconds(), reverse=True)
+    ones = sorted(run_list.runs.values(), key=lambda one: one.run.update_time.ToNanoseconds(), reverse=True)
     for one in ones[:ROWS_MAX]:
         table.add_row(
             Text(safe_line(one.run.run)),

@@ -28,9 +28,9 @@ from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.joining import announce
 from turnwright_cli.json_lines import JsonScreen
-from turnwright_cli.output import complain, console, lasting_stdout, write_line
+from turnwright_cli.output import complain, console, guarded_stdout, write_line
 from turnwright_cli.plain import safe_line
-from turnwright_cli.prompting import Person, PromptDecision, TerminalLines, cut_comment
+from turnwright_cli.prompting import PromptDecision, Prompter, TerminalLines, cut_comment
 from turnwright_cli.reading import given_text
 from turnwright_cli.render import Screen, TextScreen
 from turnwright_cli.session import open_session
@@ -317,21 +317,21 @@ async def _changes(client: Client, followed: Followed) -> FileChanges:
     return changes_in([entry for entries in found async for entry in entries], followed.loop.sequence)
 
 
-def _screen(*, as_json: bool) -> tuple[Screen, Person | None]:
+def _screen(*, as_json: bool) -> tuple[Screen, Prompter | None]:
     """Where events are shown, and who decides: nobody without a terminal."""
     if as_json:
         return JsonScreen(write_line), None
     screen = TextScreen(console())
     if not has_terminal():
         return screen, None
-    stdout = lasting_stdout()
+    stdout = guarded_stdout()
 
     def ask(question: str) -> None:
         screen.pause()
         stdout.write(question)
         stdout.flush()
 
-    return screen, Person(TerminalLines(sys.stdin.fileno(), ask), screen.note)
+    return screen, Prompter(TerminalLines(sys.stdin.fileno(), ask), screen.note)
 
 
 def has_terminal() -> bool:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from turnwright_client.client import Client, QueuedLoop, pending_proposals
-    from turnwright_client.control import Board, RunsMessage
+    from turnwright_client.control import RunList, RunsMessage
     from turnwright_client.discovery import StackRecord, locate, read_record
     from turnwright_client.fold import Partial, RunView
     from turnwright_client.watch import WatchPolicy
 
 _WHERE: Final = {
     **dict.fromkeys(("Client", "QueuedLoop", "pending_proposals"), "turnwright_client.client"),
-    **dict.fromkeys(("Board", "RunsMessage"), "turnwright_client.control"),
+    **dict.fromkeys(("RunList", "RunsMessage"), "turnwright_client.control"),
     **dict.fromkeys(("StackRecord", "locate", "read_record"), "turnwright_client.discovery"),
     **dict.fromkeys(("Partial", "RunView"), "turnwright_client.fold"),
     "WatchPolicy": "turnwright_client.watch",
@@ -35,10 +35,10 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Board",
     "Client",
     "Partial",
     "QueuedLoop",
+    "RunList",
     "RunView",
     "RunsMessage",
     "StackRecord",

@@ -31,7 +31,7 @@ from turnwright.types.v1 import (
 from turnwright_client.control import ControlCalls
 from turnwright_client.fold import Event
 from turnwright_client.plans import PLAN_FORMS, PlanCalls, PlanForm
-from turnwright_client.retrying import RepeatingPeer
+from turnwright_client.retrying import RetryingPeer
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.errors import Reason, fault
@@ -90,7 +90,7 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
     ) -> AsyncGenerator[Client, None]:
         """A client for the duration of the block. Nothing is sent before the first call."""
         policy = policy or WatchPolicy()
-        peer = RepeatingPeer(address, token, timeout_s, policy)
+        peer = RetryingPeer(address, token, timeout_s, policy)
         try:
             yield cls(peer, policy)
         finally:

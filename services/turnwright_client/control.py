@@ -173,7 +173,7 @@ def check_version(version: str, own: str = __version__) -> None:
         raise fault(Reason.VERSION_MISMATCH, message, version=version, client=own)
 
 
-class Board:
+class RunList:
     """The runs of a project, folded from the messages of a watch."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ _HARMLESS: Final = ("Get", "List", "Discover", "InitProject", "AddModel")
 """Name prefixes of requests that only read, or that are idempotent."""
 
 
-class RepeatingPeer(Peer):
+class RetryingPeer(Peer):
     """The connection of a client to an executor."""
 
     def __init__(self, address: str, token: str, timeout_s: float, policy: WatchPolicy) -> None:
@@ -41,7 +41,7 @@ class RepeatingPeer(Peer):
     async def call(self, method: Any, request: Any, timeout_s: float | None = None, caller: Any = None) -> Any:
         """Call with retries, within one deadline for all attempts. Raises TurnwrightError."""
         end_s = time.monotonic() + (timeout_s or self.timeout_s)
-        retries = min(self._policy.retries_max, RETRIES_MAX) if _make_repeatable(request) else 0
+        retries = min(self._policy.retries_max, RETRIES_MAX) if _make_idempotent(request) else 0
         failures = 0
         while True:
             left_s = end_s - time.monotonic()
@@ -51,20 +51,20 @@ class RepeatingPeer(Peer):
                 failures += 1
                 pause_s = self._policy.pause_s(failures)
                 is_passing = error.reason in PASSING or is_of_transport(error)
-                if not is_passing or failures > retries or left_s <= pause_s or self._is_nowhere():
+                if not is_passing or failures > retries or left_s <= pause_s or self._never_answered():
                     raise
             else:
                 self._has_answered = True
                 return answer
             await asyncio.sleep(pause_s)
 
-    def _is_nowhere(self) -> bool:
+    def _never_answered(self) -> bool:
         """Whether the address has never answered: then it is probably wrong, and waiting does not help."""
         failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
         return not self._has_answered and self.channel.get_state() is failing
 
 
-def _make_repeatable(request: Any) -> bool:
+def _make_idempotent(request: Any) -> bool:
     """Whether a request is safe to retry; adds a request id if the message has one."""
     identified = request.task if "task" in request.DESCRIPTOR.fields_by_name else request
     if "request_id" in identified.DESCRIPTOR.fields_by_name:

@@ -11,7 +11,7 @@ from enum import Enum
 from msgspec import Struct, field
 
 
-class Ruling(Enum):
+class DecisionKind(Enum):
     """The kind of decision. EXPIRED: nobody decided in time."""
 
     ACCEPTED = "accept"
@@ -22,7 +22,7 @@ class Ruling(Enum):
 class Decision(Struct, frozen=True):
     """A decision on a proposal; for a question, `comment` is the answer."""
 
-    ruling: Ruling
+    ruling: DecisionKind
     comment: str = ""
     principal: str = ""
     time_ms: int = 0

@@ -92,7 +92,7 @@ class EndTurnCall(Struct, frozen=True):
     epoch: int
     end: TurnEnd
     schemes_version: str = ""
-    tell_view: bool = False
+    return_view_change: bool = False
 
     @property
     def weight_bytes(self) -> int:
@@ -124,7 +124,7 @@ class WriteEntriesCall(Struct, frozen=True):
     durability: int = 0
     run_status: int = 0
     packet: TurnPacket | None = None
-    tell_view: bool = False
+    return_view_change: bool = False
 
     @property
     def weight_bytes(self) -> int:

@@ -158,7 +158,7 @@ class Budget(Struct, frozen=True):
     wall_s_max: float = 0.0
 
 
-class Spending(Struct, frozen=True):
+class Spend(Struct, frozen=True):
     """What was spent; `lost_tokens` and `prompt_tokens` are part of `tokens`. Fields as in the contract."""
 
     turns: int = 0

@@ -31,7 +31,7 @@ from turnwright_executor.domain.effects import (
 from turnwright_executor.domain.toolset import Need
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
-from turnwright_executor.tools.offering import PluginTool
+from turnwright_executor.tools.plugin_tools import PluginTool
 from turnwright_grammar import Command
 
 __all__ = [

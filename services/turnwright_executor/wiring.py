@@ -55,8 +55,8 @@ from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.offering import Offered
-from turnwright_executor.tools.registry import build_tools, texts_of, with_offered
+from turnwright_executor.tools.plugin_tools import PluginToolAdapter
+from turnwright_executor.tools.registry import build_tools, texts_of, with_plugin_tools
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.loop_scope import Services
 from turnwright_executor.turn.recording import reply_reader
@@ -124,7 +124,7 @@ class _Wired:
         ledger = StoreLedger(store, owner, "", round(settings.lease_s * 1000), schemes)
         models = ProviderModels(provider, settings.generate_deadline_s, time.monotonic)
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
-        tools = with_offered(_tools(settings), offered)
+        tools = with_plugin_tools(_tools(settings), offered)
         await _register_schemes(store, offered)
         reader = partial(reply_reader, settings.turn_commands_max, tools)
         services = Services(
@@ -221,7 +221,7 @@ def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
     return build_tools(limits, HttpWeb(web), shelf)
 
 
-async def _register_schemes(store: Peer, tools: Sequence[Offered]) -> None:
+async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> None:
     """Have the store know the schemes that tools bring along, before any of their entries is written.
 
     A store that starts beside this executor is waited for. Raises SettingsError for a scheme that is another one by

@@ -48,7 +48,7 @@ class Finder:
         return True
 
 
-class Sign:
+class SearchTrigger:
     """What has to come into a text piece by piece before another look at it is worth it.
 
     `pattern` matches it, at most `LOOKBACK_CHARS` long; `last` is the character that every match ends with.
@@ -63,9 +63,9 @@ class Sign:
         self.last = last
         self._recent = before[-self.LOOKBACK_CHARS :]
 
-    def after(self, text: str) -> Sign:
+    def after(self, text: str) -> SearchTrigger:
         """Return this sign, to be looked for in what follows `text`."""
-        return Sign(self.pattern, self.last, text)
+        return SearchTrigger(self.pattern, self.last, text)
 
     def comes(self, piece: str) -> bool:
         old = self._recent

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
-from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Said, endpoints_of, read_tables
+from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, SourcedValue, endpoints_of, read_tables
 from turnwright_provider.domain.presets import PRESETS, Preset
 from turnwright_provider.domain.prices import PRICE_PREFIX, Price, read_prices
 
@@ -186,26 +186,26 @@ class ProviderSettings(Settings, beside=_preset_settings()):
         variables = {preset.name: (self._url_of(preset), self._key_of(preset)) for preset in PRESETS}
         return tuple(endpoints_of(tables, variables, keys))
 
-    def _url_of(self, preset: Preset) -> Said:
-        return Said(getattr(self, preset.url_variable.lower()), preset.url_variable)
+    def _url_of(self, preset: Preset) -> SourcedValue:
+        return SourcedValue(getattr(self, preset.url_variable.lower()), preset.url_variable)
 
-    def _key_of(self, preset: Preset) -> Said:
+    def _key_of(self, preset: Preset) -> SourcedValue:
         name = preset.key_variable
         given, file = getattr(self, name.lower()), getattr(self, f"{name.lower()}_file")
         if given or not file:
-            return Said(given, name)
-        return Said(_read_key(Path(file), f"{name}_FILE"), f"{name}_FILE")
+            return SourcedValue(given, name)
+        return SourcedValue(_read_key(Path(file), f"{name}_FILE"), f"{name}_FILE")
 
 
-def _key_of(name: str, table: EndpointTable, path: Path) -> Said | None:
+def _key_of(name: str, table: EndpointTable, path: Path) -> SourcedValue | None:
     """The key that a table names, if any. Raises SettingsError."""
     where = f"endpoint.{name}"
     if table.key:
-        return Said(table.key.strip(), f"{where}.key")
+        return SourcedValue(table.key.strip(), f"{where}.key")
     if table.key_file:
-        return Said(
+        return SourcedValue(
             _read_key(path.parent / Path(table.key_file).expanduser(), f"{where}.key_file"), f"{where}.key_file"
         )
     if table.key_variable:
-        return Said(os.environ.get(table.key_variable, "").strip(), table.key_variable)
+        return SourcedValue(os.environ.get(table.key_variable, "").strip(), table.key_variable)
     return None

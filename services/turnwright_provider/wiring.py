@@ -23,7 +23,7 @@ from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.endpoints import SCRIPTED
 
 if TYPE_CHECKING:
-    from turnwright_provider.app.generate import Pace
+    from turnwright_provider.app.generate import FlowControl
     from turnwright_provider.domain.endpoints import EndpointSpec
     from turnwright_provider.domain.retry import RetryPolicy
     from turnwright_provider.ports import Transport, Vendor
@@ -36,7 +36,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
     """The service; `secret` is unused, because the provider calls no other service."""
     del secret
     closers: list[Close] = []
-    plugged: dict[str, Vendor] = {}
+    vendor_plugins: dict[str, Vendor] = {}
 
     async def start() -> None:
         # Most deployments have no plugins, and what calls models is not imported before the first call.
@@ -44,11 +44,11 @@ def build(settings: ProviderSettings, secret: str) -> Service:
             from turnwright_provider.vendors.registry import load_vendors
 
             taken = (SCRIPTED, *(spec.name for spec in settings.endpoints))
-            plugged.update(load_vendors(settings.vendors, taken))
-            get_logger("provider").info("plugins_loaded", vendors=sorted(plugged))
+            vendor_plugins.update(load_vendors(settings.vendors, taken))
+            get_logger("provider").info("plugins_loaded", vendors=sorted(vendor_plugins))
 
     def register(server: grpc.aio.Server) -> None:
-        on_demand: Any = LazyServicer(lambda: _servicer(settings, closers, plugged))
+        on_demand: Any = LazyServicer(lambda: _servicer(settings, closers, vendor_plugins))
         provider_service_pb2_grpc.add_ProviderServiceServicer_to_server(on_demand, server)
 
     async def close() -> None:
@@ -59,14 +59,16 @@ def build(settings: ProviderSettings, secret: str) -> Service:
     return Service("provider", name, register, start=start, close=close, settings=settings)
 
 
-def _servicer(settings: ProviderSettings, closers: list[Close], plugged: Mapping[str, Vendor]) -> ProviderServicer:
+def _servicer(
+    settings: ProviderSettings, closers: list[Close], vendor_plugins: Mapping[str, Vendor]
+) -> ProviderServicer:
     from turnwright_provider.app.check_models import ModelChecks
-    from turnwright_provider.app.generate import Chance, ReplyStream
+    from turnwright_provider.app.generate import ReplyStream, RetryClock
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
-    vendors = {**_vendors(settings, closers), **plugged}
+    vendors = {**_vendors(settings, closers), **vendor_plugins}
     policy, pace = _policy(settings), _pace(settings)
-    chance = Chance(time.monotonic, asyncio.sleep, random.SystemRandom().random)
+    chance = RetryClock(time.monotonic, asyncio.sleep, random.SystemRandom().random)
     return ProviderServicer(
         vendors,
         lambda name, vendor: ReplyStream(name, vendor, policy, pace, chance),
@@ -88,10 +90,10 @@ def _policy(settings: ProviderSettings) -> RetryPolicy:
     )
 
 
-def _pace(settings: ProviderSettings) -> Pace:
-    from turnwright_provider.app.generate import Pace
+def _pace(settings: ProviderSettings) -> FlowControl:
+    from turnwright_provider.app.generate import FlowControl
 
-    return Pace(settings.flush_ms / 1000, settings.flush_bytes)
+    return FlowControl(settings.flush_ms / 1000, settings.flush_bytes)
 
 
 def _scripted(settings: ProviderSettings) -> Vendor:
@@ -104,7 +106,7 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
     from turnwright_core.runs import Reasoning
     from turnwright_provider.domain.think_tags import ThinkTags
     from turnwright_provider.domain.urls import public_url
-    from turnwright_provider.domain.wires.table import WIRES, Manner
+    from turnwright_provider.domain.wires.table import WIRES, WireOptions
     from turnwright_provider.ports import VendorState
     from turnwright_provider.vendors.endpoint import Endpoint
     from turnwright_provider.vendors.http import HttpVendor
@@ -113,7 +115,7 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
     if spec.problem:
         return UnconfiguredVendor(VendorState(public_url(spec.url), spec.problem, spec.settings, spec.is_unset))
     amount = Reasoning("medium") if settings.think else None
-    wire = WIRES[spec.wire](Manner(ThinkTags(settings.think_tags), spec.preset.asking, amount, spec.preset.marks))
+    wire = WIRES[spec.wire](WireOptions(ThinkTags(settings.think_tags), spec.preset.asking, amount, spec.preset.marks))
     endpoint = Endpoint(
         spec.base_url,
         spec.api_key,

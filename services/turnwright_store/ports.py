@@ -144,9 +144,9 @@ class Transaction(Struct):
     connection: Connection
     clock_ms: Callable[[], int]
     """Gives `now_ms`; asked once."""
-    raised: dict[int, int] = field(default_factory=dict)
+    bumped: dict[int, int] = field(default_factory=dict)
     """The scopes whose revision this moment of the request has raised, and to what."""
-    held_raises: dict[int, tuple[Any, Any]] | None = None
+    deferred_bumps: dict[int, tuple[Any, Any]] | None = None
     """By scope: from where to where it is to be raised, while that is not written yet (sql.scopes)."""
     passed: set[int] = field(default_factory=set)
     """The scopes that earlier moments of the request have raised."""
@@ -161,10 +161,10 @@ class Transaction(Struct):
     """
     is_followed: Callable[[int], bool] = followed_by_nobody
     """Whether a scope has followers, who want the delta of this transaction."""
-    tells_view: bool = False
+    returns_view_change: bool = False
     """Whether the answer to the request says what it has changed in the view of its run."""
     stored: list[WrittenPaths] = field(default_factory=list)
-    """The entries that were written, of scopes that are followed; all of them where `tells_view` is set."""
+    """The entries that were written, of scopes that are followed; all of them where `returns_view_change` is set."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)
     """By scope: everything that this transaction has changed."""
     _now_ms: int | None = None
@@ -181,13 +181,13 @@ class Transaction(Struct):
 
         Time is what ties the revisions of a run to those of what it shares.
         """
-        self.passed |= self.raised.keys()
-        self.raised = {}
+        self.passed |= self.bumped.keys()
+        self.bumped = {}
         self._now_ms = self.now_ms + 1
 
-    def all_raised(self) -> set[int]:
+    def all_bumped(self) -> set[int]:
         """The scopes whose watchers are woken after the commit."""
-        return self.passed | self.raised.keys()
+        return self.passed | self.bumped.keys()
 
 
 INLINE_BYTES_MAX: Final = 128 * 1024

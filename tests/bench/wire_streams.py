@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.asking import by_effort
-from turnwright_provider.domain.wires.table import WIRES, Manner
+from turnwright_provider.domain.wires.table import WIRES, WireOptions
 from turnwright_provider.domain.wires.wire import Framing, Wire
 
 PIECE = "a few words of it "
@@ -103,4 +103,4 @@ def ollama(pieces: int) -> list[dict[str, Any]]:
 
 
 REPLIES = {"chat": chat, "responses": responses, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}
-STREAMS = {name: Stream(make(Manner(ThinkTags.LEADING, by_effort)), REPLIES[name]) for name, make in WIRES.items()}
+STREAMS = {name: Stream(make(WireOptions(ThinkTags.LEADING, by_effort)), REPLIES[name]) for name, make in WIRES.items()}

@@ -13,10 +13,10 @@ from functools import partial
 
 from msgspec import Struct
 
-from turnwright_assembler.app.bounding import DEADLINE_S, Bounded
 from turnwright_assembler.app.packet import ComposedPacket, compose
 from turnwright_assembler.app.run_cache import BorrowedRows, RunCache
 from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
+from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
 from turnwright_assembler.app.transcript import read_transcript
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
@@ -24,7 +24,7 @@ from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader, ViewPatch
-from turnwright_assembler.sections.plugged import NOTHING, Plugged
+from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
@@ -89,18 +89,18 @@ class Assembler:
         reader: RunReader,
         cache: RunCache,
         rules: Rules,
-        plugged: Plugged = NOTHING,
+        packet_plugins: PacketPlugins = NOTHING,
         section_deadline_s: float = DEADLINE_S,
     ) -> None:
-        """Read with this reader, and cache rows between turns; `plugged` has the plugins' parts.
+        """Read with this reader, and cache rows between turns; `packet_plugins` has the parts of plugins.
 
         `section_deadline_s` limits each step of a packet that involves plugins, in seconds.
         """
-        self.plugged = plugged
+        self.packet_plugins = packet_plugins
         self._reader = reader
         self._cache = cache
         self._rules = rules
-        self._bounded = Bounded(plugged, section_deadline_s)
+        self._runner = StepRunner(packet_plugins, section_deadline_s)
 
     async def assemble(self, ask: PacketRequest) -> Assembled:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
@@ -108,15 +108,15 @@ class Assembler:
             return await self._transcript(ask)
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
-            return await self._bounded.run(self._assembled, ask, rows)
+            return await self._runner.run(self._assembled, ask, rows)
 
     async def _transcript(self, ask: PacketRequest) -> Assembled:
         """The messages of a run, as far as they fit.
 
         Raises PLUGIN_FAILED where plugins change packets: what they would hide must not appear.
         """
-        if self.plugged.plugins:
-            names = " ".join(self.plugged.plugins)
+        if self.packet_plugins.plugins:
+            names = " ".join(self.packet_plugins.plugins)
             message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
         ceiling = self._ceiling(ask)
@@ -141,12 +141,12 @@ class Assembler:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
-            return await self._bounded.run(self._checked, ask, rows)
+            return await self._runner.run(self._checked, ask, rows)
 
     async def _up_to_date(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
         if held.rows and ask.at_least and _lead_to(ask.at_least, ask.view_changes, held.rows):
             for change in ask.view_changes:
-                await self._bounded.run(held.rows.apply, change.part)
+                await self._runner.run(held.rows.apply, change.part)
             return held.rows
         rows = await self._refreshed(ask, held)
         if not _shows(rows.cursor, ask.at_least):
@@ -162,7 +162,7 @@ class Assembler:
                 return await self._read_into(ask, held.rows)
             except (RangeError, OtherRulesError):
                 held.rows = None
-        empty = await self._bounded.run(RunRows, self._rules.token_divisor, self.plugged)
+        empty = await self._runner.run(RunRows, self._rules.token_divisor, self.packet_plugins)
         held.rows = await self._read_into(ask, empty)
         return held.rows
 
@@ -170,7 +170,7 @@ class Assembler:
         cursor = None
         async with aclosing(self._reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version)) as parts:
             async for part in parts:
-                await self._bounded.run(rows.apply, part)
+                await self._runner.run(rows.apply, part)
                 cursor = part.cursor
         if cursor is None:
             raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")

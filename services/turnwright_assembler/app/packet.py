@@ -15,7 +15,12 @@ from msgspec.structs import replace
 
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.sections import BlockIndex, PacketDraft, indexed
-from turnwright_assembler.sections.plugged import NO_ADDITIONS, Additions, Plugged, PluggedFilter
+from turnwright_assembler.sections.plugin_sections import (
+    NO_ADDITIONS,
+    PacketPlugins,
+    PluginPacketFilter,
+    RunPacketPlugins,
+)
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.packet_digest import packet_digest
@@ -81,7 +86,7 @@ def compose(
     loop: int,
     ceiling: int,
     divisor: int,
-    additions: Additions = NO_ADDITIONS,
+    additions: RunPacketPlugins = NO_ADDITIONS,
     tools: str = "",
     index: BlockIndex | None = None,
 ) -> ComposedPacket:
@@ -101,7 +106,7 @@ def compose(
         kept=additions.kept,
         is_native=bool(tools),
     )
-    plan = _plan(draft, additions.plugged)
+    plan = _plan(draft, additions.packet_plugins)
     draft = _settled(draft, plan, divisor)
     return ComposedPacket(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt, tools)
 
@@ -109,24 +114,25 @@ def compose(
 class _Plan(Struct, frozen=True):
     """The steps of the user message, and their output if it does not depend on the figures; otherwise None."""
 
-    plugged: Plugged
+    packet_plugins: PacketPlugins
     fixed: tuple[Sequence[str] | None, ...]
     still: int
     """Code points of the fixed parts."""
 
 
-def _plan(draft: PacketDraft, plugged: Plugged) -> _Plan:
+def _plan(draft: PacketDraft, packet_plugins: PacketPlugins) -> _Plan:
     fixed = tuple(
-        None if isinstance(step, PluggedFilter) or step.is_live else step.render(draft) for step in plugged.steps
+        None if isinstance(step, PluginPacketFilter) or step.is_live else step.render(draft)
+        for step in packet_plugins.steps
     )
-    return _Plan(plugged, fixed, sum(sum(map(len, pieces)) for pieces in fixed if pieces))
+    return _Plan(packet_plugins, fixed, sum(sum(map(len, pieces)) for pieces in fixed if pieces))
 
 
 def _pieces(draft: PacketDraft, plan: _Plan) -> list[str]:
     """The pieces of all sections; live ones are rendered from this draft. The last one has no newline at its end."""
     pieces: list[str] = []
-    for step, rendered in zip(plan.plugged.steps, plan.fixed, strict=True):
-        if isinstance(step, PluggedFilter):
+    for step, rendered in zip(plan.packet_plugins.steps, plan.fixed, strict=True):
+        if isinstance(step, PluginPacketFilter):
             pieces = step.changed(pieces, draft)
         else:
             pieces += step.render(draft) if rendered is None else rendered
@@ -136,9 +142,9 @@ def _pieces(draft: PacketDraft, plan: _Plan) -> list[str]:
 
 def _chars(draft: PacketDraft, plan: _Plan) -> int:
     """Code points of the message, without the newline at the end of the last section."""
-    if plan.plugged.has_filters:
+    if plan.packet_plugins.has_filters:
         return sum(map(len, _pieces(draft, plan)))
-    live = (step for step in plan.plugged.steps if not isinstance(step, PluggedFilter) and step.is_live)
+    live = (step for step in plan.packet_plugins.steps if not isinstance(step, PluginPacketFilter) and step.is_live)
     return plan.still + sum(len(piece) for step in live for piece in step.render(draft)) - 1
 
 
@@ -156,7 +162,11 @@ def _settled(draft: PacketDraft, plan: _Plan, divisor: int) -> PacketDraft:
         # Digits settle in a few rounds; only a filter can make text that grows with its own figures.
         message = "The filters of plugins make a packet that grows with its own figures: no packet is made."
         raise fault(
-            Reason.PLUGIN_FAILED, message, plugin=" ".join(plan.plugged.plugins), part="assembly.user", error_id=""
+            Reason.PLUGIN_FAILED,
+            message,
+            plugin=" ".join(plan.packet_plugins.plugins),
+            part="assembly.user",
+            error_id="",
         )
     if needed < usage:
         draft = replace(draft, filler=" " * ((usage - draft.system_tokens) * divisor - chars))

@@ -31,7 +31,7 @@ class BorrowedRows(Struct):
     rows: RunRows | None
 
 
-class _Line(Struct):
+class _KeyedLock(Struct):
     """The queue of calls for one run, including the current one."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -49,7 +49,7 @@ class RunCache:
         self._calls_per_run_max = calls_per_run_max
         self._kept: OrderedDict[RunKey, tuple[float, RunRows]] = OrderedDict()
         """Rows with the time of their last use, in that order."""
-        self._lines: dict[RunKey, _Line] = {}
+        self._lines: dict[RunKey, _KeyedLock] = {}
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class RunCache:
 
         Raises ExhaustedError if too many calls for the run are waiting.
         """
-        line = self._lines.setdefault(key, _Line())
+        line = self._lines.setdefault(key, _KeyedLock())
         if line.calls >= self._calls_per_run_max:
             raise fault(
                 Reason.QUEUE_FULL,

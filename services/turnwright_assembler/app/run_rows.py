@@ -12,7 +12,7 @@ from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
-from turnwright_assembler.sections.plugged import NOTHING, Additions, Plugged
+from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
 from turnwright_assembler.sections.system import SYSTEM_PATH, system_text, tools_text
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry
@@ -32,15 +32,15 @@ class OtherRulesError(Exception):
 class RunRows:
     """Blocks by path and the system message, as of `cursor`; rendered once when they arrive."""
 
-    def __init__(self, divisor: int, plugged: Plugged = NOTHING) -> None:
+    def __init__(self, divisor: int, packet_plugins: PacketPlugins = NOTHING) -> None:
         """Empty, for reading a snapshot. `divisor` is that of the token estimate."""
-        self._plugged = plugged
+        self._packet_plugins = packet_plugins
         self._entries: dict[str, Entry] = {}
         """Entries of the schemes that plugins use."""
         self._kept: dict[str, Any] = {}
         self.cursor: Cursor | None = None
         self.schemes = BUILT_IN
-        self.system = plugged.system(system_text(""), {})
+        self.system = packet_plugins.system(system_text(""), {})
         self.tools = ""
         self.size_bytes = getsizeof(self.system) + getsizeof(self.tools)
         self._divisor = divisor
@@ -140,24 +140,24 @@ class RunRows:
 
     def _rendered(self, entry: Entry) -> Block | None:
         if entry.path == SYSTEM_PATH:
-            text = self._plugged.system(system_text(entry.attributes_json), entry.attributes)
+            text = self._packet_plugins.system(system_text(entry.attributes_json), entry.attributes)
             self._set_system(text, tools_text(entry.attributes_json))
             return None
-        return make_block(entry, self._divisor, self.schemes, self._plugged.views)
+        return make_block(entry, self._divisor, self.schemes, self._packet_plugins.views)
 
-    def additions(self, gone: Container[str] = (), marker: Entry | None = None) -> Additions:
+    def additions(self, gone: Container[str] = (), marker: Entry | None = None) -> RunPacketPlugins:
         """Plugins' additions to a packet of these rows, without those that are `gone` and with their marker."""
         kept = [entry for path, entry in self._entries.items() if path not in gone]
-        if marker and marker.scheme in self._plugged.schemes:
+        if marker and marker.scheme in self._packet_plugins.schemes:
             kept = [*(entry for entry in kept if entry.path != marker.path), marker]
         entries = sorted(kept, key=lambda entry: (entry.position, entry.path))
-        return Additions(self._plugged, tuple(entries), self._kept)
+        return RunPacketPlugins(self._packet_plugins, tuple(entries), self._kept)
 
     def _keep_entry(self, path: str, entry: Entry | None) -> None:
         """Keep an entry for plugins that use its scheme, if a model may see it."""
         if before := self._entries.pop(path, None):
             self.size_bytes -= getsizeof(before.body)
-        if entry and entry.scheme in self._plugged.schemes and is_seen(entry, self.schemes.rules(entry.scheme)):
+        if entry and entry.scheme in self._packet_plugins.schemes and is_seen(entry, self.schemes.rules(entry.scheme)):
             self._entries[path] = entry
             self.size_bytes += getsizeof(entry.body)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.domain.fixed import PlanCost
-from turnwright_assembler.domain.ladder import Climbed, LadderStep, Measured, Rung
+from turnwright_assembler.domain.ladder import LadderResult, LadderStep, Measured, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.text import scheme_of
@@ -36,7 +36,7 @@ _SENTENCES: Final = {
 
 
 def effects_of(
-    climbed: Climbed[Measured],
+    climbed: LadderResult[Measured],
     prompt: Block | None,
     figures: Figures,
     *,

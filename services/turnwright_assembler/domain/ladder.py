@@ -80,7 +80,7 @@ class LadderStep(Struct, frozen=True):
     """How far above the ceiling that was."""
 
 
-class Climbed(Struct, Generic[P_co], frozen=True):
+class LadderResult(Struct, Generic[P_co], frozen=True):
     """The resulting packet, and the steps taken."""
 
     packet: P_co
@@ -103,7 +103,7 @@ def climb(
     prompt: str | None,
     budget: TokenBudget,
     compose: Callable[[tuple[Block, ...]], P],
-) -> Climbed[P]:
+) -> LadderResult[P]:
     """Demote step by step until the packet fits; `prompt` is the path of the loop's prompt."""
     packet = compose(blocks)
     steps: list[LadderStep] = []
@@ -122,7 +122,7 @@ def climb(
         packet = compose(blocks)
     if excess := budget.excess(packet.tokens):
         steps.append(LadderStep(Rung.OVERFLOW, gone, budget.expected(packet.tokens), excess))
-    return Climbed(packet, tuple(steps))
+    return LadderResult(packet, tuple(steps))
 
 
 def turn_demotion(

@@ -11,7 +11,7 @@ from turnwright.types.v1 import message_pb2, packet_pb2
 
 from turnwright_assembler.app.assemble import Assembled, Assembler
 from turnwright_assembler.rpc.checks import packet_request_from
-from turnwright_assembler.sections.plugged import Plugged
+from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_core.chat.transcript import CONVERSATION
 from turnwright_core.differences import Copied
 from turnwright_core.limits import CHUNK_BYTES
@@ -53,7 +53,7 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
                 for one in held:
                     yield assembler_service_pb2.AssembleResponse(pieces=one)
                 held, size = [], 0
-        yield assembler_service_pb2.AssembleResponse(report=_report(assembled, self._assembler.plugged, held))
+        yield assembler_service_pb2.AssembleResponse(report=_report(assembled, self._assembler.packet_plugins, held))
 
     async def CheckBudget(
         self, request: budget_pb2.CheckBudgetRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -92,7 +92,7 @@ def _parts(pieces: Iterable[Copied | str], shows: Mapping[str, str]) -> Iterator
 
 
 def _report(
-    assembled: Assembled, plugged: Plugged, pieces: Iterable[assembler_service_pb2.MessagePieces]
+    assembled: Assembled, packet_plugins: PacketPlugins, pieces: Iterable[assembler_service_pb2.MessagePieces]
 ) -> assembler_service_pb2.PacketReport:
     return assembler_service_pb2.PacketReport(
         effects=[write_to_pb(write) for write in assembled.effects],
@@ -102,8 +102,8 @@ def _report(
         ceiling=assembled.ceiling,
         chars=assembled.chars,
         cursor=cursor_to_pb(assembled.cursor),
-        render_version=plugged.render_version,
-        plugins=plugged.plugins,
+        render_version=packet_plugins.render_version,
+        plugins=packet_plugins.plugins,
         plan_tokens=assembled.plan_tokens,
         pieces=pieces,
     )

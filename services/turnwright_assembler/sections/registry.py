@@ -15,13 +15,13 @@ from msgspec import Struct, field
 from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_assembler.domain.projection import Projection, Views
 from turnwright_assembler.sections import SECTIONS
-from turnwright_assembler.sections.plugged import (
+from turnwright_assembler.sections.plugin_sections import (
     Item,
     PacketContext,
-    Plugged,
-    PluggedFilter,
-    PluggedSection,
+    PacketPlugins,
     PluginFunction,
+    PluginPacketFilter,
+    PluginSection,
     projection,
 )
 from turnwright_core import __version__
@@ -49,7 +49,7 @@ TAKEN: Final = RESERVED | DEFAULT_TOOLS | set(BY_NAME) | {"file", "error", "item
 class _Shared(Struct):
     """What all plugins have registered. Mutable: filled at the start."""
 
-    steps: list[PluggedSection | PluggedFilter] = field(default_factory=list)
+    steps: list[PluginSection | PluginPacketFilter] = field(default_factory=list)
     system: list[tuple[int, PluginFunction]] = field(default_factory=list)
     projections: dict[str, tuple[str, Projection]] = field(default_factory=dict)
 
@@ -74,11 +74,11 @@ class SectionRegistry(PluginRegistry[_Shared]):
         """
         if not TAG.fullmatch(tag):
             raise ValueError(f"{tag!r} is not a tag: write a lower-case letter, then letters, digits or _")
-        owner = {one.tag: one.part.plugin for one in self._shared.steps if isinstance(one, PluggedSection)}.get(tag)
+        owner = {one.tag: one.part.plugin for one in self._shared.steps if isinstance(one, PluginSection)}.get(tag)
         if owner or tag in TAKEN:
             raise ValueError(f"the tag <{tag}> is taken, by {owner or 'the runtime'}")
         part = self._part(f"<{tag}>", render)
-        self._shared.steps.append(PluggedSection(part, tag, _place(priority), frozenset(schemes)))
+        self._shared.steps.append(PluginSection(part, tag, _place(priority), frozenset(schemes)))
 
     def projection(
         self,
@@ -113,7 +113,7 @@ class SectionRegistry(PluginRegistry[_Shared]):
             self._shared.system.append((int(priority), self._part(name, function)))
         elif name == USER:
             part = self._part(name, function)
-            self._shared.steps.append(PluggedFilter(part, _place(priority), frozenset(schemes)))
+            self._shared.steps.append(PluginPacketFilter(part, _place(priority), frozenset(schemes)))
         elif name.startswith(ASSEMBLY):
             raise ValueError(f"there is no filter {name!r}; there are {SYSTEM} and {USER}")
 
@@ -122,12 +122,12 @@ class SectionRegistry(PluginRegistry[_Shared]):
             raise TypeError(f"{name}: {function!r} is not a plain function: packets are built without async code")
         return PluginFunction(self.plugin, name, function)
 
-    def plugged(self, plugins: Iterable[Plugin]) -> Plugged:
+    def packet_plugins(self, plugins: Iterable[Plugin]) -> PacketPlugins:
         """All that was registered, by these plugins."""
         shared, named = self._shared, sorted(plugins, key=lambda plugin: plugin.name)
-        sections = [one for one in shared.steps if isinstance(one, PluggedSection)]
+        sections = [one for one in shared.steps if isinstance(one, PluginSection)]
         steps = sorted((*SECTIONS, *shared.steps), key=lambda step: step.priority)
-        return Plugged(
+        return PacketPlugins(
             steps=tuple(steps),
             system_filters=tuple(part for _, part in sorted(shared.system, key=lambda one: one[0])),
             views=Views(
@@ -140,10 +140,10 @@ class SectionRegistry(PluginRegistry[_Shared]):
         )
 
 
-def load_sections(enabled: str) -> Plugged:
+def load_sections(enabled: str) -> PacketPlugins:
     """What the enabled plugins bring; the words are those of `kit.plugins.chosen`. Raises SettingsError."""
     registry, plugins = load_all(SectionRegistry(), ((KIND, enabled),))
-    return registry.plugged(plugins)
+    return registry.packet_plugins(plugins)
 
 
 def _place(priority: int) -> int:

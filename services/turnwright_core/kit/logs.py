@@ -67,7 +67,7 @@ def get_logger(name: str) -> Log:
     return Log(name)
 
 
-class FromLibraries(logging.Handler):
+class LibraryLogHandler(logging.Handler):
     """A handler that forwards records of Python's own logging to our log, in the same form and with the same level.
 
     Without it the warnings of libraries would go to standard error in another form, whatever the level.
@@ -153,5 +153,5 @@ def _open(file: Path) -> TextIO:
     return file.open("a", encoding="utf-8", buffering=1)
 
 
-_LIBRARIES: Final = FromLibraries(logging.WARNING)
+_LIBRARIES: Final = LibraryLogHandler(logging.WARNING)
 _target: Final = _Target()

@@ -15,13 +15,13 @@ import grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.exchange import Exchange
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.in_process import LocalChannel, Neighbours
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import current_scope
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc_codec import RpcCodec
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -98,12 +98,12 @@ class Peer:
         """Whether it is a service of this process."""
         return isinstance(self.channel, LocalChannel)
 
-    async def exchange(self, method: Any, exchange: Exchange[Q, A], request: Q) -> A:
+    async def call_by_value(self, method: Any, codec: RpcCodec[Q, A], request: Q) -> A:
         """One answer as `call` gives it, by values. Raises TurnwrightError."""
         if self.is_neighbour:
             answer: A = await self.call(method, request)
             return answer
-        return exchange.answer_from_pb(await self.call(method, exchange.request_to_pb(request)))
+        return codec.answer_from_pb(await self.call(method, codec.request_to_pb(request)))
 
     async def pages(
         self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request

@@ -15,13 +15,13 @@ from turnwright.types.v1.command_record_pb2 import (
 )
 
 from turnwright_core.chat.run_message import RecordedCall
-from turnwright_core.decisions import Decision, Ruling
+from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 _RULINGS: Final = {
-    command_record_pb2.RULING_ACCEPTED: Ruling.ACCEPTED,
-    command_record_pb2.RULING_REJECTED: Ruling.REJECTED,
-    command_record_pb2.RULING_EXPIRED: Ruling.EXPIRED,
+    command_record_pb2.RULING_ACCEPTED: DecisionKind.ACCEPTED,
+    command_record_pb2.RULING_REJECTED: DecisionKind.REJECTED,
+    command_record_pb2.RULING_EXPIRED: DecisionKind.EXPIRED,
 }
 _DECIDED: Final = ("accepted", "dispatched", "settled")
 """Stages with a decision."""
@@ -96,7 +96,7 @@ def decided(record: bytes, decision: Decision) -> bytes:
     # A copy: a message has one stage, and what another one held is gone once it is given.
     waited = ProposedStage()
     waited.CopyFrom(message.proposed)
-    stage = message.accepted if decision.ruling is Ruling.ACCEPTED else message.settled
+    stage = message.accepted if decision.ruling is DecisionKind.ACCEPTED else message.settled
     stage.decision.CopyFrom(command_decision_to_pb(decision))
     if waited.HasField("effect"):
         stage.effect.CopyFrom(waited.effect)

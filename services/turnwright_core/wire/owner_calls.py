@@ -9,7 +9,6 @@ from turnwright.assembler.v1 import assembler_service_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
 from turnwright.types.v1 import view_pb2
 
-from turnwright_core.exchange import Exchange
 from turnwright_core.owner_calls import (
     AssembleCall,
     EndTurnCall,
@@ -24,6 +23,7 @@ from turnwright_core.owner_calls import (
     WatchChangesCall,
     WriteEntriesCall,
 )
+from turnwright_core.rpc_codec import RpcCodec
 from turnwright_core.runs import LoopEnd
 from turnwright_core.wire.entries import (
     cursor_from_pb,
@@ -113,7 +113,7 @@ def end_turn_to_pb(call: EndTurnCall) -> ledger_pb2.EndTurnRequest:
         result=turn_result_to_pb(end.result) if end.result else None,
         writes=map(write_to_pb, end.writes),
         schemes_version=call.schemes_version,
-        tell_view=call.tell_view,
+        return_view_change=call.return_view_change,
         release=end.release,
     )
     if end.loop_end:
@@ -141,7 +141,7 @@ def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
         release=request.release,
     )
     return EndTurnCall(
-        request.project, request.run, request.fence.epoch, told, request.schemes_version, request.tell_view
+        request.project, request.run, request.fence.epoch, told, request.schemes_version, request.return_view_change
     )
 
 
@@ -181,7 +181,7 @@ def write_entries_to_pb(call: WriteEntriesCall) -> ledger_pb2.WriteEntriesReques
         durability=call.durability,  # type: ignore[arg-type]
         run_status=call.run_status,
         packet=packet_to_pb(call.packet) if call.packet else None,
-        tell_view=call.tell_view,
+        return_view_change=call.return_view_change,
     )
 
 
@@ -196,7 +196,7 @@ def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntri
         request.durability,
         request.run_status,
         packet_from_pb(request.packet) if has("packet") else None,
-        request.tell_view,
+        request.return_view_change,
     )
 
 
@@ -261,7 +261,7 @@ def run_changes_from_pb(message: read_pb2.WatchChangesResponse) -> RunChanges:
     )
 
 
-END_TURN: Final = Exchange(EndTurnCall, end_turn_to_pb, end_turn_from_pb, turn_ended_to_pb, turn_ended_from_pb)
-WRITE_ENTRIES: Final = Exchange(
+END_TURN: Final = RpcCodec(EndTurnCall, end_turn_to_pb, end_turn_from_pb, turn_ended_to_pb, turn_ended_from_pb)
+WRITE_ENTRIES: Final = RpcCodec(
     WriteEntriesCall, write_entries_to_pb, write_entries_from_pb, entries_written_to_pb, entries_written_from_pb
 )

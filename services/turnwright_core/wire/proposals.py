@@ -6,15 +6,15 @@ from typing import Final
 
 from turnwright.types.v1 import entry_pb2, proposal_pb2
 
-from turnwright_core.decisions import Ruling
+from turnwright_core.decisions import DecisionKind
 from turnwright_core.entries import Entry
 from turnwright_core.wire.command_records import decision_in
 from turnwright_core.wire.times import time_to_pb
 
 _KINDS: Final = {
-    Ruling.ACCEPTED: proposal_pb2.DECISION_KIND_ACCEPTED,
-    Ruling.REJECTED: proposal_pb2.DECISION_KIND_REJECTED,
-    Ruling.EXPIRED: proposal_pb2.DECISION_KIND_EXPIRED,
+    DecisionKind.ACCEPTED: proposal_pb2.DECISION_KIND_ACCEPTED,
+    DecisionKind.REJECTED: proposal_pb2.DECISION_KIND_REJECTED,
+    DecisionKind.EXPIRED: proposal_pb2.DECISION_KIND_EXPIRED,
 }
 _REMOVED_OUTCOME: Final = "removed:410"
 

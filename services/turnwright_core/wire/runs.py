@@ -24,7 +24,7 @@ from turnwright_core.runs import (
     RequestKind,
     Run,
     RunSettings,
-    Spending,
+    Spend,
     Turn,
     TurnRequest,
     TurnResult,
@@ -40,7 +40,7 @@ _CAPABILITIES: FieldCodec = (lambda can: None if can == Capabilities() else _can
 model_to_pb, model_from_pb = codec(Model, model_pb2.Model, capabilities=_CAPABILITIES)
 usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
 budget_to_pb, budget_from_pb = _budget = codec(Budget, budget_pb2.Budget)
-spending_to_pb, spending_from_pb = codec(Spending, budget_pb2.Spending)
+spend_to_pb, spend_from_pb = codec(Spend, budget_pb2.Spend)
 _EFFORTS: Final[dict[int, Effort]] = {
     settings_pb2.REASONING_EFFORT_OFF: "off",
     settings_pb2.REASONING_EFFORT_LOW: "low",

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
-from turnwright_core.runs import Budget, Spending, TurnResult
+from turnwright_core.runs import Budget, Spend, TurnResult
 
 WORD: Final = "budget_exhausted"
 """First word of the reason of such a loop."""
@@ -65,12 +65,12 @@ def reserved_tokens(packet_tokens: int, calibration: float) -> int:
     return math.ceil(packet_tokens * (calibration or 1.0)) + REPLY_RESERVE_TOKENS
 
 
-def price_of(tokens: int, spent: Spending) -> float:
+def price_of(tokens: int, spent: Spend) -> float:
     """Estimated cost of this many tokens in US dollars, from what the run has paid so far; 0 if unknown."""
     return tokens * spent.cost_usd / spent.tokens if spent.tokens else 0.0
 
 
-def before_turn(budget: Budget | None, spent: Spending, *, of_run: bool) -> Exhaustion | None:
+def before_turn(budget: Budget | None, spent: Spend, *, of_run: bool) -> Exhaustion | None:
     """Check whether another turn may begin; None: it may."""
     if budget is None:
         return None
@@ -84,7 +84,7 @@ def before_turn(budget: Budget | None, spent: Spending, *, of_run: bool) -> Exha
     return _without_price(budget, spent, of_run=of_run) or _over_price(budget, spent, of_run=of_run)
 
 
-def _without_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhaustion | None:
+def _without_price(budget: Budget, spent: Spend, *, of_run: bool) -> Exhaustion | None:
     if not budget.cost_usd_max or not spent.turns_without_cost:
         return None
     detail = (
@@ -94,7 +94,7 @@ def _without_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhausti
     return Exhaustion(BudgetKind.COST, of_run, detail)
 
 
-def _over_price(budget: Budget, spent: Spending, *, of_run: bool) -> Exhaustion | None:
+def _over_price(budget: Budget, spent: Spend, *, of_run: bool) -> Exhaustion | None:
     if not budget.cost_usd_max or spent.cost_usd < budget.cost_usd_max:
         return None
     detail = f"{_who(of_run=of_run)} has spent ${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}"
@@ -107,7 +107,7 @@ def over_time(budget: Budget, *, of_run: bool) -> Exhaustion:
     return Exhaustion(BudgetKind.WALL, of_run, detail)
 
 
-def before_call(budget: Budget | None, spent: Spending, need: CallEstimate, *, of_run: bool) -> Exhaustion | None:
+def before_call(budget: Budget | None, spent: Spend, need: CallEstimate, *, of_run: bool) -> Exhaustion | None:
     """Check whether the estimated call fits what is left; None: it does."""
     if budget is None:
         return None
@@ -130,7 +130,7 @@ def _who(*, of_run: bool) -> str:
     return "the run" if of_run else "the loop"
 
 
-def after_turn(spent: Spending, result: TurnResult) -> Spending:
+def after_turn(spent: Spend, result: TurnResult) -> Spend:
     """The spend after a turn has ended; the turn itself was counted when it began."""
     usage = result.usage
     # Tokens that no vendor reported count as lost, whether the call was answered or not.

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_core.decisions import Decision, Ruling
+from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import State
 from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect
 from turnwright_grammar import Command
@@ -84,14 +84,14 @@ class CommandRecord(Struct, frozen=True):
             return Stage.PROPOSED
         if self.is_dispatched:
             return Stage.DISPATCHED
-        if self.effect is None or self.decision is None or self.decision.ruling is not Ruling.ACCEPTED:
+        if self.effect is None or self.decision is None or self.decision.ruling is not DecisionKind.ACCEPTED:
             return Stage.RECORDED
         return Stage.ACCEPTED if self.interrupted is None else Stage.ANSWERED
 
     @property
     def rejection(self) -> Decision | None:
         """The decision by which nothing happened; somebody's silence is one."""
-        is_rejected = self.decision is not None and self.decision.ruling is not Ruling.ACCEPTED
+        is_rejected = self.decision is not None and self.decision.ruling is not DecisionKind.ACCEPTED
         return self.decision if is_rejected else None
 
     def prepared(self, effect: Effect, body: str, attributes: Mapping[str, Any]) -> CommandRecord:

@@ -66,7 +66,7 @@ class Footprint:
     def read(self, entries: Iterable[Entry]) -> None:
         self._read.update((entry.path, entry.body_size_bytes) for entry in entries)
 
-    def miss(self) -> None:
+    def mark_unknown(self) -> None:
         """Something unknown was written: by somebody else, or by a call that makes no entry here."""
         self._is_unknown = True
 
@@ -84,7 +84,7 @@ class Footprint:
                 case SetEntry():
                     self._set(write.path, write.change)
                 case _:
-                    self.miss()
+                    self.mark_unknown()
 
     def _part(self, path: str) -> _Part:
         # A packet shows an event's attributes, whose length was not kept.

@@ -17,7 +17,7 @@ from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.records import has_target, target_attribute, target_of
-from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
+from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
 from turnwright_grammar import Command
 
 
@@ -28,13 +28,13 @@ class Refusal(Struct, frozen=True):
     body: str
 
 
-class Case(Struct, frozen=True):
+class PolicyInput(Struct, frozen=True):
     """A command, with the mode and tools of its loop."""
 
     command: Command
     mode: Mode
     tools: Collection[str]
-    more: Mapping[str, Offer] = field(default_factory=dict)
+    more: Mapping[str, ToolDescriptor] = field(default_factory=dict)
     """Plugins' tools by name, whether the loop offers them or not."""
 
     @property
@@ -47,10 +47,10 @@ class Case(Struct, frozen=True):
 
 
 def refusal(
-    command: Command, mode: Mode, tools: Collection[str], more: Mapping[str, Offer] | None = None
+    command: Command, mode: Mode, tools: Collection[str], more: Mapping[str, ToolDescriptor] | None = None
 ) -> Refusal | None:
     """Check a command in a loop with this mode and these tools; None: it is allowed."""
-    case = Case(command, mode, tools, more or {})
+    case = PolicyInput(command, mode, tools, more or {})
     return next((found for _, rule in GATE if (found := rule(case))), None)
 
 
@@ -59,13 +59,13 @@ def is_flagged(command: Command, *names: str) -> bool:
     return any(command.attributes.get(name, "false").lower() not in ("false", "0", "no", "off") for name in names)
 
 
-def _unknown_tool(case: Case) -> Refusal | None:
+def _unknown_tool(case: PolicyInput) -> Refusal | None:
     if case.command.name in TOOL_ORDER or case.command.name in case.more:
         return None
     return Refusal("not_found:404", f"There is no tool <{case.command.name}>. The tools are {_listed(case.tools)}.")
 
 
-def _unavailable_tool(case: Case) -> Refusal | None:
+def _unavailable_tool(case: PolicyInput) -> Refusal | None:
     if case.command.name in case.tools:
         return None
     place = "in ask mode" if case.mode is Mode.ASK else "in this loop"
@@ -82,7 +82,7 @@ _NEEDS: Final = {
 """Error texts for tools whose commands need a body."""
 
 
-def _bad_target(case: Case) -> Refusal | None:
+def _bad_target(case: PolicyInput) -> Refusal | None:
     name, what = case.command.name, case.target
     if not what:
         return None
@@ -106,7 +106,7 @@ def _fault_of(value: str, *, lines_allowed: bool) -> str:
     return ""
 
 
-def _changes_in_ask_mode(case: Case) -> Refusal | None:
+def _changes_in_ask_mode(case: PolicyInput) -> Refusal | None:
     if case.mode is not Mode.ASK:
         return None
     changed = next((path for path in _FILES_CHANGED_BY.get(case.command.name, _nothing)(case.command)), None)
@@ -157,7 +157,7 @@ def _listed(tools: Collection[str]) -> str:
     return ", ".join(f"<{name}>" for name in tools)
 
 
-Rule = Callable[[Case], Refusal | None]
+Rule = Callable[[PolicyInput], Refusal | None]
 
 GATE: Final[tuple[tuple[int, Rule], ...]] = (
     (10, _unknown_tool),

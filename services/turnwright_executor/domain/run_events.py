@@ -10,7 +10,7 @@ from typing import Final
 
 from turnwright_core.events import RunEvent, Subkind, slug_of
 from turnwright_core.text import slugify
-from turnwright_executor.domain.verdict import Overruling, Vote
+from turnwright_executor.domain.verdict import VerdictOverride, Vote
 
 _LOOP: Final = "loop"
 _RECOVERY: Final = "recovery"
@@ -45,7 +45,7 @@ def _count(records: Sequence[str]) -> str:
     return "one command was" if len(records) == 1 else f"{len(records)} commands were"
 
 
-def verdict_changed(overruling: Overruling, vote: Vote) -> RunEvent:
+def verdict_changed(overruling: VerdictOverride, vote: Vote) -> RunEvent:
     """A plugin's voter changed the verdict of a turn."""
     plugin = overruling.plugin
     reason = f": {vote.reason}" if vote.reason else ""

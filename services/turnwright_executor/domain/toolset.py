@@ -48,7 +48,7 @@ class Need(Enum):
     """It works on the project's files."""
 
 
-class Offer(Struct, frozen=True):
+class ToolDescriptor(Struct, frozen=True):
     """A plugin's tool: its phase, its needs, and the attribute with its target.
 
     `target` is empty for a tool without one.
@@ -60,14 +60,14 @@ class Offer(Struct, frozen=True):
     target: str
 
 
-def tool_order(more: Collection[Offer] = ()) -> tuple[str, ...]:
+def tool_order(more: Collection[ToolDescriptor] = ()) -> tuple[str, ...]:
     """Every tool in display order; plugins' tools come at the end of their phase."""
     added = {phase: [offer.name for offer in more if offer.phase == phase] for phase, _ in PHASES}
     return tuple(name for phase, names in PHASES for name in (*names, *added[phase]))
 
 
 def resolve_tools(
-    settings: LoopSettings, more: Collection[Offer] = (), unconfigured: Collection[str] = ()
+    settings: LoopSettings, more: Collection[ToolDescriptor] = (), unconfigured: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The names of the tools of a loop, in display order; `more` are those of plugins.
 

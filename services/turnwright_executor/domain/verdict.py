@@ -176,7 +176,7 @@ GO_ON: Final = Vote(True, RUNNING)
 Voter = Callable[[Vote, TurnFacts], Vote]
 
 
-class Overruling(Struct, frozen=True):
+class VerdictOverride(Struct, frozen=True):
     """A plugin's voter that decided a turn, and the vote before it."""
 
     plugin: str
@@ -197,7 +197,7 @@ class Verdict(Struct, frozen=True):
     summary: str
     strikes: int
     update_override: str | None = None
-    overruling: Overruling | None = None
+    overruling: VerdictOverride | None = None
 
     @property
     def vote(self) -> Vote:

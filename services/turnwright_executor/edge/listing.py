@@ -66,7 +66,7 @@ class Folder(Struct, frozen=True):
         return self is other or (self.names, self.folders) == (other.names, other.folders)
 
 
-class Look(Struct):
+class ListingSnapshot(Struct):
     """A snapshot of what an answer depends on: folders below the root, and files by absolute path."""
 
     tree: Tree
@@ -76,16 +76,16 @@ class Look(Struct):
     is_settled: bool = True
     """Whether a later change is certain to be detected."""
 
-    def again(self, tree: Tree, now_ns: int) -> Look:
+    def again(self, tree: Tree, now_ns: int) -> ListingSnapshot:
         """The same folders and files, now, without those that are gone."""
-        look = Look(tree, now_ns)
+        look = ListingSnapshot(tree, now_ns)
         for path, before in sorted(self.folders.items()):
             if found := look_into(tree, path, now_ns, before):
                 look.folders[path] = found
         look.files = {path: signature_of(path, now_ns) for path in self.files}
         return look
 
-    def is_as(self, other: Look) -> bool:
+    def is_as(self, other: ListingSnapshot) -> bool:
         """Whether everything that the answer depends on is equal in both."""
         if not self.is_settled or _YOUNG in self.files.values() or self.files != other.files:
             return False
@@ -120,7 +120,7 @@ class ProjectListing:
         self._root = root
         self._git = GitWorkTree(root, git_timeout_s)
         self._walked_max = walked_max
-        self._look: Look | None = None
+        self._look: ListingSnapshot | None = None
         self._paths: Sequence[str] = ()
         self._inputs: Inputs | None = None
         self._ignored: dict[str, bool] = {}
@@ -130,12 +130,12 @@ class ProjectListing:
         """The current paths; the same object while they are unchanged."""
         self._git.check = tree.check
         before = self._look
-        look = before.again(tree, now_ns) if before else Look(tree, now_ns)
+        look = before.again(tree, now_ns) if before else ListingSnapshot(tree, now_ns)
         if before is None or not before.is_as(look):
             if before is None or not self._has_rules_of(before, look):
                 self._inputs, self._ignored = None, {}
             self._look = None
-            self._paths = tuple(self._asked(Look(tree, now_ns, look.folders)))
+            self._paths = tuple(self._asked(ListingSnapshot(tree, now_ns, look.folders)))
         else:
             # Including the times of folders in which files were only replaced.
             self._look = look
@@ -157,14 +157,14 @@ class ProjectListing:
             return False
         return all(signature_of(path, now_ns) == before != _YOUNG for path, before in self._look.files.items())
 
-    def _has_rules_of(self, before: Look, look: Look) -> bool:
+    def _has_rules_of(self, before: ListingSnapshot, look: ListingSnapshot) -> bool:
         """Whether ignore rules, and the configuration that names them, are unchanged."""
         index = self._inputs.index if self._inputs else ""
         return all(
             look.files[path] == signature != _YOUNG for path, signature in before.files.items() if path != index
         ) and _with_rules(before.folders) == _with_rules(look.folders)
 
-    def _asked(self, look: Look) -> Sequence[str]:
+    def _asked(self, look: ListingSnapshot) -> Sequence[str]:
         look.depend_on(*entries_above(self._root))
         look.depend_on(*(look.full(path, IGNORE_FILE) for path in _with_rules(look.folders)))
         try:
@@ -175,12 +175,12 @@ class ProjectListing:
             if isinstance(error, subprocess.TimeoutExpired):
                 self._silent_until_ns = look.now_ns + SILENCE_NS
         if listed is None:
-            return list(self._walked(Look(look.tree, look.now_ns)))
+            return list(self._walked(ListingSnapshot(look.tree, look.now_ns)))
         paths = listed or list(self._walked(look))
         self._look = look
         return paths
 
-    def _by_git(self, look: Look) -> list[str]:
+    def _by_git(self, look: ListingSnapshot) -> list[str]:
         """The files that git lists; empty without a repository, outside a work tree, or for an ignored folder."""
         if all(look.files[entry] == _ABSENT for entry in entries_above(self._root)):
             return []
@@ -194,7 +194,7 @@ class ProjectListing:
         look.folders = {path: look.folders[path] for path in kept if path in look.folders}
         return listed
 
-    def _looked_through(self, look: Look, listed: Iterable[str]) -> set[str]:
+    def _looked_through(self, look: ListingSnapshot, listed: Iterable[str]) -> set[str]:
         """The folders in which git looks for files: those that contain some, and others that are not ignored."""
         kept = _folders_of(listed)
         unknown = [inner for folder in tuple(kept) for inner in self._inside(look, folder) if inner not in kept]
@@ -210,14 +210,14 @@ class ProjectListing:
         self._ignored.update({folder: folder in ignored for folder in new})
         return [folder for folder in folders if not self._ignored[folder]]
 
-    def _inside(self, look: Look, folder: str) -> list[str]:
+    def _inside(self, look: ListingSnapshot, folder: str) -> list[str]:
         """The folders in a folder; git does not look into nested repositories."""
         found = look.at(folder)
         if found is None or (REPOSITORY in found.names and folder):
             return []
         return [os.path.join(folder, name) for name in sorted(found.folders) if name != REPOSITORY]  # noqa: PTH118
 
-    def _walked(self, look: Look) -> Iterator[str]:
+    def _walked(self, look: ListingSnapshot) -> Iterator[str]:
         """The paths without hidden and generated folders, without following links; at most as many as wanted."""
         waiting, count = [""], 0
         while waiting and count < self._walked_max and len(look.folders) < FOLDERS_MAX:

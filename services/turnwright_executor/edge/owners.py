@@ -23,7 +23,7 @@ CHANNELS_MAX: Final = 64
 """Idle connections to other executors that are kept; the least recently used one is closed."""
 
 
-class Whereabouts(Struct, frozen=True):
+class OwnerLocation(Struct, frozen=True):
     """The owner of a run: the address of another executor, empty for this one or none; and whether it has work."""
 
     elsewhere: str
@@ -48,14 +48,14 @@ class Owners:
     def is_here(self, address: RunAddress) -> bool:
         return self._is_held(address)
 
-    async def find(self, address: RunAddress) -> Whereabouts:
+    async def find(self, address: RunAddress) -> OwnerLocation:
         """The owner of a run. Raises TurnwrightError."""
         if self._is_held(address):
-            return Whereabouts("", has_work=True)
+            return OwnerLocation("", has_work=True)
         holding = await self._ledger.holding(address)
         # The previous process at our address has ended: the rest of its lease expires by itself.
         is_elsewhere = bool(holding.owner) and holding.address != self._own_address
-        return Whereabouts(holding.address if is_elsewhere else "", holding.run_status in (QUEUED, RUNNING))
+        return OwnerLocation(holding.address if is_elsewhere else "", holding.run_status in (QUEUED, RUNNING))
 
     @contextlib.asynccontextmanager
     async def reached(self, address: str) -> AsyncIterator[executor_service_pb2_grpc.ExecutorServiceAsyncStub]:

@@ -70,7 +70,7 @@ UnaryHandler = Callable[[Any, Context], Awaitable[Any]]
 WatchHandler = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
 
 
-class _Look(Struct):
+class _OwnerChecks(Struct):
     """Schedules a watch's checks of who owns the run."""
 
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
@@ -238,7 +238,7 @@ class Router:
         self, events: Any, address: RunAddress, at: str, avoided: str
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events, from the executor `at` an address or from here, until the run moves: then MovedError."""
-        look = _Look()
+        look = _OwnerChecks()
         looking = asyncio.ensure_future(self._until_moved(address, at, avoided, look))
         coming: asyncio.Future[WatchRunResponse] = asyncio.get_running_loop().create_future()
         try:
@@ -263,7 +263,7 @@ class Router:
             await asyncio.gather(looking, coming, return_exceptions=True)
             await events.aclose()
 
-    async def _until_moved(self, address: RunAddress, at: str, avoided: str, look: _Look) -> None:
+    async def _until_moved(self, address: RunAddress, at: str, avoided: str, look: _OwnerChecks) -> None:
         """Wait until another executor owns the run; one that did not answer is tried again after a while.
 
         A watcher here learns from the store that somebody works on the run, but not what the model is saying: so it

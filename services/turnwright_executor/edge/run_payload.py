@@ -61,7 +61,7 @@ class RunPayload:
                 rows.ListTurns,
                 ledger_pb2.ListTurnsRequest(project=request.project, run=request.run, page_size=turns_page),
             ),
-            call(rows.GetSpending, control_pb2.GetSpendingRequest(project=request.project, run=request.run)),
+            call(rows.GetSpend, control_pb2.GetSpendRequest(project=request.project, run=request.run)),
         )
         answer = query_pb2.GetRunResponse(
             run=run.run, loops=_first(loops.loops), turns=_first(turns.turns[: request.turns_max]), spent=spent.run,

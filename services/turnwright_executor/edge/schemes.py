@@ -13,7 +13,7 @@ from turnwright_core.schemes import BUILT_IN, Scheme
 from turnwright_core.wire.schemes import registry_from_pb, scheme_from_pb, scheme_to_pb
 
 
-class Telling(Protocol):
+class SchemesAnswer(Protocol):
     """An answer of the store that contains the schemes if the caller has another version."""
 
     @property
@@ -38,7 +38,7 @@ class KnownSchemes:
     def rules(self, name: str) -> Scheme:
         return self._known.rules(name)
 
-    def learn(self, answer: Telling) -> None:
+    def learn(self, answer: SchemesAnswer) -> None:
         """Use the schemes of an answer from now on; most answers contain none."""
         self.learn_registry(answer.schemes if answer.HasField("schemes") else None)
 

@@ -23,7 +23,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX, RECORD_BYTES_MAX
 from turnwright_core.owner_calls import RunChanges, WatchChangesCall
-from turnwright_core.runs import Run, Spending
+from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
 from turnwright_core.wire.owner_calls import run_changes_from_pb, watch_changes_to_pb
@@ -31,7 +31,7 @@ from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
     run_from_pb,
-    spending_from_pb,
+    spend_from_pb,
     turn_from_pb,
 )
 from turnwright_executor.domain.addresses import RunAddress
@@ -256,7 +256,7 @@ class StoreLedger(StorePlans):
         self._schemes.learn(answer)
         return run_from_pb(answer.run)
 
-    async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
-        request = control_pb2.GetSpendingRequest(project=address.project, run=address.run, loop=loop)
-        answer = await self._call(self.stub.GetSpending, request)
-        return spending_from_pb(answer.run), spending_from_pb(answer.loop)
+    async def spending(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
+        request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)
+        answer = await self._call(self.stub.GetSpend, request)
+        return spend_from_pb(answer.run), spend_from_pb(answer.loop)

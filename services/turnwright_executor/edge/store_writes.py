@@ -77,7 +77,7 @@ class StoreWrites:
         return await call()
 
     async def _written(self, call: WriteEntriesCall) -> EntriesWritten:
-        return await self._busy(lambda: self._peer.exchange(self.stub.WriteEntries, WRITE_ENTRIES, call))
+        return await self._busy(lambda: self._peer.call_by_value(self.stub.WriteEntries, WRITE_ENTRIES, call))
 
     async def _in_parts(
         self,
@@ -150,14 +150,20 @@ class StoreWrites:
         *,
         full: bool = False,
         run_status: int = 0,
-        tell_view: bool = False,
+        return_view_change: bool = False,
     ) -> WriteAck:
         """Write entries; with `full` they survive a loss of power."""
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> WriteAck:
             call = WriteEntriesCall(
-                address.project, address.run, epoch, last, durability, run_status, tell_view=tell_view and not before
+                address.project,
+                address.run,
+                epoch,
+                last,
+                durability,
+                run_status,
+                return_view_change=return_view_change and not before,
             )
             done = await self._written(call)
             return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
@@ -173,7 +179,9 @@ class StoreWrites:
 
         async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> WriteAck:
             told = turn_packet(turn, packet, base_turn)
-            call = WriteEntriesCall(address.project, address.run, epoch, last, packet=told, tell_view=bool(last))
+            call = WriteEntriesCall(
+                address.project, address.run, epoch, last, packet=told, return_view_change=bool(last)
+            )
             try:
                 done = await self._written(call)
             except TurnwrightError as error:
@@ -199,7 +207,7 @@ class StoreWrites:
         loop_end: LoopEnd | None,
         next_turn: TurnStart | None = None,
         *,
-        tell_view: bool = False,
+        return_view_change: bool = False,
         release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn, and the loop if `loop_end` is given; or open the next turn.
@@ -210,9 +218,9 @@ class StoreWrites:
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> TurnEnded:
             is_small = next_turn is not None and len(next_turn.writes) <= self._writes_max
             end = TurnEnd(turn, result, last, loop_end, next_turn if is_small else None, release)
-            told = tell_view and not before
+            told = return_view_change and not before
             call = EndTurnCall(address.project, address.run, epoch, end, self._schemes.version, told)
-            return await self._busy(lambda: self._peer.exchange(self.stub.EndTurn, END_TURN, call))
+            return await self._busy(lambda: self._peer.call_by_value(self.stub.EndTurn, END_TURN, call))
 
         ended = await self._in_parts(address, epoch, writes, send)
         self._schemes.learn_registry(ended.schemes)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.plugin_calls import PluginCalls, PluginError
-from turnwright_executor.domain.toolset import Offer
+from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
 from turnwright_executor.hooks.registry import HookSubscription, Registry
 
@@ -67,8 +67,8 @@ class Hooks:
         return self._registry.plugins()
 
     @property
-    def offers(self) -> tuple[Offer, ...]:
-        return tuple(self._registry.offers.values())
+    def tool_descriptors(self) -> tuple[ToolDescriptor, ...]:
+        return tuple(self._registry.tool_descriptors.values())
 
     async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:
         """The value after the hook's chain. Never raises for a fault of a filter."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from turnwright_core.kit.plugins import HOOKS, TOOLS, load_all
-from turnwright_executor.domain.policy import GATE, Case, Refusal
+from turnwright_executor.domain.policy import GATE, PolicyInput, Refusal
 from turnwright_executor.domain.verdict import RULES
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING, TURN_VERDICT
@@ -24,11 +24,11 @@ def register_rules(registry: Registry) -> None:
 
 
 def _recording(
-    rule: Callable[[Case], Refusal | None], registry: Registry
+    rule: Callable[[PolicyInput], Refusal | None], registry: Registry
 ) -> Callable[[Recording, RecordingContext], Recording]:
     def check(value: Recording, context: RecordingContext) -> Recording:
         # Read at each command: plugins register after the rules.
-        refused = rule(Case(value.command, context.mode, context.tools, registry.offers))
+        refused = rule(PolicyInput(value.command, context.mode, context.tools, registry.tool_descriptors))
         return value.refused(refused.outcome, refused.body) if refused else value
 
     return check

@@ -14,10 +14,10 @@ from msgspec import Struct, field
 from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, PluginRegistry
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
+from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
 from turnwright_executor.tools.contract import Entries
-from turnwright_executor.tools.offering import Offered, PluginEntries, PluginTool, check_tool
+from turnwright_executor.tools.plugin_tools import PluginEntries, PluginTool, PluginToolAdapter, check_tool
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
 P = TypeVar("P")
@@ -80,16 +80,16 @@ class Registry(PluginRegistry[_Shared]):
         """Have the store at hand from now on: `open_entries` gives the entries of a run."""
         self._shared.open_entries = open_entries
 
-    def offered(self, calls: PluginCalls) -> tuple[Offered, ...]:
+    def offered(self, calls: PluginCalls) -> tuple[PluginToolAdapter, ...]:
         """The tools of plugins, in the order of registration; `calls` bounds each of their steps, for each plugin."""
         own = {plugin: calls.apart() for plugin, _ in self._shared.tools.values()}
-        return tuple(Offered(tool, plugin, own[plugin]) for plugin, tool in self._shared.tools.values())
+        return tuple(PluginToolAdapter(tool, plugin, own[plugin]) for plugin, tool in self._shared.tools.values())
 
     @property
-    def offers(self) -> Mapping[str, Offer]:
+    def tool_descriptors(self) -> Mapping[str, ToolDescriptor]:
         """What is to be known of these tools before a command of one is dispatched, by name."""
         tools = (tool for _, tool in self._shared.tools.values())
-        return {tool.name: Offer(tool.name, tool.phase, tool.needs, tool.target) for tool in tools}
+        return {tool.name: ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target) for tool in tools}
 
     def on(self, hook: EventHook[P] | str, observer: Callable[[P], object], priority: int = PRIORITY_DEFAULT) -> None:
         """Have a function told of an event; it may be async. Raises ValueError for a hook that is no event."""

@@ -11,7 +11,7 @@ from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
 from turnwright_core.owner_calls import RunChanges, TurnStart, ViewChange
 from turnwright_core.plans import Plan
-from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spending, Turn, TurnResult
+from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spend, Turn, TurnResult
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet
@@ -128,13 +128,13 @@ class Ledger(Protocol):
         *,
         full: bool = False,
         run_status: int = 0,
-        tell_view: bool = False,
+        return_view_change: bool = False,
     ) -> WriteAck:
         """Write entries; `full` survives the loss of power.
 
         `epoch` None writes from outside of loops: without a fence, so that no record of an open turn is touched, and
         all of it or nothing.
-        `tell_view` asks what it has changed of the view.
+        `return_view_change` asks what it has changed of the view.
         """
         ...
 
@@ -165,7 +165,7 @@ class Ledger(Protocol):
         loop_end: LoopEnd | None,
         next_turn: TurnStart | None = None,
         *,
-        tell_view: bool = False,
+        return_view_change: bool = False,
         release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn, and the loop with it where `loop_end` says so; or open the next turn, which is returned.
@@ -223,6 +223,6 @@ class Ledger(Protocol):
 
     async def get_run(self, address: RunAddress) -> Run: ...
 
-    async def spending(self, address: RunAddress, loop: int) -> tuple[Spending, Spending]:
+    async def spending(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
         """What a run has spent, and one of its loops; an open turn counts as one that has taken nothing."""
         ...

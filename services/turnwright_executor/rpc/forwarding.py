@@ -31,7 +31,7 @@ _EXECUTOR = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
 _STORE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
 
 
-class Speaker(Enum):
+class CallIdentity(Enum):
     """In whose name the store is called."""
 
     EXECUTOR = "executor"
@@ -49,7 +49,7 @@ class Forward:
     def __init__(
         self,
         method: str = "",
-        speaker: Speaker = Speaker.CLIENT,
+        speaker: CallIdentity = CallIdentity.CLIENT,
         floor: Tier = Tier.MODEL,
         renamed: Mapping[str, str] | None = None,
         model: Callable[[Any], str] | None = None,
@@ -87,10 +87,10 @@ class Forward:
         given = dict(self._given)
         given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
         name: Caller | None = caller
-        if self._speaker is Speaker.PRODUCER:
+        if self._speaker is CallIdentity.PRODUCER:
             given["producer"] = caller.principal
             name = Caller(caller.principal, Tier.PLUGIN, max(caller.ceiling, Tier.PLUGIN))
-        elif self._speaker is Speaker.EXECUTOR:
+        elif self._speaker is CallIdentity.EXECUTOR:
             name = None
         method = getattr(servicer.rows, self._method)
         answer = await servicer.store.call(method, copied(request, self._request, **given), caller=name)

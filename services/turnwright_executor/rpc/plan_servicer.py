@@ -6,9 +6,9 @@ from functools import partial
 from typing import Final
 
 from turnwright_core.entries import Tier
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, Speaker
+from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding
 
-_read = partial(Forward, speaker=Speaker.EXECUTOR)
+_read = partial(Forward, speaker=CallIdentity.EXECUTOR)
 _write = partial(Forward, floor=Tier.CLIENT)
 
 _KNOWN: Final = 0

@@ -13,9 +13,9 @@ from turnwright.store.v1 import read_pb2, registry_pb2
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import cut_body
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, Speaker, copied
+from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding, copied
 
-_read = partial(Forward, speaker=Speaker.EXECUTOR)
+_read = partial(Forward, speaker=CallIdentity.EXECUTOR)
 
 
 class QueryRpcs(Forwarding):

@@ -6,9 +6,9 @@ from functools import partial
 
 from turnwright.types.v1 import stream_pb2
 
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, Speaker
+from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding
 
-_produced = partial(Forward, speaker=Speaker.PRODUCER)
+_produced = partial(Forward, speaker=CallIdentity.PRODUCER)
 
 
 class ExecutorStreamRpcs(Forwarding):

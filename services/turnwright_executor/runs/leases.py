@@ -58,7 +58,7 @@ class Holder(Protocol):
         """Somebody has requested to abort the active loop."""
 
 
-class _Held(Struct):
+class _HeldLease(Struct):
     epoch: int
     term_s: float
     until_s: float
@@ -81,7 +81,7 @@ class Leases:
         self._clock_s = clock_s
         self._workspaces = workspaces
         self._registers = registers
-        self._held: dict[RunAddress, _Held] = {}
+        self._held: dict[RunAddress, _HeldLease] = {}
         self._term_s = TERM_S_FIRST
         self._asked_s = -inf
         self._taken = asyncio.Event()
@@ -168,7 +168,7 @@ class Leases:
         # Answers to two claims may arrive in either order; the later epoch counts.
         if held is None or held.epoch < claim.epoch:
             self._term_s = claim.lease_ms / 1000
-            self._held[address] = _Held(claim.epoch, self._term_s, asked_s + self._term_s * WORK_SHARE)
+            self._held[address] = _HeldLease(claim.epoch, self._term_s, asked_s + self._term_s * WORK_SHARE)
             self._taken.set()
 
     @property

@@ -20,6 +20,7 @@ from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.attributes import integer_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.pages import checked_address, kept_page, page_item
@@ -38,14 +39,13 @@ from turnwright_executor.tools.paths import (
     refused,
 )
 from turnwright_executor.tools.ports import Web
-from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
 RESULT_CHARS_MAX: Final = 64 * 1024
 """Longest text that a result of a transcript contains, in code points."""
 
 
-class Get(Settled):
+class Get(ImmediateTool):
     """Makes matches visible; with `line` or `limit` only shows those lines; with `preview` only lists."""
 
     name = "get"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from turnwright_executor.tools.contract import Tool
-from turnwright_executor.tools.offering import Offered
 from turnwright_executor.tools.parameters import schema_of
+from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 
 _HEADING: Final = re.compile(r"##\s+<.*>\s+-\s+(.+)")
 _TAG: Final = re.compile(r'<([a-z][a-z0-9_]*)((?:\s+[a-z_]+(?:="[^"<>]*")?)*)\s*/?>')
@@ -28,7 +28,7 @@ def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dic
 
 def schema(tool: Tool) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments."""
-    return dict(tool.schema) if isinstance(tool, Offered) else schema_of(tool.parameters)
+    return dict(tool.schema) if isinstance(tool, PluginToolAdapter) else schema_of(tool.parameters)
 
 
 def description_of(doc: str) -> str:

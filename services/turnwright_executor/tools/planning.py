@@ -16,10 +16,10 @@ from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.tools.attributes import integer_of
 from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.paths import answering, get_item, is_file, normal, refused
-from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class UpdatePlan:
         return Done(text, attributes=_record_attributes(plan) | {"sequence": sequence})
 
 
-class GetPlan(Settled):
+class GetPlan(ImmediateTool):
     """Shows a plan with its deltas."""
 
     name = "get_plan"

@@ -20,9 +20,9 @@ from turnwright_executor.tools.env import Env
 from turnwright_executor.tools.get import Get
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.mv import Mv
-from turnwright_executor.tools.offering import Offered
 from turnwright_executor.tools.offline import Offline
 from turnwright_executor.tools.planning import GetPlan, SetPlan, UpdatePlan
+from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.ports import Web, Workspace
 from turnwright_executor.tools.rm import Rm
 from turnwright_executor.tools.search import Search
@@ -58,9 +58,9 @@ def build_tools(
     return MappingProxyType({tool.name: tool for tool in tools})
 
 
-def with_offered(tools: Mapping[str, Tool], more: Sequence[Offered]) -> Mapping[str, Tool]:
+def with_plugin_tools(tools: Mapping[str, Tool], more: Sequence[PluginToolAdapter]) -> Mapping[str, Tool]:
     known = {**tools, **{tool.name: tool for tool in more}}
-    order = tool_order([tool.offer for tool in more])
+    order = tool_order([tool.descriptor for tool in more])
     return MappingProxyType({name: known[name] for name in order if name in known})
 
 
@@ -70,7 +70,8 @@ def texts_of(tools: Mapping[str, Tool], *, is_brief: bool = False) -> dict[str, 
     The documentation of plugins' tools is never shortened.
     """
     return {
-        name: tool.doc if isinstance(tool, Offered) else doc_of(name, is_brief=is_brief) for name, tool in tools.items()
+        name: tool.doc if isinstance(tool, PluginToolAdapter) else doc_of(name, is_brief=is_brief)
+        for name, tool in tools.items()
     }
 
 

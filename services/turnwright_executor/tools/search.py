@@ -13,13 +13,13 @@ from typing import Final
 from turnwright_core.entries import EntryWrite
 from turnwright_executor.tools.attributes import integer_of
 from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import plural
 from turnwright_executor.tools.pages import page_write
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import answering
 from turnwright_executor.tools.ports import Page, Web, WebError, WebResult
-from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
 RESULTS_DEFAULT: Final = 8
@@ -27,7 +27,7 @@ RESULTS_MAX: Final = 20
 """Results of one search that are listed, at most."""
 
 
-class Search(Settled):
+class Search(ImmediateTool):
     """Lists results in its record; fetched pages become entries."""
 
     name = "search"

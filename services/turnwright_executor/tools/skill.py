@@ -30,13 +30,13 @@ from turnwright_executor.domain.skills import (
 from turnwright_executor.tools.archives import is_archive, unpacked
 from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import answering, refused, removal
 from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace
-from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
 SOURCE: Final = "source"
@@ -59,7 +59,7 @@ class _Skill(Struct, frozen=True):
         return f"skill://{self.name}"
 
 
-class Skill(Settled):
+class Skill(ImmediateTool):
     """Writes entries only. `shelf`: the folder of skills shared by all projects."""
 
     name = "skill"

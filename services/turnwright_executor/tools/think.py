@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from turnwright_executor.tools.contract import Context, Done
+from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter
-from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
 
-class Think(Settled):
+class Think(ImmediateTool):
     """Settles without a result: the thought itself is in the record's command (RU083)."""
 
     name = "think"

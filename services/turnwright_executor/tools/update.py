@@ -12,14 +12,14 @@ from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.runs import COMPLETED, RUNNING, TERMINAL_UPDATES
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter
-from turnwright_executor.tools.settled import Settled
 from turnwright_grammar import Command
 
 STATUSES: Final = frozenset({RUNNING}) | TERMINAL_UPDATES
 
 
-class Update(Settled):
+class Update(ImmediateTool):
     """Settles with the text as body and the status as attribute; an unknown status counts as 102."""
 
     name = "update"

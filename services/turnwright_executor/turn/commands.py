@@ -30,7 +30,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, fa
 from turnwright_executor.tools.ports import Plans, Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
-from turnwright_executor.turn.machine import UPDATE, Action, CommandProgress, TurnState
+from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.settlement import channels_of, closed_channels
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
@@ -102,7 +102,7 @@ class CommandSteps:
 
     async def _settle(self, record: CommandRecord, done: Done) -> None:
         self._scope.buffer.settle(record, done)
-        self._state.progress.pop(record.path, None)
+        self._state.local_stages.pop(record.path, None)
         if self._scope.proposals.has_vetoed:
             # They are announced once their records are stored; they are rare.
             await self._scope.buffer.flush(full=True)
@@ -114,8 +114,8 @@ class CommandSteps:
             return await self._settle(record, prepared)
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
         self._state.records[record.path] = record
-        progress = CommandProgress.GRANTED if self._scope.asks_nobody else CommandProgress.UNDECIDED
-        self._state.progress[record.path] = progress if prepared.needs_decision else CommandProgress.CLEARED
+        local_stage = LocalStage.GRANTED if self._scope.asks_nobody else LocalStage.UNDECIDED
+        self._state.local_stages[record.path] = local_stage if prepared.needs_decision else LocalStage.CLEARED
         return None
 
     async def _prepared(self, record: CommandRecord) -> Done | Proposed:
@@ -128,7 +128,7 @@ class CommandSteps:
             return self._failure(record, error)
 
     async def _propose(self, record: CommandRecord) -> None:
-        self._state.progress.pop(record.path, None)
+        self._state.local_stages.pop(record.path, None)
         self._scope.buffer.move(record.proposed())
 
     async def _park(self, record: CommandRecord) -> None:
@@ -144,7 +144,7 @@ class CommandSteps:
         if too_large := record_too_large(record):
             return await self._settle(record, too_large)
         self._state.records[record.path] = record
-        self._state.progress[record.path] = CommandProgress.CLEARED
+        self._state.local_stages[record.path] = LocalStage.CLEARED
         self._accepted.add(record.path)
         return None
 
@@ -157,7 +157,7 @@ class CommandSteps:
         if record.path in self._accepted:
             self._accepted.discard(record.path)
             scope.proposals.accepted(record)
-        self._state.progress[record.path] = CommandProgress.MARKED
+        self._state.local_stages[record.path] = LocalStage.MARKED
 
     async def _perform(self, record: CommandRecord) -> None:
         scope = self._scope
@@ -219,7 +219,7 @@ class CommandSteps:
         if done := indeterminate.answered(record):
             return await self._settle(record, done)
         self._state.records[record.path] = record.retried()
-        self._state.progress[record.path] = CommandProgress.CLEARED
+        self._state.local_stages[record.path] = LocalStage.CLEARED
         return None
 
     async def _reject(self, record: CommandRecord) -> None:

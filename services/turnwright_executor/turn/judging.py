@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from turnwright_core.decisions import Ruling
+from turnwright_core.decisions import DecisionKind
 from turnwright_core.runs import RUNNING, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
@@ -15,12 +15,12 @@ from turnwright_executor.domain.verdict import (
     ANSWER_INVALID,
     GO_ON,
     Limits,
-    Overruling,
     RecordFacts,
     Rejection,
     ReplyFacts,
     TurnFacts,
     Verdict,
+    VerdictOverride,
     verdict_of,
 )
 from turnwright_executor.hooks.chains import Hooks
@@ -34,7 +34,7 @@ async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
     verdict = verdict_of(facts, vote)
     if changed is None or changed.by.is_rule:
         return verdict
-    return replace(verdict, overruling=Overruling(changed.by.plugin, changed.by.name, changed.before))
+    return replace(verdict, overruling=VerdictOverride(changed.by.plugin, changed.by.name, changed.before))
 
 
 def limits_of(settings: ExecutorSettings) -> Limits:
@@ -94,7 +94,7 @@ def _record_facts(record: CommandRecord) -> RecordFacts:
 
 def _rejection(records: Sequence[CommandRecord]) -> Rejection:
     decisions = [record.rejection for record in records if record.rejection]
-    if any(decision.ruling is Ruling.EXPIRED for decision in decisions):
+    if any(decision.ruling is DecisionKind.EXPIRED for decision in decisions):
         return Rejection.EXPIRED
     if not decisions:
         return Rejection.NONE

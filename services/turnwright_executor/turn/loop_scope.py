@@ -110,7 +110,7 @@ class LoopScope:
         self.lease = lease
         self.model: Model
         self.placement: Placement
-        self.tools = resolve_tools(loop.settings, services.hooks.offers, services.settings.unconfigured_tools)
+        self.tools = resolve_tools(loop.settings, services.hooks.tool_descriptors, services.settings.unconfigured_tools)
         self.recent = [turn.result for turn in claim.recent_turns if turn.result]
         """The results of the loop's latest turns."""
         self.turns_ended = loop.turns

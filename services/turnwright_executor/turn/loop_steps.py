@@ -231,7 +231,7 @@ class LoopSteps:
                 with scope.lease.returning() as returned:
                     opened, ack = await scope.services.ledger.end_turn(
                         scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn,
-                        tell_view=goes_on and scope.view_changes.is_unbroken, release=loop_end is not None,
+                        return_view_change=goes_on and scope.view_changes.is_unbroken, release=loop_end is not None,
                     )  # fmt: skip
                     if ack.released:
                         returned()

@@ -32,7 +32,7 @@ UPDATE: Final = "update"
 """The command that reports about the turn: it is carried out even if an earlier one failed (RU140)."""
 
 
-class CommandProgress(Enum):
+class LocalStage(Enum):
     """What this process knows about a command, in addition to its record."""
 
     NOTHING = "nothing"
@@ -136,27 +136,27 @@ _ANY_CLASS: Final = tuple(EffectClass)
 _REPEATED: Final = (EffectClass.PURE, EffectClass.IDEMPOTENT)
 
 _ROWS: Final = (
-    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.NOTHING,), Action.PREPARE),
-    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.UNDECIDED,), Action.PROPOSE),
-    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.GRANTED,), Action.ACCEPT),
-    (Stage.RECORDED, _ANY_CLASS, (CommandProgress.CLEARED,), Action.MARK),
-    (Stage.PROPOSED, _ANY_CLASS, tuple(CommandProgress), Action.PARK),
-    (Stage.ANSWERED, _ANY_CLASS, tuple(CommandProgress), Action.ANSWER),
+    (Stage.RECORDED, _ANY_CLASS, (LocalStage.NOTHING,), Action.PREPARE),
+    (Stage.RECORDED, _ANY_CLASS, (LocalStage.UNDECIDED,), Action.PROPOSE),
+    (Stage.RECORDED, _ANY_CLASS, (LocalStage.GRANTED,), Action.ACCEPT),
+    (Stage.RECORDED, _ANY_CLASS, (LocalStage.CLEARED,), Action.MARK),
+    (Stage.PROPOSED, _ANY_CLASS, tuple(LocalStage), Action.PARK),
+    (Stage.ANSWERED, _ANY_CLASS, tuple(LocalStage), Action.ANSWER),
     (
         Stage.ACCEPTED,
         _ANY_CLASS,
-        (CommandProgress.NOTHING, CommandProgress.GRANTED, CommandProgress.UNDECIDED),
+        (LocalStage.NOTHING, LocalStage.GRANTED, LocalStage.UNDECIDED),
         Action.ACCEPT,
     ),
-    (Stage.ACCEPTED, _ANY_CLASS, (CommandProgress.CLEARED,), Action.MARK),
-    (Stage.DISPATCHED, _ANY_CLASS, (CommandProgress.MARKED,), Action.PERFORM),
-    (Stage.DISPATCHED, _ANY_CLASS, (CommandProgress.DONE,), Action.SETTLE),
-    (Stage.DISPATCHED, (EffectClass.OUTSIDE,), (CommandProgress.NOTHING,), Action.INDETERMINATE),
+    (Stage.ACCEPTED, _ANY_CLASS, (LocalStage.CLEARED,), Action.MARK),
+    (Stage.DISPATCHED, _ANY_CLASS, (LocalStage.MARKED,), Action.PERFORM),
+    (Stage.DISPATCHED, _ANY_CLASS, (LocalStage.DONE,), Action.SETTLE),
+    (Stage.DISPATCHED, (EffectClass.OUTSIDE,), (LocalStage.NOTHING,), Action.INDETERMINATE),
     # It can detect an earlier attempt, or that does not matter: it is marked again, which confirms the lease.
-    (Stage.DISPATCHED, _REPEATED, (CommandProgress.NOTHING,), Action.MARK),
+    (Stage.DISPATCHED, _REPEATED, (LocalStage.NOTHING,), Action.MARK),
 )
 
-COMMAND: Final[Mapping[tuple[Stage, EffectClass, CommandProgress], Action]] = {
+COMMAND: Final[Mapping[tuple[Stage, EffectClass, LocalStage], Action]] = {
     cell: action for stage, classes, heres, action in _ROWS for cell in product((stage,), classes, heres)
 }
 """The steps of a command that is not settled. A cell that is missing cannot be reached."""
@@ -185,7 +185,7 @@ class TurnState(Struct):
     is_replied: bool = False
     is_recorded: bool = False
     records: dict[str, CommandRecord] = field(default_factory=dict)
-    progress: dict[str, CommandProgress] = field(default_factory=dict)
+    local_stages: dict[str, LocalStage] = field(default_factory=dict)
     """Knowledge of this process about commands, by record."""
     heard: set[str] = field(default_factory=set)
     """Records whose rejection was announced to observers."""
@@ -194,7 +194,7 @@ class TurnState(Struct):
         """Another turn is open; 0: none is."""
         self.turn = turn
         self.is_assembled = self.is_replied = self.is_recorded = False
-        self.records, self.progress, self.heard = {}, {}, set()
+        self.records, self.local_stages, self.heard = {}, {}, set()
 
     @property
     def is_decided(self) -> bool:
@@ -222,7 +222,7 @@ def _of_commands(state: TurnState) -> Step | None:
         if stage is not Stage.SETTLED:
             is_cancelled = is_held and record.tool != UPDATE
             return Step(
-                Action.CANCEL if is_cancelled else action_of(record, state.progress.get(path, CommandProgress.NOTHING)),
+                Action.CANCEL if is_cancelled else action_of(record, state.local_stages.get(path, LocalStage.NOTHING)),
                 path,
             )
         if record.rejection is not None and path not in state.heard and not is_held:
@@ -232,6 +232,6 @@ def _of_commands(state: TurnState) -> Step | None:
     return None
 
 
-def action_of(record: CommandRecord, progress: CommandProgress) -> Action:
+def action_of(record: CommandRecord, local: LocalStage) -> Action:
     """The step of a command that is not settled."""
-    return COMMAND[record.stage, record.effect_class, progress]
+    return COMMAND[record.stage, record.effect_class, local]

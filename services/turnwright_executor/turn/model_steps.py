@@ -163,7 +163,7 @@ class ModelSteps:
         scope = self._scope
         changes = scope.view_changes
         ack = await scope.services.ledger.write(
-            scope.address, scope.claim.epoch, writes, full=True, tell_view=changes.is_unbroken
+            scope.address, scope.claim.epoch, writes, full=True, return_view_change=changes.is_unbroken
         )
         changes.add(ack.cursor, ack.view_change)
         return ack

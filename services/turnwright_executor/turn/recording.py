@@ -27,13 +27,13 @@ from turnwright_executor.domain.command_record import ClientCall, CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import refusal
 from turnwright_executor.domain.records import record_path, target_of
-from turnwright_executor.domain.toolset import TOOL_ORDER, Offer
+from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
 from turnwright_executor.tools.contract import Tool, failed
-from turnwright_executor.tools.offering import Offered
+from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.records import error_write, record_bytes, settled
 from turnwright_grammar import Command, ReadWarning
@@ -244,13 +244,13 @@ class RecordingGate(Struct, frozen=True):
         refused = refusal(recording.command, self.mode, self.offered, self._more())
         return recording.refused(refused.outcome, refused.body) if refused else recording
 
-    def _more(self) -> dict[str, Offer]:
-        return {name: tool.offer for name, tool in self.tools.items() if isinstance(tool, Offered)}
+    def _more(self) -> dict[str, ToolDescriptor]:
+        return {name: tool.descriptor for name, tool in self.tools.items() if isinstance(tool, PluginToolAdapter)}
 
     def target_attribute(self, name: str) -> str | None:
         """The target attribute of a plugin's tool; None: it is another tool."""
         tool = self.tools.get(name)
-        return tool.offer.target if isinstance(tool, Offered) else None
+        return tool.descriptor.target if isinstance(tool, PluginToolAdapter) else None
 
 
 async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[CommandRecord]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
-from turnwright_core.runs import Loop, Run, Spending, TurnResult
+from turnwright_core.runs import Loop, Run, Spend, TurnResult
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     CallEstimate,
@@ -50,7 +50,7 @@ class SpendMeter:
         self._loop = loop
         self._clock_s = clock_s
         self._of_run, self._of_loop = run.settings.budget, loop.settings.budget
-        self._run_spent, self._loop_spent = Spending(), Spending()
+        self._run_spent, self._loop_spent = Spend(), Spend()
         self._turn_began_s = clock_s()
         self._call_tokens = 0
         self._lost_tokens = 0

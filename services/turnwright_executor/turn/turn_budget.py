@@ -53,7 +53,7 @@ def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprin
     `is_left`: an earlier owner carried out some of its commands, whose additions are not in the footprint.
     """
     if is_left:
-        footprint.miss()
+        footprint.mark_unknown()
     has_records = False
     for record in records:
         has_records = True

@@ -13,7 +13,7 @@ from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
 from turnwright_executor.ports.ledger import Claim
 from turnwright_executor.tools.contract import Done
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.machine import CommandProgress, TurnState
+from turnwright_executor.turn.machine import LocalStage, TurnState
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 
@@ -45,8 +45,8 @@ def state_of(claim: Claim, known: Unsaved, losses_max: int) -> TurnState:
         is_replied=bool(turn) and known.draft.turn == turn and known.draft.is_whole,
         is_recorded=bool(records),
         records=records,
-        progress={
-            path: CommandProgress.DONE
+        local_stages={
+            path: LocalStage.DONE
             for path, record in records.items()
             if record.stage is Stage.DISPATCHED and path in known.outside_results
         },

@@ -169,7 +169,7 @@ class WriteBuffer:
             writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]
         changes = self._view_changes
         ack = await self._ledger.write(
-            self._address, self._epoch, writes, full=full, run_status=run_status, tell_view=changes.is_unbroken
+            self._address, self._epoch, writes, full=full, run_status=run_status, return_view_change=changes.is_unbroken
         )
         changes.add(ack.cursor, ack.view_change)
         if path:
@@ -210,7 +210,7 @@ class WriteBuffer:
 
     def passed(self, cursor: Cursor) -> None:
         """A command's write has bypassed the buffer: the knowledge of the view has a gap."""
-        self.footprint.miss()
+        self.footprint.mark_unknown()
         self._view_changes.add(cursor, None)
         self.cursor = cursor
 

@@ -19,7 +19,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predicate, RunHub, draining
 
 
-class _Line(Struct):
+class _KeyedLock(Struct):
     """Those who want the hub of one run at once: the first opens it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -37,7 +37,7 @@ class Hubs:
         self._opened = 0
         self._hubs: dict[RunAddress, RunHub] = {}
         self._unready: set[RunHub] = set()
-        self._opening: dict[RunAddress, _Line] = {}
+        self._opening: dict[RunAddress, _KeyedLock] = {}
         self._lingering: dict[RunAddress, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -59,7 +59,7 @@ class Hubs:
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
 
     async def _get(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
-        line = self._opening.setdefault(address, _Line())
+        line = self._opening.setdefault(address, _KeyedLock())
         line.callers += 1
         try:
             async with line.lock:

@@ -17,9 +17,9 @@ from msgspec import Struct
 from turnwright_core.patterns import Lines, Replaced, block_of, lines_in, replace_region, with_line_ends_of
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
+from turnwright_grammar.edits.mismatch import EditMismatch
 from turnwright_grammar.edits.placing import Placed, place_hunk, replace_nearest
 from turnwright_grammar.edits.substitution import runs_regex, substitute
-from turnwright_grammar.edits.unfit import Unfit
 
 OPERATIONS_MAX = 5_000
 READ_CHARS_MAX = 50_000_000
@@ -70,9 +70,9 @@ def apply_edits(original: str | None, edits: Edits) -> EditResult | EditConflict
     is_crlf = "\n" in text and text.count("\n") == text.count("\r\n")
     draft = _Draft(text.replace("\r\n", "\n") if is_crlf else text)
     for number, operation in enumerate(edits.operations, start=1):
-        unfit = draft.apply(operation)
-        if unfit is not None:
-            return EditConflict(f"{_label(operation)} {number} {unfit.reason}", number, unfit.lines)
+        mismatch = draft.apply(operation)
+        if mismatch is not None:
+            return EditConflict(f"{_label(operation)} {number} {mismatch.reason}", number, mismatch.lines)
     edited = draft.text.replace("\r\n", "\n").replace("\n", "\r\n") if is_crlf else draft.text
     return EditResult(edited, created=original is None, notes=(*edits.notes, *draft.notes))
 
@@ -96,10 +96,10 @@ class _Draft:
         self._read_chars = 0
         self._regexes = 0
 
-    def apply(self, operation: Operation) -> Unfit | None:
+    def apply(self, operation: Operation) -> EditMismatch | None:
         """Apply one operation; return why it does not fit, with the text as it was."""
         result = self._over_limit(operation) or self._applied(operation)
-        if isinstance(result, Unfit):
+        if isinstance(result, EditMismatch):
             return result
         added = result.text.count("\n") - self.text.count("\n")
         if added:
@@ -110,17 +110,21 @@ class _Draft:
             self.notes.append(f"{_label(operation)} {self._count} {result.note}")
         return None
 
-    def _over_limit(self, operation: Operation) -> Unfit | None:
+    def _over_limit(self, operation: Operation) -> EditMismatch | None:
         self._count += 1
         self._read_chars += len(self.text) if self._count > 1 else 0
         self._regexes += runs_regex(self.text, operation)
         if self._regexes > REGEXES_MAX:
-            return Unfit(f"is one regex too many: a body runs at most {REGEXES_MAX}. Name the rest with <<SEARCH.")
+            return EditMismatch(
+                f"is one regex too many: a body runs at most {REGEXES_MAX}. Name the rest with <<SEARCH."
+            )
         if self._count > OPERATIONS_MAX or self._read_chars > READ_CHARS_MAX:
-            return Unfit("is one edit too many for this text; write the whole text in <<NEW, or set in several steps.")
+            return EditMismatch(
+                "is one edit too many for this text; write the whole text in <<NEW, or set in several steps."
+            )
         return None
 
-    def _applied(self, operation: Operation) -> Placed | Unfit:
+    def _applied(self, operation: Operation) -> Placed | EditMismatch:
         text = self.text
         line = self._moved(operation.line)
         if operation.hunk is not None:
@@ -135,7 +139,7 @@ class _Draft:
             case "new" | "replace" | "prepend" | "append":
                 return _written(text, operation)
 
-    def _placed(self, hunk: Hunk, line: int | None) -> Placed | Unfit:
+    def _placed(self, hunk: Hunk, line: int | None) -> Placed | EditMismatch:
         if line is None or not hunk.old:
             return place_hunk(self.text, hunk, line, self._floor)
         result = place_hunk(self.text, hunk, line + self._offset, self._floor)
@@ -180,13 +184,13 @@ def _whole(text: str, content: str) -> str:
     return content
 
 
-def _deleted(text: str, search: str) -> Placed | Unfit:
+def _deleted(text: str, search: str) -> Placed | EditMismatch:
     if not search.strip():
-        return Unfit("is empty: write the text to remove.")
+        return EditMismatch("is empty: write the text to remove.")
     return replace_nearest(text, search, "", None)
 
 
-def _searched(text: str, search: str, new: str, line: int | None) -> Placed | Unfit:
+def _searched(text: str, search: str, new: str, line: int | None) -> Placed | EditMismatch:
     new = _in_line_ends_of(text, new)
     if not search.strip():
         return _blank_searched(text, search, new, line)
@@ -198,7 +202,7 @@ def _searched(text: str, search: str, new: str, line: int | None) -> Placed | Un
     return result if after is None else Placed(after, 1, 1, "left lines out with `...`; they stayed.")
 
 
-def _blank_searched(text: str, search: str, new: str, line: int | None) -> Placed | Unfit:
+def _blank_searched(text: str, search: str, new: str, line: int | None) -> Placed | EditMismatch:
     """A search without anything to see: the blanks if they are there once, else the end of the text."""
     if not search and line is not None:
         return place_hunk(text, Hunk(tuple("+" + added for added in lines_in(new))), line - 1)

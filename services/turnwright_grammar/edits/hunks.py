@@ -71,7 +71,7 @@ class Hunk(Struct, frozen=True):
         return self.old != self.new or self.old_bare != self.new_bare
 
 
-class _Head(Struct, frozen=True):
+class _HunkHeader(Struct, frozen=True):
     line: int | None = None
     old_count: int | None = None
     new_count: int | None = None
@@ -90,7 +90,7 @@ def read_hunks(lines: list[str], at: int, *, loose: bool = False, strict: bool =
         head = _head(lines[at])
         if head is not None and head.heading and head.line is None:
             after = (*after, head.heading)[-HEADINGS_MAX:]
-        growing = _Growing(head or _Head(), loose=loose)
+        growing = _HunkBuilder(head or _HunkHeader(), loose=loose)
         end = at + (head is not None)
         while end < len(lines) and not _ends_hunk(lines, end) and growing.take(lines[end]):
             end += 1
@@ -126,20 +126,20 @@ def is_signature(lines: list[str], at: int) -> bool:
     return lines[at].rstrip() == "--" and at + 1 < len(lines) and _NUMBER.match(lines[at + 1]) is not None
 
 
-def _head(line: str) -> _Head | None:
+def _head(line: str) -> _HunkHeader | None:
     found = _HEADER.match(line)
     if found is None:
         return None
     heading = line[found.end() :].strip().removeprefix("@@").removesuffix("@@").strip()
     if found["line"] is None:
-        return _Head(heading="" if heading.strip(".") == "" else heading)
-    return _Head(int(found["line"]), int(found["old"] or 1), int(found["new"] or 1), heading)
+        return _HunkHeader(heading="" if heading.strip(".") == "" else heading)
+    return _HunkHeader(int(found["line"]), int(found["old"] or 1), int(found["new"] or 1), heading)
 
 
-class _Growing:
+class _HunkBuilder:
     """The lines of a hunk while they are read."""
 
-    def __init__(self, head: _Head, *, loose: bool) -> None:
+    def __init__(self, head: _HunkHeader, *, loose: bool) -> None:
         self._head = head
         self._loose = loose or head.line is not None
         self._signed: list[str] = []

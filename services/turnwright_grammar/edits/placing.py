@@ -34,7 +34,7 @@ from turnwright_core.patterns import (
 )
 from turnwright_core.patterns.indentation import reindented
 from turnwright_grammar.edits.hunks import Hunk
-from turnwright_grammar.edits.unfit import Unfit, ambiguous, not_found
+from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous, not_found
 
 _NEAR_LINES = 8
 _NEAR_FACTOR = 8
@@ -51,7 +51,7 @@ class Placed(Struct, frozen=True):
     note: str | None = None
 
 
-def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -> Placed | Unfit:
+def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -> Placed | EditMismatch:
     """Return `text` with the hunk applied.
 
     `line` is the header's line number, moved by the edits before; `floor` is the last line (from 1) of
@@ -65,21 +65,21 @@ def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -
     for reading in _readings(hunk):
         place = _located(lines, reading, line, floor)
         if place is not None:
-            return place if isinstance(place, Unfit) else _put(lines, reading, place)
+            return place if isinstance(place, EditMismatch) else _put(lines, reading, place)
     return not_found(text, block_of(hunk.old), block_of(hunk.new))
 
 
-def _put(lines: Lines, hunk: Hunk, place: TextRegion) -> Placed | Unfit:
+def _put(lines: Lines, hunk: Hunk, place: TextRegion) -> Placed | EditMismatch:
     if place.last_line - place.first_line + 1 == len(hunk.old):
         return _spliced(lines, hunk, place)
     return _replaced_within(lines, place, block_of(hunk.old), block_of(hunk.new))
 
 
-def _inserted(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Placed | Unfit:
+def _inserted(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Placed | EditMismatch:
     if hunk.loose and not all(bare.strip() for bare in lines.bare):
-        return Unfit("adds lines beside a blank one, which may be anywhere. " + _ADVICE)
+        return EditMismatch("adds lines beside a blank one, which may be anywhere. " + _ADVICE)
     index = _insertion_index(lines, hunk.tight, line, floor)
-    return index if isinstance(index, Unfit) else _spliced(lines, hunk.tight, TextRegion(0, 0, index + 1, index))
+    return index if isinstance(index, EditMismatch) else _spliced(lines, hunk.tight, TextRegion(0, 0, index + 1, index))
 
 
 def _readings(hunk: Hunk) -> Iterator[Hunk]:
@@ -93,7 +93,7 @@ def _readings(hunk: Hunk) -> Iterator[Hunk]:
         yield core
 
 
-def replace_nearest(text: str, search: str, replacement: str, line: int | None) -> Placed | Unfit:
+def replace_nearest(text: str, search: str, replacement: str, line: int | None) -> Placed | EditMismatch:
     """Return `text` with the region that `search` names replaced; of several, the nearest to `line`. Never raises."""
     result = replace_region(text, search, replacement)
     if isinstance(result, Replaced):
@@ -123,7 +123,7 @@ def _without_blank_ends(hunk: Hunk) -> Hunk:
     return replace(hunk, signed=tuple(signed))
 
 
-def _insertion_index(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> int | Unfit:
+def _insertion_index(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> int | EditMismatch:
     if line is not None:
         return min(line, len(lines.bare))
     if hunk.after:
@@ -131,15 +131,15 @@ def _insertion_index(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> 
         return index if index is not None else _no_context(hunk)
     if not lines.bare or hunk.strict or hunk.at_end:
         return len(lines.bare)
-    return Unfit("adds lines and shows none of their neighbours. " + _ADVICE)
+    return EditMismatch("adds lines and shows none of their neighbours. " + _ADVICE)
 
 
-def _no_context(hunk: Hunk) -> Unfit:
+def _no_context(hunk: Hunk) -> EditMismatch:
     quoted = " / ".join(hunk.after)[:200]
-    return Unfit(f"names a line that is not in the text: {quoted}. Copy it exactly, or write a bare @@.")
+    return EditMismatch(f"names a line that is not in the text: {quoted}. Copy it exactly, or write a bare @@.")
 
 
-def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> TextRegion | Unfit | None:
+def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> TextRegion | EditMismatch | None:
     """Where the old lines are; Unfit where that is not clear, None where they are nowhere."""
     wanted = block_of(hunk.old)
     if hunk.at_end:
@@ -161,7 +161,7 @@ def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> TextRegi
     return _chosen(lines, wanted, line, floor)
 
 
-def _chosen(lines: Lines, wanted: str, line: int | None, floor: int) -> TextRegion | Unfit | None:
+def _chosen(lines: Lines, wanted: str, line: int | None, floor: int) -> TextRegion | EditMismatch | None:
     places = _whole(lines, wanted)
     if len(places) <= 1:
         return places[0] if places else None
@@ -237,7 +237,7 @@ def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> TextRegion
     return None if tied or not by_distance else by_distance[0][2]
 
 
-def _replaced_within(lines: Lines, place: TextRegion, search: str, replacement: str) -> Placed | Unfit:
+def _replaced_within(lines: Lines, place: TextRegion, search: str, replacement: str) -> Placed | EditMismatch:
     """Replace in the lines of a place alone, where the search fits once."""
     start, end = lines.starts[place.first_line - 1], lines.starts[place.last_line]
     result = replace_region(lines.text[start:end], search, replacement)

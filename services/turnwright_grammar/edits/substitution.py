@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 
 from turnwright_core.patterns import Lines, PatternError, find_region, replace, with_line_ends_of
+from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous
 from turnwright_grammar.edits.operations import Operation
 from turnwright_grammar.edits.placing import Placed, replace_nearest
 from turnwright_grammar.edits.sed_regex import as_pattern, as_replacement, dialects
-from turnwright_grammar.edits.unfit import Unfit, ambiguous
 
 _SYNTAX = re.compile(r"[\\^$.*+?()\[\]{}|]")
 _ESCAPE = re.compile(r"\\(n|t|[^\w])", re.DOTALL)
@@ -43,17 +43,17 @@ def runs_regex(text: str, operation: Operation) -> bool:
     return not is_text and _SYNTAX.search(operation.search) is not None
 
 
-def substitute(text: str, command: Operation) -> Placed | Unfit:
+def substitute(text: str, command: Operation) -> Placed | EditMismatch:
     """Return `text` with the command run on it, or on the lines of its address. Never raises."""
     if not command.search:
-        return Unfit(_INCOMPLETE)
+        return EditMismatch(_INCOMPLETE)
     if command.lines is None:
         return _substituted(text, command)
     start, end = _addressed(text, *command.lines)
     if start == end:
-        return Unfit("names a line that the text does not have.")
+        return EditMismatch("names a line that the text does not have.")
     result = _substituted(text[start:end], command)
-    if isinstance(result, Unfit):
+    if isinstance(result, EditMismatch):
         return result
     return Placed(text[:start] + result.text + text[end:], 1, 1, result.note)
 
@@ -69,7 +69,7 @@ def _addressed(text: str, first: int | None, last: int | None) -> tuple[int, int
     return lines.starts[low - 1], min(len(text), lines.starts[high])
 
 
-def _substituted(text: str, command: Operation) -> Placed | Unfit:
+def _substituted(text: str, command: Operation) -> Placed | EditMismatch:
     raw, plain, new = command.search, _unescaped(command.search), _unescaped(command.replace)
     result = _as_regex(text, command) if runs_regex(text, command) else None
     if result is not None:
@@ -83,7 +83,7 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda found: _MEANS.get(found[1], found[1]), text)
 
 
-def _as_text(text: str, command: Operation, search: str, replacement: str) -> Placed | Unfit:
+def _as_text(text: str, command: Operation, search: str, replacement: str) -> Placed | EditMismatch:
     if search not in text or not (replacement or command.every or command.lines):
         # Who takes a whole line out does not want an empty one.
         return replace_nearest(text, search, replacement, None)
@@ -94,7 +94,7 @@ def _as_text(text: str, command: Operation, search: str, replacement: str) -> Pl
     return _once(text, search, replacement)
 
 
-def _once(text: str, search: str, replacement: str) -> Placed | Unfit:
+def _once(text: str, search: str, replacement: str) -> Placed | EditMismatch:
     """Replace the characters of the only place, or of the only one that is whole lines."""
     found = find_region(text, search)
     ends_line = search.startswith("\n") or search.endswith("\n")
@@ -111,23 +111,23 @@ def _once(text: str, search: str, replacement: str) -> Placed | Unfit:
     return Placed(after, place.first_line, place.last_line)
 
 
-def _as_regex(text: str, command: Operation) -> Placed | Unfit | None:
+def _as_regex(text: str, command: Operation) -> Placed | EditMismatch | None:
     """Run the search as a regex; None when it matches nothing or is none."""
     if _CASE_CHANGE.search(command.replace):
-        return Unfit(r"changes letter case (\U, \L), which is not read here; write the text out.")
+        return EditMismatch(r"changes letter case (\U, \L), which is not read here; write the text out.")
     body = text.removesuffix("\n").removesuffix("\r")
     rest = text[len(body) :]
     crlf = "\r\n" in body
     body = body.replace("\r\n", "\n")
-    after: str | Unfit | None = None
+    after: str | EditMismatch | None = None
     for basic in dialects(command.search, command.replace):
         after = _run(body, command, basic=basic) if after is None else after
-    if after is None or isinstance(after, Unfit):
+    if after is None or isinstance(after, EditMismatch):
         return after
     return Placed((after.replace("\n", "\r\n") if crlf else after) + rest, 1, 1, "was run as a regex.")
 
 
-def _run(text: str, command: Operation, *, basic: bool) -> str | Unfit | None:
+def _run(text: str, command: Operation, *, basic: bool) -> str | EditMismatch | None:
     """Return the text after the regex; None when it is none in this dialect, or changes nothing."""
     in_lines = command.lines is not None and not command.every
     flags = "i" if command.ignore_case else ""
@@ -139,5 +139,5 @@ def _run(text: str, command: Operation, *, basic: bool) -> str | Unfit | None:
             return None
         is_one = command.every or in_lines or after == replace(pattern, new, text)
     except PatternError as error:
-        return None if error.reason == "invalid_regex" else Unfit(f"cannot be run: {error}")
-    return after if is_one else Unfit(f"fits several places. {_ADVICE}")
+        return None if error.reason == "invalid_regex" else EditMismatch(f"cannot be run: {error}")
+    return after if is_one else EditMismatch(f"fits several places. {_ADVICE}")

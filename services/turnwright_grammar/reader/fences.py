@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts, diffs
-from turnwright_grammar.find import Finder, Sign
+from turnwright_grammar.find import Finder, SearchTrigger
 from turnwright_grammar.reader import vendors
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
@@ -20,14 +20,14 @@ FENCE_DEPTH_MAX = 2
 _NEWLINE = re.compile(r"\n")
 _SHORT_SPAN = re.compile(r"(?<!`)`([^`\n]++)`(?!`)")
 _TICKS = re.compile(r"`+")
-LINE_WAKE = Sign(_NEWLINE, "\n")
-_FENCE_WAKE = Sign(re.compile(r"[`~<](?:(?<=`)``|(?<=~)~~|(?<=<)<{4} ?SEARCH>?)[ \t\r]*\n"), "\n")
-_BLOCK_WAKE = Sign(re.compile(r"[<>]{5} ?(?:SEARCH>?|REPLACE)[ \t\r]*\n"), "\n")
+LINE_WAKE = SearchTrigger(_NEWLINE, "\n")
+_FENCE_WAKE = SearchTrigger(re.compile(r"[`~<](?:(?<=`)``|(?<=~)~~|(?<=<)<{4} ?SEARCH>?)[ \t\r]*\n"), "\n")
+_BLOCK_WAKE = SearchTrigger(re.compile(r"[<>]{5} ?(?:SEARCH>?|REPLACE)[ \t\r]*\n"), "\n")
 _FENCE_START = re.compile(r"(?:[ \t]*>)?[ \t]*\Z")
 _MARKS = re.compile(r"(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)(?P<newline>\n?)")
 _PATCH_BEGIN = re.compile(r"(?:\s*apply_patch[^\n]*\n)?\s*(?=\*\*\* Begin Patch)")
 _PATCH_END = re.compile(r"^[ \t]*\*\*\* End Patch[ \t\r]*$", re.MULTILINE)
-_PATCH_WAKE = Sign(re.compile(r"\*\*\* End Patch[ \t\r]*\n"), "\n")
+_PATCH_WAKE = SearchTrigger(re.compile(r"\*\*\* End Patch[ \t\r]*\n"), "\n")
 _FIRING_INFO = re.compile(r"\s*(?:tool_code|tool_call|tool|function_call)\b", re.IGNORECASE)
 _RESULT_INFO = re.compile(
     r"\s*(?:(?:tool|function)[_-]?)?(?:outputs?|results?|responses?|observation)\b", re.IGNORECASE

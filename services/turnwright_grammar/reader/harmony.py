@@ -7,7 +7,7 @@ from typing import Final
 
 from turnwright_grammar import dialects
 from turnwright_grammar.dialects import Payload
-from turnwright_grammar.find import Sign
+from turnwright_grammar.find import SearchTrigger
 from turnwright_grammar.reader import vendors
 from turnwright_grammar.reader.reading import Reading
 
@@ -50,7 +50,7 @@ def on_recipient(reading: Reading, start: int) -> int:
 
 def _on_reasoning(reading: Reading, head: re.Match[str]) -> int:
     closing = reading.finder.search(_END, head.end())
-    if closing is None and reading.wait(Sign(_END, ">")):
+    if closing is None and reading.wait(SearchTrigger(_END, ">")):
         return head.start()
     end = closing.start() if closing else len(reading.text)
     reading.drop(head.start(), end)

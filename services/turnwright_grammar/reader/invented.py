@@ -21,7 +21,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from turnwright_grammar.find import Sign
+from turnwright_grammar.find import SearchTrigger
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
 
@@ -63,7 +63,7 @@ _TURN_LABEL = re.compile(
 _RESULT_LABEL = re.compile(r"(?:Observation|(?:Tool|Function)[ ](?:result|output|response)s?)(?:\*\*)?:", re.IGNORECASE)
 _BEFORE_LABEL = re.compile(r"[ \t]*(?:\#{1,6}[ ]|\*\*)?")
 _PARAGRAPH_END = re.compile(r"\n(?=[ \t]*\n|(?:Thought|Action|Final Answer):)")
-_NEVER = Sign(re.compile(r"(?!)"), "\0")
+_NEVER = SearchTrigger(re.compile(r"(?!)"), "\0")
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _QUOTE = re.compile(r"[ ]{0,3}>")
 _INERT_PREFIX = re.compile(r"[ \t>]*+")

@@ -11,7 +11,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from turnwright_grammar.edits.markers import is_unfinished
-from turnwright_grammar.find import Sign
+from turnwright_grammar.find import SearchTrigger
 from turnwright_grammar.native import LEFT_OVER, RISKY
 from turnwright_grammar.reader import foreign
 from turnwright_grammar.reader.bodies import TagEnd
@@ -21,9 +21,9 @@ from turnwright_grammar.tools import canonical, has_parameter
 
 # Cut off inside an attribute, these may still run: half an argument does no harm to them.
 _HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
-_TAG_CLOSED = Sign(re.compile(">"), ">")
+_TAG_CLOSED = SearchTrigger(re.compile(">"), ">")
 _COMMENT_END = re.compile("-->")
-_COMMENT_WAKE = Sign(_COMMENT_END, ">")
+_COMMENT_WAKE = SearchTrigger(_COMMENT_END, ">")
 _VALUE_OR_NOT = re.compile(r"[<>\n]")
 _VALUE_GOES_ON = re.compile(r"[^<>\n]*[\"']\s*/?>")
 REASONING = re.compile(
@@ -169,7 +169,7 @@ def on_reasoning(reading: Reading, found: re.Match[str]) -> int:
     pattern = _reasoning_end(found[0].lower())
     closing = reading.finder.search(pattern, found.end())
     if closing is None:
-        if not reading.wait(Sign(pattern, ">")):
+        if not reading.wait(SearchTrigger(pattern, ">")):
             reading.drop(*found.span())
         return found.end()
     reading.warn_inert(found.end(), closing.start(), found[0])
@@ -203,8 +203,8 @@ def on_foreign(reading: Reading, start: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _close_of(name: str) -> Sign:
-    return Sign(re.compile(rf"</\s?{re.escape(name)}[^<>]*>", re.IGNORECASE), ">")
+def _close_of(name: str) -> SearchTrigger:
+    return SearchTrigger(re.compile(rf"</\s?{re.escape(name)}[^<>]*>", re.IGNORECASE), ">")
 
 
 @lru_cache(maxsize=16)

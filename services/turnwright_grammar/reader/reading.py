@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import UNSET, Struct, field
 
 from turnwright_grammar.dialects import Payload, leaves_over
-from turnwright_grammar.find import Balance, Finder, Sign
+from turnwright_grammar.find import Balance, Finder, SearchTrigger
 from turnwright_grammar.native import LEFT_OVER, RISKY, command_from_value, tool_name
 from turnwright_grammar.reader.bodies import Bodies
 from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, Command, ReadWarning, Span
@@ -60,7 +60,7 @@ class Reading(Struct):
     depth: int = 0
     position: int = 0
     waiting: bool = False
-    wake: Sign | Balance | None = None
+    wake: SearchTrigger | Balance | None = None
     commands: list[Command] = field(default_factory=list)
     warnings: list[ReadWarning] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Reading(Struct):
         """The text as far as it has come, without what was dropped behind the walk."""
         return self.finder.text
 
-    def wait(self, wake: Sign | Balance | None = None) -> bool:
+    def wait(self, wake: SearchTrigger | Balance | None = None) -> bool:
         """Ask for more text; False when there is none to come and the handler has to decide.
 
         `wake` is a sign without which more text would not help, or the brackets that have to close; None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_grammar.find import Balance, Finder, Sign
+from turnwright_grammar.find import Balance, Finder, SearchTrigger
 from turnwright_grammar.reader.reading import Reading
 from turnwright_grammar.reader.walk import CANDIDATE, HALF_TRIGGER, TRIGGER, concluded, cut_off, walk
 from turnwright_grammar.reply import COMMANDS_MAX, Command, Reply
@@ -71,7 +71,7 @@ class WakePolicy:
 
     def __init__(self) -> None:
         self._is_idle = True
-        self._wake: Sign | Balance | None = None
+        self._wake: SearchTrigger | Balance | None = None
         self._tries = 0
         self._grown_chars = 0
         self._needed_chars = 0
@@ -98,4 +98,4 @@ class WakePolicy:
         self._needed_chars = held // 8 if self._tries > self.TRIES_MAX and held > self.HELD_CHARS_MIN else 0
         self._grown_chars, self._seen = 0, False
         wake = reading.wake if reading.waiting else None
-        self._wake = wake.after(reading.text) if isinstance(wake, Sign) else wake
+        self._wake = wake.after(reading.text) if isinstance(wake, SearchTrigger) else wake

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar import dialects
-from turnwright_grammar.find import Balance, Finder, Sign
+from turnwright_grammar.find import Balance, Finder, SearchTrigger
 from turnwright_grammar.native import calls_of, tool_name
 from turnwright_grammar.reader import invented
 from turnwright_grammar.reader.bodies import TAG_SHOWN
@@ -29,7 +29,7 @@ _PYTHON_CALL = re.compile(r"\[\s*(\w+)\(\s*\w+\s*=\s*[\"']")
 _OTHERS = ("user", "system", "tool", "function", "developer", "ipython")
 _LIST = re.compile(r"(?:\{\s*\"tool_calls\"\s*:\s*)?\[")
 _LINE_OR_LIMIT = re.compile(rf"\n|{dialects.LIMIT.pattern}")
-_TAG_WAKE = Sign(
+_TAG_WAKE = SearchTrigger(
     re.compile(r"</[^<>\s]{0,20}(?:function|invoke|calls?|tool|tool_use|action|input|arguments|parameters|args)>"),
     ">",
 )
@@ -147,7 +147,7 @@ def _is_bounded(reading: Reading, payload: dialects.Payload) -> bool:
     )
 
 
-def wake_at(reading: Reading, position: int) -> Sign | Balance | None:
+def wake_at(reading: Reading, position: int) -> SearchTrigger | Balance | None:
     """What has to come before another look at the payload at `position` is worth it."""
     opening = _OPENING.match(reading.text, position)
     if opening is None:

@@ -31,7 +31,7 @@ KEPT_MAX: Final = 1000
 """Maximum number of models in the cache."""
 
 
-class _Kept(Struct, frozen=True):
+class _CachedCheck(Struct, frozen=True):
     check: ModelCheck
     until_s: float
 
@@ -47,7 +47,7 @@ class ModelChecks:
         self._clock = clock
         self._wait_s = wait_s
         self._lifetime_s = lifetime_s
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _CachedCheck] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def check(self, models: Sequence[Model], *, cached: bool) -> list[tuple[Model, str]]:
@@ -93,7 +93,7 @@ class ModelChecks:
             if check.problem and before:
                 check = replace(check, info=check.info.or_else(before.check.info))  # noqa: PLW2901
             told[name] = check
-            self._kept[name] = _Kept(check, now_s + lifetime_s)
+            self._kept[name] = _CachedCheck(check, now_s + lifetime_s)
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
         return told

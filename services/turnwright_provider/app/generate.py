@@ -28,7 +28,7 @@ from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor
 
 
-class Pace(Struct, frozen=True):
+class FlowControl(Struct, frozen=True):
     """Flow control of a reply. `outbox_bytes_max`: how far the caller may fall behind."""
 
     flush_s: float
@@ -36,7 +36,7 @@ class Pace(Struct, frozen=True):
     outbox_bytes_max: int = 256 * 1024
 
 
-class Chance(Struct, frozen=True):
+class RetryClock(Struct, frozen=True):
     """Time and randomness as dependencies: a monotonic clock in seconds, sleep in seconds, and numbers from [0, 1)."""
 
     clock: Callable[[], float]
@@ -59,7 +59,7 @@ def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
 class ReplyStream:
     """One call in progress; not reusable."""
 
-    def __init__(self, name: str, vendor: Vendor, policy: RetryPolicy, pace: Pace, chance: Chance) -> None:
+    def __init__(self, name: str, vendor: Vendor, policy: RetryPolicy, pace: FlowControl, chance: RetryClock) -> None:
         """Prepare; nothing is sent before `parts` is iterated."""
         self._name = name
         self._vendor = vendor

@@ -144,7 +144,7 @@ def _list(names: Mapping[str, object]) -> str:
     return ", ".join(sorted(names))
 
 
-class Said(Struct, frozen=True):
+class SourcedValue(Struct, frozen=True):
     """A value, and where it was set."""
 
     value: str
@@ -152,7 +152,9 @@ class Said(Struct, frozen=True):
 
 
 def endpoints_of(
-    tables: Mapping[str, EndpointTable], variables: Mapping[str, tuple[Said, Said]], keys: Mapping[str, Said]
+    tables: Mapping[str, EndpointTable],
+    variables: Mapping[str, tuple[SourcedValue, SourcedValue]],
+    keys: Mapping[str, SourcedValue],
 ) -> Iterator[EndpointSpec]:
     """All endpoints: those of the file, then the presets that it does not name.
 
@@ -161,9 +163,11 @@ def endpoints_of(
     for name in (*tables, *(name for name in BY_NAME if name not in tables)):
         table = tables.get(name, EndpointTable())
         preset = BY_NAME.get(table.preset or name, NAMELESS)
-        url, key = variables.get(name, (Said("", f"endpoint.{name}.url"), Said("", f"endpoint.{name}.key")))
+        url, key = variables.get(
+            name, (SourcedValue("", f"endpoint.{name}.url"), SourcedValue("", f"endpoint.{name}.key"))
+        )
         if table.url:
-            url = Said(table.url.strip().rstrip("/"), f"endpoint.{name}.url")
+            url = SourcedValue(table.url.strip().rstrip("/"), f"endpoint.{name}.url")
         key = keys.get(name, key)
         yield EndpointSpec(
             name,

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_provider.domain.halves import whole
 from turnwright_provider.domain.redact import redact
+from turnwright_provider.domain.surrogates import whole
 
 DETAIL_CHARS_MAX: Final = 500
 """Longest vendor message that is passed on, in code points (provider_service.proto, Retry.detail)."""

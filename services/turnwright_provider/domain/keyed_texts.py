@@ -17,7 +17,7 @@ KEYS_MAX: Final = 10_000
 """Maximum number of texts in one reply; the rest is ignored."""
 
 
-class _Said(Struct):
+class _Received(Struct):
     chars: int = 0
     checksum: int = 0
     is_whole: bool = False
@@ -28,7 +28,7 @@ class KeyedTexts:
 
     def __init__(self, between: str = "") -> None:
         self._between = between
-        self._said: dict[Hashable, _Said] = {}
+        self._said: dict[Hashable, _Received] = {}
         self._last: Hashable = None
 
     def add(self, key: Hashable, text: str) -> str:
@@ -37,7 +37,7 @@ class KeyedTexts:
         if said is None:
             if not text or len(self._said) >= KEYS_MAX:
                 return ""
-            said = self._said[key] = _Said()
+            said = self._said[key] = _Received()
         if said.is_whole or not text:
             return ""
         begins = self._between if self._last not in (None, key) else ""
@@ -48,7 +48,7 @@ class KeyedTexts:
 
     def whole(self, key: Hashable, text: str) -> str:
         """The final text of a key."""
-        said = self._said.get(key, _Said())
+        said = self._said.get(key, _Received())
         rest = text[said.chars :] if _checksum(text[: said.chars]) == said.checksum else ""
         told = self.add(key, rest)
         if key in self._said:

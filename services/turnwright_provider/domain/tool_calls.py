@@ -20,7 +20,7 @@ from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_text import parse_json
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.surrogates import whole
 
 CALLS_MAX: Final = 128
 """Maximum number of calls in one message; higher indexes are ignored."""

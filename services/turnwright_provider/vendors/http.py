@@ -20,12 +20,12 @@ from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, Ve
 from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.urls import SECRET_NAMES, below, public_url, secrets_of
 from turnwright_provider.domain.wires.extra import with_extra
-from turnwright_provider.domain.wires.giving_way import refused_field
+from turnwright_provider.domain.wires.refused_fields import refused_field
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
 from turnwright_provider.ports import HttpReply, HttpRequest, ModelCheck, Transport, VendorState
+from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 from turnwright_provider.vendors.catalogue import Catalogue
 from turnwright_provider.vendors.endpoint import Endpoint
-from turnwright_provider.vendors.patience import Patience
 from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, start_of
 
 LIST_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -78,21 +78,21 @@ class HttpVendor:
                     yield self._hidden(event)
 
     async def _stream(self, call: ModelCall) -> AsyncGenerator[VendorEvent, None]:
-        patience = Patience(self._access.silence_timeout_s)
+        attempt = AttemptTimeout(self._access.silence_timeout_s)
         call = replace(call, extra=with_extra(self._access.extra, call.extra))
         while True:
             refusals = self._refused.get(call.model, frozenset())
             without = refusals | call.lacks
             request = self._wire.request(call, without)
-            dropped = (*request.dropped, *_gave_way(without & call.asked))
+            dropped = (*request.dropped, *_without_refused(without & call.asked))
             check_required(call, dropped)
-            async with self._open(self._post(request), patience) as reply:
+            async with self._open(self._post(request), attempt) as reply:
                 if reply.status == 200:
-                    async with aclosing(self._reader.read(reply, self._wire.fold(), patience)) as events:
+                    async with aclosing(self._reader.read(reply, self._wire.fold(), attempt)) as events:
                         async for event in events:
                             yield _end(event, call, dropped) if isinstance(event, Finish) else event
                     return
-                answer = await start_of(reply, ERROR_BYTES_MAX, patience)
+                answer = await start_of(reply, ERROR_BYTES_MAX, attempt)
             refused = refused_field(self._wire, reply.status, answer, call, without)
             if refused is None or refused in call.required:
                 failure = classify(reply.status, reply.headers, answer, self._wall_clock())
@@ -101,9 +101,9 @@ class HttpVendor:
                 self._refused[call.model] = refusals | {refused}
 
     @asynccontextmanager
-    async def _open(self, request: HttpRequest, patience: Patience) -> AsyncGenerator[HttpReply, None]:
+    async def _open(self, request: HttpRequest, attempt: AttemptTimeout) -> AsyncGenerator[HttpReply, None]:
         async with AsyncExitStack() as stack:
-            yield await patience.wait(stack.enter_async_context(self._transport.open(request)))
+            yield await attempt.wait(stack.enter_async_context(self._transport.open(request)))
 
     async def _hint(self, failure: Failure, model: str) -> str:
         """Advice about a refusal, beyond what the server said."""
@@ -133,11 +133,11 @@ class HttpVendor:
 
     async def _fetch(self, method: str, url: str, body: bytes) -> bytes | None:
         """The answer to a question other than a call; None if it is refused, unless because of the key."""
-        patience = Patience(self._access.check_timeout_s)
+        attempt = AttemptTimeout(self._access.check_timeout_s)
         headers = self._headers() | ({"content-type": "application/json"} if body else {})
         with self._secrets_hidden():
             async with self._transport.open(HttpRequest(method, url, headers, body)) as reply:
-                answer = await start_of(reply, LIST_BYTES_MAX, patience)
+                answer = await start_of(reply, LIST_BYTES_MAX, attempt)
             if reply.status == 200:
                 return answer
             failure = classify(reply.status, reply.headers, answer, self._wall_clock())
@@ -189,7 +189,7 @@ def _end(finish: Finish, call: ModelCall, dropped: tuple[Dropped, ...]) -> Finis
     return replace(finish, dropped=dropped, reason=finish.reason if is_cut == finish.is_cut else "length")
 
 
-def _gave_way(refused: Iterable[str]) -> Iterator[Dropped]:
+def _without_refused(refused: Iterable[str]) -> Iterator[Dropped]:
     for name in sorted(refused):
         yield Dropped(name, "The vendor does not take it for this model.")
 

@@ -16,7 +16,7 @@ from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import EventReader, LineReader, SseEvent, SseReader
 from turnwright_provider.domain.wires.wire import Framing, ReplyFold
 from turnwright_provider.ports import HttpReply
-from turnwright_provider.vendors.patience import Patience
+from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 
 ERROR_BYTES_MAX: Final = 64 * 1024
 """Maximum number of bytes of an error body that are read."""
@@ -52,10 +52,12 @@ class HttpReplyReader:
         self._framing = framing
         self._parses = asyncio.Semaphore(PARSES_MAX)
 
-    async def read(self, reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[VendorEvent, None]:
+    async def read(
+        self, reply: HttpReply, fold: ReplyFold, attempt: AttemptTimeout
+    ) -> AsyncGenerator[VendorEvent, None]:
         """The events of a 200. What was held back is returned even if the stream breaks off."""
         try:
-            async with aclosing(self._deltas(reply, fold, patience)) as deltas:
+            async with aclosing(self._deltas(reply, fold, attempt)) as deltas:
                 count = 0
                 async for delta in deltas:
                     yield delta
@@ -71,14 +73,14 @@ class HttpReplyReader:
         for event in last:
             yield event
 
-    async def _deltas(self, reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[Delta, None]:
+    async def _deltas(self, reply: HttpReply, fold: ReplyFold, attempt: AttemptTimeout) -> AsyncGenerator[Delta, None]:
         reader = _READERS[self._framing](self._event_bytes_max)
         content_type = reply.headers.get("content-type", "")
         # A reply in one piece is as good a line as any.
         shape = BodyShape.EVENTS if self._framing is Framing.LINES else None
         held = bytearray()
         count = progress = noise_bytes = 0
-        async with aclosing(_chunks(reply, fold, patience)) as chunks:
+        async with aclosing(_chunks(reply, fold, attempt)) as chunks:
             async for chunk in chunks:
                 if shape is not BodyShape.EVENTS:
                     held += chunk
@@ -93,7 +95,7 @@ class HttpReplyReader:
                         yield delta
                 noise_bytes = len(chunk) + (noise_bytes if fold.progress == progress else 0)
                 progress = fold.progress
-                patience.see(progress)
+                attempt.see(progress)
                 if noise_bytes > NOISE_EVENTS * self._event_bytes_max:
                     raise failed(FailureClass.PROTOCOL, f"{noise_bytes} bytes in a row brought nothing of a reply")
                 if fold.is_done:
@@ -121,11 +123,11 @@ class HttpReplyReader:
             return await asyncio.to_thread(work)
 
 
-async def _chunks(reply: HttpReply, fold: ReplyFold, patience: Patience) -> AsyncGenerator[bytes, None]:
+async def _chunks(reply: HttpReply, fold: ReplyFold, attempt: AttemptTimeout) -> AsyncGenerator[bytes, None]:
     """The body; errors after the end of the reply are ignored."""
     try:
         async with aclosing(reply.chunks()) as chunks:
-            while (chunk := await patience.wait(anext(chunks, None))) is not None:
+            while (chunk := await attempt.wait(anext(chunks, None))) is not None:
                 yield chunk
     except VendorError:
         if not fold.is_ended:
@@ -166,13 +168,13 @@ async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:
                 pass
 
 
-async def start_of(reply: HttpReply, bytes_max: int, patience: Patience) -> bytes:
+async def start_of(reply: HttpReply, bytes_max: int, attempt: AttemptTimeout) -> bytes:
     """The beginning of a body; errors while reading it are ignored."""
     parts: list[bytes] = []
     size = 0
     with contextlib.suppress(VendorError):
         async with aclosing(reply.chunks()) as chunks:
-            while size < bytes_max and (chunk := await patience.wait(anext(chunks, None))) is not None:
+            while size < bytes_max and (chunk := await attempt.wait(anext(chunks, None))) is not None:
                 parts.append(chunk)
                 size += len(chunk)
     return b"".join(parts)[:bytes_max]

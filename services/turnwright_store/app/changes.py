@@ -56,7 +56,7 @@ class _Ledger(Enum):
     TURNS = "turns"
 
 
-class _Round(Struct, frozen=True):
+class _ChangeWindow(Struct, frozen=True):
     """The changes of one wake-up: from a cursor to a moment."""
 
     run: RunRow
@@ -72,7 +72,7 @@ class _Round(Struct, frozen=True):
         return self.run.run.revision > self.after.run_revision
 
 
-class _Spot(Struct, frozen=True):
+class _FeedPosition(Struct, frozen=True):
     """Progress of a round: a part, and a position in it, None for its beginning."""
 
     part: int = 0
@@ -86,7 +86,7 @@ class _Piece(Struct):
     removed: list[str] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    next: _Spot | None = None
+    next: _FeedPosition | None = None
 
 
 class _Draft(Struct, frozen=True):
@@ -100,7 +100,7 @@ class _Drafts(Struct, frozen=True):
     """The messages of a piece, and where the next one begins."""
 
     drafts: list[_Draft]
-    next: _Spot | None
+    next: _FeedPosition | None
 
 
 class Watches:
@@ -193,7 +193,7 @@ def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rule
 
 
 async def _messages(
-    database: Database, rules: StoreRules, told: _Round, drafts: _Drafts, wanted: Wanted
+    database: Database, rules: StoreRules, told: _ChangeWindow, drafts: _Drafts, wanted: Wanted
 ) -> AsyncIterator[RunChanges]:
     """The messages of a round. The next one is read after the caller has taken the previous one."""
     while True:
@@ -218,7 +218,7 @@ async def _messages(
 
 def _begin(
     connection: Connection, rules: StoreRules, address: RunRef, run_id: int, after: Cursor, wanted: Wanted
-) -> tuple[_Round, _Drafts]:
+) -> tuple[_ChangeWindow, _Drafts]:
     """Begin a round that ends now; returns it with its first messages."""
     run = get_run(connection, address.project, address.run)
     if run.id != run_id:
@@ -229,11 +229,13 @@ def _begin(
     parts: list[ScopeChanges | _Ledger] = list(sections(run, after, now))
     if run.run.revision > after.run_revision:
         parts += _Ledger
-    told = _Round(run, after, now, tuple(parts))
-    return told, _read(connection, rules, told, _Spot(), wanted)
+    told = _ChangeWindow(run, after, now, tuple(parts))
+    return told, _read(connection, rules, told, _FeedPosition(), wanted)
 
 
-def _read(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot, wanted: Wanted) -> _Drafts:
+def _read(
+    connection: Connection, rules: StoreRules, told: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
+) -> _Drafts:
     """The messages of the next piece, with the entries of the first one loaded."""
     piece = _piece(connection, rules, told, spot, wanted)
     drafts = _drafts(piece, told.after, wanted)
@@ -244,7 +246,9 @@ def _read(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot, 
     return _Drafts(drafts, piece.next)
 
 
-def _piece(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot, wanted: Wanted) -> _Piece:
+def _piece(
+    connection: Connection, rules: StoreRules, told: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
+) -> _Piece:
     to = moment_of_cursor(told.run, told.to)
     feed = Feed(connection, told.run, to, told.after.run_revision, wanted, rules.hidden_schemes)
     piece = _Piece()
@@ -259,13 +263,13 @@ def _piece(connection: Connection, rules: StoreRules, told: _Round, spot: _Spot,
         else:
             place = _add_ledger(connection, told, part, place or (told.after.run_revision, END_OF_REVISION), piece)
         if place or (len(piece.shown) + len(piece.removed) >= ROWS_A_PIECE and number + 1 < len(told.parts)):
-            piece.next = _Spot(number, place) if place else _Spot(number + 1)
+            piece.next = _FeedPosition(number, place) if place else _FeedPosition(number + 1)
             break
     return piece
 
 
 def _add_ledger(
-    connection: Connection, told: _Round, part: _Ledger, place: FeedPosition, piece: _Piece
+    connection: Connection, told: _ChangeWindow, part: _Ledger, place: FeedPosition, piece: _Piece
 ) -> FeedPosition | None:
     """Rows that were written again after the moment belong to the next round."""
     if part is _Ledger.LOOPS:

@@ -70,7 +70,7 @@ def publish(
     """
     scope = run.scope
     is_followed = tx.is_followed(scope)
-    if not (is_followed or tx.tells_view) or tx.all_raised() != {scope}:
+    if not (is_followed or tx.returns_view_change) or tx.all_bumped() != {scope}:
         return None
     stored = [moment for moment in tx.stored if moment.scope == scope]
     if len(stored) != len(tx.stored):

@@ -33,7 +33,7 @@ BYTES_MAX: Final = 16 * 1024 * 1024
 class CompactedBody(Struct, frozen=True):
     """A body merged with its chunks, ready to be stored."""
 
-    waiting: rows.Waiting
+    waiting: rows.UncompactedVersion
     before: int
     """Size of the stored body that it was made from."""
     after: int
@@ -66,7 +66,7 @@ def prepare(connection: Connection, pieces_max: int = PIECES_MAX) -> list[Compac
     return folded
 
 
-def _joined(connection: Connection, waiting: rows.Waiting, pieces: rows.Pieces) -> CompactedBody:
+def _joined(connection: Connection, waiting: rows.UncompactedVersion, pieces: rows.VersionChunks) -> CompactedBody:
     body = "".join([pieces.body, *pieces.chunks])
     data = body.encode()
     digest = hashlib.sha256(data).hexdigest()

@@ -16,7 +16,7 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Budget, CallStyle, Run, RunSettings, Spending
+from turnwright_core.runs import Budget, CallStyle, Run, RunSettings, Spend
 from turnwright_store.app.ledger import bump_revision, forbidden
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, check_model_exists
@@ -123,7 +123,7 @@ def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: 
     return Injected(run.run, path, cursor)
 
 
-def spending(connection: Connection, address: RunRef, loop: int) -> tuple[Spending, Spending]:
+def spending(connection: Connection, address: RunRef, loop: int) -> tuple[Spend, Spend]:
     """Spend of a run and one of its loops; 0: the active or latest one."""
     run = get_run(connection, address.project, address.run)
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
@@ -131,7 +131,7 @@ def spending(connection: Connection, address: RunRef, loop: int) -> tuple[Spendi
     return _sum(turns), _sum(turn for turn in turns if turn.loop == sequence)
 
 
-def _sum(turns: Iterable[SpentTurn]) -> Spending:
+def _sum(turns: Iterable[SpentTurn]) -> Spend:
     count = tokens = lost = unknown = work_ms = prompt = 0
     cost = 0.0
     for turn in turns:
@@ -142,4 +142,4 @@ def _sum(turns: Iterable[SpentTurn]) -> Spending:
         unknown += turn.has_reply and turn.cost_usd is None
         work_ms += turn.work_ms
         prompt += turn.prompt_tokens
-    return Spending(count, tokens, lost, cost, unknown, work_ms / 1000, prompt)
+    return Spend(count, tokens, lost, cost, unknown, work_ms / 1000, prompt)

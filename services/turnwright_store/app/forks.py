@@ -16,7 +16,7 @@ from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import forks as rows
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow, get_run
-from turnwright_store.sql.scopes import add_scope, raise_revision
+from turnwright_store.sql.scopes import add_scope, bump_scope
 
 
 class _Moment(Struct, frozen=True):
@@ -46,8 +46,8 @@ def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
         alias = made_alias(tx, address.project, parent.run.settings.model)
     moment = _moment(tx.connection, parent, turn)
     scope = add_scope(tx, f"run:{owner.id}:{alias}")
-    first, _ = raise_revision(tx, scope, rows.positions_of(tx.connection, parent.id))
-    child = rows.Child(scope, alias, moment.turn, moment.origin_turn, first, tx.now_ms)
+    first, _ = bump_scope(tx, scope, rows.positions_of(tx.connection, parent.id))
+    child = rows.ForkedRun(scope, alias, moment.turn, moment.origin_turn, first, tx.now_ms)
     child_id = rows.add_child(tx.connection, parent.id, child)
     rows.copy_views(tx.connection, moment.source, child_id, first, moment.revision)
     return get_run(tx.connection, address.project, alias).run

@@ -48,7 +48,7 @@ class Pending(Struct, frozen=True):
     since_ms: int
 
 
-class Gone(Struct, frozen=True):
+class ClosedProposal(Struct, frozen=True):
     """A record that no longer waits; None if it or its run was removed."""
 
     project: str
@@ -61,7 +61,7 @@ class InboxMessage(Struct, frozen=True):
     """One message of a watch; a heartbeat if it is empty."""
 
     pending: Sequence[Pending] = ()
-    decided: Sequence[Gone] = ()
+    decided: Sequence[ClosedProposal] = ()
     complete: bool = True
 
 
@@ -181,8 +181,8 @@ def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[
     return _loaded(connection, there, shown)
 
 
-def _decided(connection: Connection, left: Sequence[_SentRow]) -> list[Gone]:
-    return [Gone(told.project, told.run, told.path, _entry_of(connection, told)) for told in left]
+def _decided(connection: Connection, left: Sequence[_SentRow]) -> list[ClosedProposal]:
+    return [ClosedProposal(told.project, told.run, told.path, _entry_of(connection, told)) for told in left]
 
 
 def _entry_of(connection: Connection, told: _SentRow) -> Entry | None:

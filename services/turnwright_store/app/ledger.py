@@ -45,7 +45,7 @@ from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, know_run, open_turn_of, write_run
-from turnwright_store.sql.scopes import Reached, raise_known, raised_once
+from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged, coalesced_bumps
 
 
 def records_prefix(turn: int) -> str:
@@ -78,9 +78,9 @@ def moved(run: RunRow, status: int) -> RunRow:
 
 def bump_revision(tx: Transaction, run: RunRow) -> RunRow:
     """The run at the revision that this transaction gives its scope."""
-    if run.scope not in tx.raised:
-        raise_known(tx, run.scope, Reached(run.revision_run, run.places), 0)
-    revision = tx.raised[run.scope]
+    if run.scope not in tx.bumped:
+        bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.places), 0)
+    revision = tx.bumped[run.scope]
     return run if run.revision_run == revision else replace(run, revision_run=revision)
 
 
@@ -226,10 +226,10 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     before = run.revision_run
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
-    is_told = is_shown and (tx.tells_view or tx.is_followed(run.scope))
+    is_read_back = is_shown and (tx.returns_view_change or tx.is_followed(run.scope))
     opened = None
-    with raised_once(tx):
-        run, ended = _closed(tx, rules, caller, run, end, is_told=is_told)
+    with coalesced_bumps(tx):
+        run, ended = _closed(tx, rules, caller, run, end, is_read_back=is_read_back)
         if end.next:
             # Whoever goes back to the end of this turn does not see what the next one began with.
             tx.next_moment()
@@ -243,14 +243,14 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
         lease_rows.release(tx.connection, run.id)
     elif goes_on:
         know_run(tx.connection, run, opened)
-    delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_told else None
-    change = view_change(rules, delta) if tx.tells_view else None
+    delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_read_back else None
+    change = view_change(rules, delta) if tx.returns_view_change else None
     cursor = run.cursor(rules.incarnation)
     return Ended(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, change, is_released)
 
 
 def _closed(
-    tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd, *, is_told: bool
+    tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd, *, is_read_back: bool
 ) -> tuple[RunRow, Turn | None]:
     """The run after its open turn has ended, which is still to be stored; the turn, where it is told."""
     number = end.number
@@ -269,7 +269,7 @@ def _closed(
         moment = run.cursor(rules.incarnation)
         known = open_turn_of(tx.connection, run.id)
         ended = turn_rows.end_turn(
-            tx.connection, run.id, number, end.result, tx.now_ms, moment, is_told=is_told, known=known
+            tx.connection, run.id, number, end.result, tx.now_ms, moment, is_read_back=is_read_back, known=known
         )
         loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))

@@ -20,7 +20,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import project_files as rows
 from turnwright_store.sql.runs import RunHead, find_run_id, get_run_head
-from turnwright_store.sql.scopes import Reached, raise_known
+from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
 
 def adopt_files(
@@ -43,10 +43,10 @@ def adopt_files(
 
 
 def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count: int) -> None:
-    reached = raise_known(tx, run.scope, Reached(run.revision_run, run.places), count)
+    reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.places), count)
     if reached.places > rules.limits.run_entries_max:
         raise over_limit("run_entries", rules.limits.run_entries_max, reached.places, "entries")
-    made = rows.Adoption(
+    made = rows.AdoptedViews(
         run_id=run.id,
         revision=reached.revision,
         turn=run.turn_open or run.turn + 1,

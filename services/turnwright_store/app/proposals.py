@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
-from turnwright_core.decisions import Decision, Ruling
+from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import slug_of
@@ -42,7 +42,7 @@ EXPIRED_OUTCOME: Final = "expired:499"
 CONTENTS_MAX: Final = 1000
 """Most contents that come with a decision."""
 
-_PAST: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected"}
+_PAST: Final = {DecisionKind.ACCEPTED: "accepted", DecisionKind.REJECTED: "rejected"}
 
 
 class Resolution(Struct, frozen=True):
@@ -96,7 +96,7 @@ def _check(resolution: Resolution) -> None:
 
 def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolution) -> SetEntry:
     made = Decision(
-        Ruling.ACCEPTED if resolution.accept else Ruling.REJECTED,
+        DecisionKind.ACCEPTED if resolution.accept else DecisionKind.REJECTED,
         resolution.comment,
         caller.principal,
         tx.now_ms,
@@ -111,7 +111,7 @@ def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolu
 
 def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
     """The decision on a record that waited for this many milliseconds."""
-    after = decided(record.record, Decision(Ruling.EXPIRED, time_ms=now_ms))
+    after = decided(record.record, Decision(DecisionKind.EXPIRED, time_ms=now_ms))
     body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
     return SetEntry(body, state=State.CANCELLED, outcome=EXPIRED_OUTCOME, record=after)
 

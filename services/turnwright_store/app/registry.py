@@ -27,7 +27,7 @@ from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.leases import read_now
-from turnwright_store.sql.scopes import add_scope, raise_revision
+from turnwright_store.sql.scopes import add_scope, bump_scope
 
 _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
@@ -129,7 +129,7 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
     else:
         alias = made_alias(tx, owner.project.name, settings.model)
     scope = add_scope(tx, f"run:{owner.id}:{alias}")
-    revision, _ = raise_revision(tx, scope)
+    revision, _ = bump_scope(tx, scope)
     run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
     runs.add_run(tx.connection, owner.id, scope, run)
     return runs.get_run(tx.connection, owner.project.name, alias)

@@ -28,7 +28,7 @@ from turnwright_store.ports import ANY_SCOPE, Connection, Database, Durability, 
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.retention import Kin, RemovedRun, SeenVersions
 from turnwright_store.sql.runs import RunRow, find_run, get_run
-from turnwright_store.sql.scopes import raise_revision
+from turnwright_store.sql.scopes import bump_scope
 
 T = TypeVar("T")
 
@@ -52,11 +52,11 @@ def remove_run(tx: Transaction, address: RunRef) -> None:
 
 def _remove(tx: Transaction, run: RunRow) -> None:
     # Watchers are woken, and learn that the run is gone.
-    raise_revision(tx, run.scope)
+    bump_scope(tx, run.scope)
     rows.mark_removed(tx.connection, run.id, run.scope, tx.now_ms)
 
 
-class Aging:
+class OldRunRemoval:
     """Removes runs that have not been written for long."""
 
     def __init__(self, database: Database, days: int) -> None:
@@ -180,6 +180,6 @@ def _drop_run(tx: Transaction, run: RemovedRun) -> None:
 def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:
     """The chores that remove old runs, and what is left of removed ones."""
     return [
-        Chore("aging", AGING_EVERY_S, Aging(database, days).piece),
+        Chore("aging", AGING_EVERY_S, OldRunRemoval(database, days).piece),
         Chore("purging", purge_every_s, Purge(database, purge_after_s).piece),
     ]

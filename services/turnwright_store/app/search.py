@@ -22,12 +22,12 @@ from turnwright_core.limits import (
     SEARCH_SCHEMES_MAX,
 )
 from turnwright_store.app.maintenance import Chore
+from turnwright_store.domain.lexemes import query_words, snippet
 from turnwright_store.domain.locks import project_lock
-from turnwright_store.domain.words import query_words, snippet
 from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
-from turnwright_store.sql.search import TEXT_BYTES_MAX, Behind, Document, IndexPosition, SearchHit
+from turnwright_store.sql.search import TEXT_BYTES_MAX, Document, IndexPosition, SearchHit, StaleIndex
 
 PIECE_ENTRIES_MAX: Final = 64
 """Entries that one round indexes at most."""
@@ -41,7 +41,7 @@ _LAST_ENTRY: Final = 2**62
 class IndexPiece(Struct, frozen=True):
     """What one write adds to the index."""
 
-    behind: Behind
+    behind: StaleIndex
     documents: list[Document]
     reached: int
     """Revision up to which everything is indexed after it."""
@@ -51,7 +51,7 @@ class IndexPiece(Struct, frozen=True):
 
 def read_piece(connection: Connection, last: int, places: dict[int, IndexPosition]) -> IndexPiece | None:
     """The next piece, of the next project after `last` that has one."""
-    behind = rows.next_behind(connection, last)
+    behind = rows.next_stale_index(connection, last)
     if behind is None:
         return None
     begin = max(places.get(behind.scope, (0, 0)), (behind.mark, _LAST_ENTRY))

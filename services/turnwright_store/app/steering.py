@@ -58,9 +58,9 @@ def write_entries(
     steering = [_steers(write, shown) for write in writes] if epoch is None else []
     if not any(steering) or run_status or packet:
         written = ledger.write_entries(tx, rules, caller, address, epoch, writes, run_status, packet)
-        if tx.raised and not run_status:
+        if tx.bumped and not run_status:
             delta = publish(tx, written.run.revision_run - 1, written.run)
-            return replace(written, view_change=view_change(rules, delta)) if tx.tells_view else written
+            return replace(written, view_change=view_change(rules, delta)) if tx.returns_view_change else written
         return written
     _check_once(writes)
     revisions: list[int] = []

@@ -33,7 +33,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import rules as rows
-from turnwright_store.sql.scopes import raise_revision
+from turnwright_store.sql.scopes import bump_scope
 
 SCHEME_NAME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 
@@ -60,7 +60,7 @@ def put_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Schem
         )
     check_count("schemes", len({*known, wanted.name}), SCHEMES_MAX)
     registry.put_schemes(tx.connection, [wanted])
-    raise_revision(tx, rules.global_scope)
+    bump_scope(tx, rules.global_scope)
     return registry.list_schemes(tx.connection)
 
 

@@ -15,7 +15,7 @@ from turnwright_store.sql import entries as rows
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.next_loop import settle_next_loop
 from turnwright_store.sql.runs import RunHead, mark_written, with_revisions
-from turnwright_store.sql.scopes import Reached, raise_known
+from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
 R = TypeVar("R", bound=RunHead)
 
@@ -26,7 +26,7 @@ def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | 
     Raises LIMIT_EXCEEDED for more than so many entries in the run; None: as many as there are.
     """
     entering = [state.view for state in touched if state.view and not state.view.position]
-    reached = raise_known(tx, run.scope, Reached(run.revision_run, run.places), len(entering))
+    reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.places), len(entering))
     if entering and entries_max is not None and reached.places > entries_max:
         raise over_limit("run_entries", entries_max, reached.places, "entries")
     for place, view in enumerate(entering, reached.places - len(entering) + 1):
@@ -34,13 +34,13 @@ def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | 
     heads = {run.scope: reached.revision}
     for scope in sorted({state.home.scope for state in touched if state.draft and state.home.shared}):
         before = run.revision_project if scope == run.project_scope else run.revision_global
-        heads[scope] = raise_known(tx, scope, Reached(before, 0), 0).revision
+        heads[scope] = bump_if_unchanged(tx, scope, ScopePosition(before, 0), 0).revision
     _store_content(tx, touched, heads, actor)
     _store_views(tx, run, touched, reached.revision)
     if not any(state.view for state in touched):
         # Other writes leave a view that tells when they were; retention asks when the last one was.
         mark_written(tx.connection, run.id, tx.now_ms)
-    if tx.tells_view or tx.is_followed(run.scope):
+    if tx.returns_view_change or tx.is_followed(run.scope):
         tx.stored.append(WrittenPaths(run.scope, reached.revision, tx.now_ms, touched))
     if run.loop_active and any(state.is_proposal for state in touched):
         settle_next_loop(tx.connection, run.id)

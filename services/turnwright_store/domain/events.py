@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_core.decisions import Decision, Ruling
+from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.events import RunEvent, Subkind, slug_of
 from turnwright_core.plans import PlanKind
 from turnwright_core.runs import Mode
@@ -13,7 +13,11 @@ _PLAN: Final = "plan"
 _PROPOSAL: Final = "proposal"
 _LOOP: Final = "loop"
 
-_DECIDED: Final = {Ruling.ACCEPTED: "accepted", Ruling.REJECTED: "rejected", Ruling.EXPIRED: "expired"}
+_DECIDED: Final = {
+    DecisionKind.ACCEPTED: "accepted",
+    DecisionKind.REJECTED: "rejected",
+    DecisionKind.EXPIRED: "expired",
+}
 
 
 def plan_set(plan_id: str, version: int, kind: PlanKind) -> RunEvent:
@@ -49,7 +53,7 @@ def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
     decided = _DECIDED[made.ruling]
     payload = {"path": path, "tool": tool, "decision": decided, "principal": made.principal, "comment": made.comment}
     more = {"edited_paths": list(made.contents), "client_runs": made.client_runs}
-    if made.ruling is Ruling.EXPIRED:
+    if made.ruling is DecisionKind.EXPIRED:
         sentence = f"Nobody decided on {path} in time."
     else:
         edits = " with edits" if made.contents else ""

@@ -85,7 +85,7 @@ class KnownRuns:
             known.row, known.open_turn = row, open_turn
             self._runs.move_to_end(name)
 
-    def raised(self, scope: int, revision: int, places: int) -> None:
+    def bumped(self, scope: int, revision: int, places: int) -> None:
         """A scope has come to this revision, and its timeline to this place."""
         if scope in self._shared:
             self._shared[scope] = revision

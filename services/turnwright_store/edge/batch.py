@@ -29,7 +29,7 @@ class Job(Struct, Generic[T]):
     """Whether it is too small to be worth a thread."""
     result: T | None = None
     error: Exception | None = None
-    raised: set[int] = field(default_factory=set)
+    bumped: set[int] = field(default_factory=set)
     deltas: Mapping[int, ScopeDelta] = field(default_factory=dict)
     """Commit deltas for followers of the scopes."""
 
@@ -72,7 +72,7 @@ class BatchTransaction(Protocol):
     def undo(self, name: str, error: Exception) -> None:
         """Roll back to the savepoint. Raises the error if the whole transaction is lost."""
 
-    def commit(self, raised: Collection[int]) -> None:
+    def commit(self, bumped: Collection[int]) -> None:
         """Commit, and notify other replicas of the scopes that changed."""
 
 
@@ -83,7 +83,7 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
     """Run all requests in one transaction and commit. Raises what ends the transaction; then nothing is written."""
     clock_ms = session.begin(batch)
     for job in batch:
-        job.result, job.error, job.raised, job.deltas = None, None, set(), {}
+        job.result, job.error, job.bumped, job.deltas = None, None, set(), {}
         transaction = Transaction(
             session.core,
             clock_ms,
@@ -97,8 +97,8 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
         else:
             _part(session, transaction, job)
         if job.error is None:
-            job.raised, job.deltas = transaction.all_raised(), transaction.deltas
-    session.commit(raised_by(batch))
+            job.bumped, job.deltas = transaction.all_bumped(), transaction.deltas
+    session.commit(bumped_by(batch))
 
 
 def _part(session: BatchTransaction, transaction: Transaction, job: Job[Any]) -> None:
@@ -112,12 +112,12 @@ def _part(session: BatchTransaction, transaction: Transaction, job: Job[Any]) ->
         session.keep(_PART)
 
 
-def raised_by(batch: Iterable[Job[Any]]) -> set[int]:
-    return set().union(*(job.raised for job in batch))
+def bumped_by(batch: Iterable[Job[Any]]) -> set[int]:
+    return set().union(*(job.bumped for job in batch))
 
 
 def fail_all(batch: Iterable[Job[Any]], error: Exception) -> None:
     """Nothing of the batch was written: every job without an error of its own gets this one."""
     for job in batch:
         job.error = job.error or error
-        job.raised, job.deltas = set(), {}
+        job.bumped, job.deltas = set(), {}

@@ -148,7 +148,7 @@ class SqliteWriter:
         self._here = 0
         self._run(batch, max(job.durability for job in batch))
 
-    def write_here(self, batch: Sequence[Job[Any]]) -> bool:
+    def write_inline(self, batch: Sequence[Job[Any]]) -> bool:
         """Run a batch in the event loop, as far as it goes without waiting; False when nothing was done.
 
         What needs full durability is committed then, and not yet on the disk: see `sync`.
@@ -228,5 +228,5 @@ class SqliteWriter:
         self._known_runs.clear()
         self._link.raw.execute(f"ROLLBACK TO {name}")
 
-    def commit(self, raised: Collection[int]) -> None:  # noqa: ARG002 - there is no other replica to tell
+    def commit(self, bumped: Collection[int]) -> None:  # noqa: ARG002 - there is no other replica to tell
         self._link.raw.execute("COMMIT")

@@ -159,7 +159,7 @@ class SqliteDatabase:
         return Stats(statements, self._writer.transactions, self._writer.requests)
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
-        if not (batch[0].inline and self._writer.write_here(batch)):
+        if not (batch[0].inline and self._writer.write_inline(batch)):
             self._writing.post(lambda _link: self._writer.write(batch), done)
         elif any(job.durability is Durability.FULL and job.error is None for job in batch):
             self._writing.post(lambda _link: self._writer.sync(batch), done)

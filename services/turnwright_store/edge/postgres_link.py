@@ -19,7 +19,7 @@ from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
-from turnwright_store.edge.sqlstates import Cure, cure_of, driver_error, to_fault
+from turnwright_store.edge.sqlstates import RecoveryAction, driver_error, recovery_of, to_fault
 from turnwright_store.ports import Query
 
 T = TypeVar("T")
@@ -235,18 +235,18 @@ class PostgresLink:
             try:
                 return transaction()
             except (psycopg.Error, DBAPIError) as error:
-                cure = cure_of(error, is_open=self.is_open)
+                cure = recovery_of(error, is_open=self.is_open)
                 self._undo(cure)
-                if cure not in (Cure.AGAIN, Cure.CONNECT) or number == ATTEMPTS_MAX:
+                if cure not in (RecoveryAction.AGAIN, RecoveryAction.CONNECT) or number == ATTEMPTS_MAX:
                     raise to_fault(error, cure) from None
             except BaseException:
-                self._undo(Cure.NONE)
+                self._undo(RecoveryAction.NONE)
                 raise
         raise AssertionError("an attempt returns or raises")
 
-    def _undo(self, cure: Cure) -> None:
+    def _undo(self, cure: RecoveryAction) -> None:
         """Roll back, and close an unusable connection."""
-        if cure is Cure.CONNECT or not self.is_open:
+        if cure is RecoveryAction.CONNECT or not self.is_open:
             self.close()
             return
         try:

@@ -18,7 +18,7 @@ import psycopg
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
 from turnwright_store.edge.postgres_pipe import BIGINT, Array, PipelineResult, StatementPipeline
-from turnwright_store.edge.sqlstates import Cure, commit_unknown, cure_of, to_fault
+from turnwright_store.edge.sqlstates import RecoveryAction, commit_unknown, recovery_of, to_fault
 from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection, followed_by_nobody
 
@@ -58,9 +58,9 @@ def lock_keys(names: Iterable[str]) -> list[int]:
     return sorted(set(map(lock_key, names)))
 
 
-def payload(raised: Collection[int]) -> str:
+def payload(bumped: Collection[int]) -> str:
     """The notification for these scopes."""
-    text = ",".join(map(str, sorted(raised)))
+    text = ",".join(map(str, sorted(bumped)))
     return text if len(text) <= PAYLOAD_BYTES_MAX else EVERYBODY
 
 
@@ -92,7 +92,7 @@ class PostgresWriter:
                 self._commit([job])
         for job in batch:
             if job.error is not None:
-                job.error = to_fault(job.error, cure_of(job.error, is_open=True))
+                job.error = to_fault(job.error, recovery_of(job.error, is_open=True))
 
     def _commit(self, batch: Sequence[Job[Any]]) -> None:
         with CaughtError() as whole:
@@ -153,16 +153,16 @@ class PostgresWriter:
 
     def undo(self, name: str, error: Exception) -> None:
         """Roll back to the savepoint, unless the error makes the whole batch run again."""
-        if cure_of(error, is_open=self._link.is_open) in (Cure.AGAIN, Cure.CONNECT):
+        if recovery_of(error, is_open=self._link.is_open) in (RecoveryAction.AGAIN, RecoveryAction.CONNECT):
             raise error
         self._link.pipe.drain_quietly()
         self._link.pipe.ask(f"ROLLBACK TO {name}")
 
-    def commit(self, raised: Collection[int]) -> None:
+    def commit(self, bumped: Collection[int]) -> None:
         """Commit, with a notification of the changed scopes."""
         pipe = self._link.pipe
-        if raised:
-            pipe.send(_NOTIFY, [CHANNEL, payload(raised)])
+        if bumped:
+            pipe.send(_NOTIFY, [CHANNEL, payload(bumped)])
         try:
             ended = pipe.ask("COMMIT")
         except psycopg.Error as error:

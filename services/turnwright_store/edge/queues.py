@@ -92,7 +92,7 @@ class WriteQueue:
     def _done(self, batch: list[Job[Any]]) -> None:
         self._next()
         for job in batch:
-            self._wakeups.wake(job.raised, job.deltas)
+            self._wakeups.wake(job.bumped, job.deltas)
         for job in batch:
             job.reply()
 

@@ -67,14 +67,14 @@ def made_before_release(revision: str) -> str:
     )
 
 
-class Raw(Protocol):
+class DriverConnection(Protocol):
     """A driver's connection: both drivers execute a statement and fetch its rows in the same way."""
 
     def execute(self, statement: Any, /) -> Any:
         """A cursor with the statement's result."""
 
 
-class _Words(Struct, frozen=True):
+class _DialectSql(Struct, frozen=True):
     """Statements that differ between databases."""
 
     find: str
@@ -86,12 +86,12 @@ class _Words(Struct, frozen=True):
 
 
 _WORDS: Final = {
-    SQLITE: _Words(
+    SQLITE: _DialectSql(
         "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'",
         "SELECT 1 FROM sqlite_master WHERE name = 'meta'",
         "BEGIN IMMEDIATE",
     ),
-    POSTGRESQL: _Words(
+    POSTGRESQL: _DialectSql(
         "SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL",
         "SELECT 1 WHERE to_regclass('meta') IS NOT NULL",
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; "
@@ -100,7 +100,7 @@ _WORDS: Final = {
 }
 
 
-def bring_to_head(raw: Raw, core: sqlalchemy.Connection) -> None:
+def bring_to_head(raw: DriverConnection, core: sqlalchemy.Connection) -> None:
     """Migrate if necessary, all or nothing.
 
     Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError, and then changes nothing.
@@ -135,25 +135,25 @@ def make(core: sqlalchemy.Connection) -> None:
     core.execute(sqlalchemy.text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": REVISIONS[-1]})
 
 
-def _refuse_foreign(raw: Raw, words: _Words) -> None:
+def _refuse_foreign(raw: DriverConnection, words: _DialectSql) -> None:
     """Raise SchemaForeignError for a non-empty file that was never the store's."""
     found = raw.execute("SELECT name FROM sqlite_master").fetchone()
     if found and not raw.execute(words.find).fetchone():
         raise SchemaForeignError(f"{found[0]}, and no schema of the store")
 
 
-def current_revision(raw: Raw, dialect: str) -> str:
+def current_revision(raw: DriverConnection, dialect: str) -> str:
     return _revision(raw, _WORDS[dialect])
 
 
-def _revision(raw: Raw, words: _Words) -> str:
+def _revision(raw: DriverConnection, words: _DialectSql) -> str:
     if not raw.execute(words.find).fetchone():
         return ""
     row = raw.execute("SELECT version_num FROM alembic_version").fetchone()
     return str(row[0]) if row else ""
 
 
-def _is_behind(raw: Raw, words: _Words) -> bool:
+def _is_behind(raw: DriverConnection, words: _DialectSql) -> bool:
     """Whether there is something to migrate. Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError."""
     found = _revision(raw, words)
     if found in UNRELEASED and raw.execute(words.find_meta).fetchone():

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from turnwright_core.errors import Reason, fault
 
 
-class Cure(Enum):
+class RecoveryAction(Enum):
     """The remedy for a failure."""
 
     NONE = auto()
@@ -33,17 +33,17 @@ INDEXED_BYTES_MAX: Final = 2704
 
 _FIGURE: Final = re.compile(r"\d+")
 _CURES: Final = {
-    "40001": Cure.AGAIN,  # serialization_failure
-    "40P01": Cure.AGAIN,  # deadlock_detected
-    "25006": Cure.CONNECT,  # read_only_sql_transaction: the server is not the primary any more
-    "25P03": Cure.CONNECT,  # idle_in_transaction_session_timeout
-    "55P03": Cure.LATER,  # lock_not_available
-    "57014": Cure.LATER,  # query_canceled, by statement_timeout
+    "40001": RecoveryAction.AGAIN,  # serialization_failure
+    "40P01": RecoveryAction.AGAIN,  # deadlock_detected
+    "25006": RecoveryAction.CONNECT,  # read_only_sql_transaction: the server is not the primary any more
+    "25P03": RecoveryAction.CONNECT,  # idle_in_transaction_session_timeout
+    "55P03": RecoveryAction.LATER,  # lock_not_available
+    "57014": RecoveryAction.LATER,  # query_canceled, by statement_timeout
 }
 _CURES_BY_CLASS: Final = {
-    "08": Cure.CONNECT,  # connection exception
-    "57": Cure.CONNECT,  # operator intervention: shut down, crashed, starting
-    "53": Cure.LATER,  # insufficient resources: disk, memory, connections
+    "08": RecoveryAction.CONNECT,  # connection exception
+    "57": RecoveryAction.CONNECT,  # operator intervention: shut down, crashed, starting
+    "53": RecoveryAction.LATER,  # insufficient resources: disk, memory, connections
 }
 
 
@@ -51,20 +51,20 @@ def driver_error(error: BaseException) -> BaseException:
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
-def cure_of(error: BaseException, *, is_open: bool) -> Cure:
+def recovery_of(error: BaseException, *, is_open: bool) -> RecoveryAction:
     """The remedy for an error. `is_open` says whether the connection is still open."""
     found = driver_error(error)
     if not isinstance(found, psycopg.Error):
-        return Cure.NONE
+        return RecoveryAction.NONE
     if not is_open:
-        return Cure.CONNECT
+        return RecoveryAction.CONNECT
     code = found.sqlstate or ""
-    return _CURES.get(code) or _CURES_BY_CLASS.get(code[:2], Cure.NONE)
+    return _CURES.get(code) or _CURES_BY_CLASS.get(code[:2], RecoveryAction.NONE)
 
 
-def to_fault(error: Exception, cure: Cure) -> Exception:
+def to_fault(error: Exception, cure: RecoveryAction) -> Exception:
     """The error for the caller after all retries; our own errors are unchanged."""
-    if cure is Cure.NONE:
+    if cure is RecoveryAction.NONE:
         refused = _refused(driver_error(error))
         if refused is not None:
             refused.__cause__ = error

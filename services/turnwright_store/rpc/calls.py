@@ -182,7 +182,7 @@ def query(read: Callable[[C, Q, Connection], R], *, inline: bool = False) -> Han
     return handle
 
 
-def brief_query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
+def inline_query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
     """Declares an rpc as one query of a few small rows."""
     return query(read, inline=True)
 

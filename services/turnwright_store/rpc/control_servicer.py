@@ -61,11 +61,9 @@ class ControlRpcs(Calls):
         )
 
     @query
-    def GetSpending(
-        self, request: control_pb2.GetSpendingRequest, connection: Connection
-    ) -> control_pb2.GetSpendingResponse:
+    def GetSpend(self, request: control_pb2.GetSpendRequest, connection: Connection) -> control_pb2.GetSpendResponse:
         run, loop = control.spending(connection, address_of(request), request.loop)
-        return control_pb2.GetSpendingResponse(run=wire.spending_to_pb(run), loop=wire.spending_to_pb(loop))
+        return control_pb2.GetSpendResponse(run=wire.spend_to_pb(run), loop=wire.spend_to_pb(loop))
 
     async def WatchRuns(
         self, request: control_pb2.WatchRunsRequest, _context: Any

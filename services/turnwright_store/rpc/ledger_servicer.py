@@ -140,8 +140,8 @@ class LedgerRpcs(Calls):
         )
 
     async def _write_entries(self, call: WriteEntriesCall) -> EntriesWritten:
-        if call.tell_view and call.epoch is None:
-            raise _tell_view_refused()
+        if call.return_view_change and call.epoch is None:
+            raise _view_change_refused()
         write, locks = self._write_of(call)
         caller = current_caller()
         check_floor(caller, Tier.MODEL, "WriteEntries")
@@ -157,7 +157,7 @@ class LedgerRpcs(Calls):
             locks.add(packets_lock(call.project))
 
         def write(tx: Transaction, caller: Caller) -> EntriesWritten:
-            tx.tells_view = call.tell_view
+            tx.returns_view_change = call.return_view_change
             done = steering.write_entries(
                 tx, self._rules, caller, address_of(call), call.epoch, call.writes, call.run_status, call.packet
             )
@@ -174,7 +174,7 @@ class LedgerRpcs(Calls):
         end, caller = call.end, current_caller()
 
         def work(tx: Transaction) -> ledger.Ended:
-            tx.tells_view = call.tell_view
+            tx.returns_view_change = call.return_view_change
             return ledger.end_turn(tx, self._rules, caller, address_of(call), call.epoch, end)
 
         locks = self._locks(call, [*end.writes, *(end.next.writes if end.next else ())])
@@ -197,9 +197,12 @@ class LedgerRpcs(Calls):
 
 def _check_repeatable(call: WriteEntriesCall) -> None:
     """Refuse to tell of the view beside a write whose answer is kept for a repetition."""
-    if call.tell_view:
-        raise _tell_view_refused()
+    if call.return_view_change:
+        raise _view_change_refused()
 
 
-def _tell_view_refused() -> Exception:
-    return invalid("tell_view", "tell_view needs the fence and no request_id; without them read the view by itself.")
+def _view_change_refused() -> Exception:
+    return invalid(
+        "return_view_change",
+        "return_view_change needs the fence and no request_id; without them read the view by itself.",
+    )

@@ -14,7 +14,7 @@ from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.ports import Connection, Durability, Transaction
-from turnwright_store.rpc.calls import Calls, brief_query, mutation, project_locks
+from turnwright_store.rpc.calls import Calls, inline_query, mutation, project_locks
 
 
 def _constraint_to_pb(constraint: FileConstraint) -> registry_pb2.FileConstraint:
@@ -49,7 +49,7 @@ class RulesRpcs(Calls):
         store_rules.remove_constraints(tx, request.project, request.patterns)
         return registry_pb2.RemoveFileConstraintsResponse()
 
-    @brief_query
+    @inline_query
     def ListFileConstraints(
         self, request: registry_pb2.ListFileConstraintsRequest, connection: Connection
     ) -> registry_pb2.ListFileConstraintsResponse:

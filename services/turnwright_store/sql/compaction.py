@@ -85,7 +85,7 @@ _DROP: Final = delete(chunks).where(
 )
 
 
-class Waiting(Struct, frozen=True):
+class UncompactedVersion(Struct, frozen=True):
     """A version with chunks."""
 
     version: int
@@ -96,7 +96,7 @@ class Waiting(Struct, frozen=True):
     run: str
 
 
-class Pieces(Struct, frozen=True):
+class VersionChunks(Struct, frozen=True):
     """The content of a version and its chunks."""
 
     stored_bytes: int
@@ -104,13 +104,13 @@ class Pieces(Struct, frozen=True):
     chunks: list[str]
 
 
-def find_waiting(connection: Connection, pieces: int, limit: int) -> list[Waiting]:
+def find_waiting(connection: Connection, pieces: int, limit: int) -> list[UncompactedVersion]:
     """Versions with chunks that nobody appends to any more, and those with this many chunks."""
     rows = connection.execute(_WAITING, {"pieces": pieces, "limit": limit})
-    return [Waiting(*row) for row in rows]
+    return [UncompactedVersion(*row) for row in rows]
 
 
-def load_pieces(connection: Connection, one: Waiting) -> Pieces | None:
+def load_pieces(connection: Connection, one: UncompactedVersion) -> VersionChunks | None:
     """What to compact; None if it was compacted or removed meanwhile."""
     stored = connection.execute(_STORED, {"version": one.version}).one_or_none()
     found = connection.execute(_PIECES, {"entry": one.entry, "rev": one.rev}).all()
@@ -120,7 +120,7 @@ def load_pieces(connection: Connection, one: Waiting) -> Pieces | None:
     first_offset, _ = found[0]
     if first_offset != stored_bytes - one.body_size_bytes:
         return None
-    return Pieces(stored_bytes, body, [data for _, data in found])
+    return VersionChunks(stored_bytes, body, [data for _, data in found])
 
 
 def pack(connection: Connection, body: str) -> Any:
@@ -129,7 +129,7 @@ def pack(connection: Connection, body: str) -> Any:
     return process(body) if process else body
 
 
-def compact(connection: Connection, one: Waiting, before: int, after: int, digest: str, packed: Any) -> bool:
+def compact(connection: Connection, one: UncompactedVersion, before: int, after: int, digest: str, packed: Any) -> bool:
     """Merge chunks into their version, up to a length; returns whether it still had the expected length."""
     values = {"version": one.version, "before": before, "after": after, "digest": digest, "packed": packed}
     if connection.execute(_FOLD, values).rowcount != 1:

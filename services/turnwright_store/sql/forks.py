@@ -191,7 +191,7 @@ def positions_of(connection: Connection, run_id: int) -> int:
     return int(connection.execute(_POSITIONS, {"run": run_id}).scalar_one())
 
 
-class Child(Struct, frozen=True):
+class ForkedRun(Struct, frozen=True):
     """The new properties of a fork; the others are the parent's."""
 
     scope: int
@@ -205,7 +205,7 @@ class Child(Struct, frozen=True):
     now_ms: int
 
 
-def add_child(connection: Connection, parent: int, child: Child) -> int:
+def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
     """The id of a new run with the settings of its parent."""
     values = {
         "parent": parent,

@@ -193,8 +193,8 @@ def drop_executors(connection: Connection, before_ms: int) -> None:
 
 def offered_workspaces(connection: Connection, grace_ms: int) -> set[str] | None:
     """The workspaces of living executors; None if one of them accepts any."""
-    offers = [json.loads(text) for text in connection.execute(_OFFERS, {"grace_ms": grace_ms}).scalars()]
-    return set().union(*offers) if all(offers) else None
+    tool_descriptors = [json.loads(text) for text in connection.execute(_OFFERS, {"grace_ms": grace_ms}).scalars()]
+    return set().union(*tool_descriptors) if all(tool_descriptors) else None
 
 
 def has_registered_workspaces(connection: Connection) -> bool:

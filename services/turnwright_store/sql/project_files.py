@@ -66,7 +66,7 @@ _ADOPTABLE: Final = (
 )
 
 
-class Adoption(Struct, frozen=True):
+class AdoptedViews(Struct, frozen=True):
     """Stamps for the views of adopted files."""
 
     run_id: int
@@ -89,7 +89,7 @@ def adoptable(connection: Connection, source: int, project_scope: int) -> list[t
     return [(path, digest or "") for path, digest in connection.execute(_ADOPTABLE, values)]
 
 
-def adopt(connection: Connection, source: int, project_scope: int, made: Adoption) -> None:
+def adopt(connection: Connection, source: int, project_scope: int, made: AdoptedViews) -> None:
     """Give a run views of the project's files that another run sees; they follow the heads of the entries."""
     values = {
         "source": source,

@@ -15,14 +15,14 @@ from turnwright_store.sql.tables import meta, scopes
 
 GLOBAL: Final = "global"
 
-_RAISE: Final = (
+_BUMP: Final = (
     update(scopes)
     .where(scopes.c.id == bindparam("scope"))
     .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("places"))
     .returning(scopes.c.revision, scopes.c.positions)
     .execution_options(**KEEPS_KNOWN_RUNS)
 )
-_RAISE_KNOWN: Final = (
+_BUMP_IF_UNCHANGED: Final = (
     update(scopes)
     .where(scopes.c.id == bindparam("scope"))
     # What was not read under its lock would be lost: NULL is refused.
@@ -37,61 +37,61 @@ _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
 
 
-def raise_revision(tx: Transaction, scope: int, places: int = 0) -> tuple[int, int]:
+def bump_scope(tx: Transaction, scope: int, places: int = 0) -> tuple[int, int]:
     """The scope's revision in this transaction, and the last of so many new places in its timeline.
 
     The first call of a transaction's moment raises the revision by one; later ones keep it.
     """
-    step = 0 if scope in tx.raised else 1
-    revision, last_place = tx.connection.execute(_RAISE, {"scope": scope, "step": step, "places": places}).one()
-    tx.raised[scope], tx.places[scope] = revision, last_place
+    step = 0 if scope in tx.bumped else 1
+    revision, last_place = tx.connection.execute(_BUMP, {"scope": scope, "step": step, "places": places}).one()
+    tx.bumped[scope], tx.places[scope] = revision, last_place
     if tx.connection.known_runs:
-        tx.connection.known_runs.raised(scope, revision, last_place)
+        tx.connection.known_runs.bumped(scope, revision, last_place)
     return revision, last_place
 
 
-class Reached(Struct, frozen=True):
+class ScopePosition(Struct, frozen=True):
     """How far a scope has come: its revision, and the last place that was given in its timeline."""
 
     revision: int
     places: int
 
 
-def raise_known(tx: Transaction, scope: int, before: Reached, places: int) -> Reached:
+def bump_if_unchanged(tx: Transaction, scope: int, before: ScopePosition, places: int) -> ScopePosition:
     """Raise a scope that was read in this transaction, and take so many new places; no answer is waited for.
 
     The first call of a transaction's moment raises the revision by one; later ones keep it.
     """
-    now = Reached(tx.raised.get(scope, before.revision), tx.places.get(scope, before.places))
-    after = Reached(now.revision if scope in tx.raised else now.revision + 1, now.places + places)
-    tx.raised[scope], tx.places[scope] = after.revision, after.places
-    if tx.held_raises is None:
-        _write_raise(tx, scope, now, after)
+    now = ScopePosition(tx.bumped.get(scope, before.revision), tx.places.get(scope, before.places))
+    after = ScopePosition(now.revision if scope in tx.bumped else now.revision + 1, now.places + places)
+    tx.bumped[scope], tx.places[scope] = after.revision, after.places
+    if tx.deferred_bumps is None:
+        _write_bump(tx, scope, now, after)
     else:
-        tx.held_raises[scope] = (*tx.held_raises.get(scope, (now, after))[:1], after)
+        tx.deferred_bumps[scope] = (*tx.deferred_bumps.get(scope, (now, after))[:1], after)
     return after
 
 
-def _write_raise(tx: Transaction, scope: int, read: Reached, after: Reached) -> None:
+def _write_bump(tx: Transaction, scope: int, read: ScopePosition, after: ScopePosition) -> None:
     values = {
         "scope": scope,
         "read_revision": read.revision,
         "new_revision": after.revision,
         "places": after.places - read.places,
     }
-    tx.connection.execute(_RAISE_KNOWN, values)
+    tx.connection.execute(_BUMP_IF_UNCHANGED, values)
     if tx.connection.known_runs:
-        tx.connection.known_runs.raised(scope, after.revision, after.places)
+        tx.connection.known_runs.bumped(scope, after.revision, after.places)
 
 
 @contextmanager
-def raised_once(tx: Transaction) -> Iterator[None]:
+def coalesced_bumps(tx: Transaction) -> Iterator[None]:
     """Scopes that are raised by several moments of the block are written once, at its end; nobody reads them in it."""
-    held = tx.held_raises = {}
+    held = tx.deferred_bumps = {}
     yield
-    tx.held_raises = None
+    tx.deferred_bumps = None
     for scope, (read, after) in held.items():
-        _write_raise(tx, scope, read, after)
+        _write_bump(tx, scope, read, after)
 
 
 def add_scope(tx: Transaction, key: str) -> int:

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from sqlalchemy import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 
-from turnwright_store.domain.words import lexemes_of, odd_lexemes, parts_of, words_of
+from turnwright_store.domain.lexemes import lexemes_of, odd_lexemes, parts_of, words_of
 from turnwright_store.ports import Connection
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, parts
@@ -40,7 +40,7 @@ POSITIONS_MAX: Final = 255
 """Most positions of one word that PostgreSQL keeps."""
 
 
-class Behind(Struct, frozen=True):
+class StaleIndex(Struct, frozen=True):
     """A project whose index is not up to date."""
 
     project: int
@@ -200,10 +200,10 @@ _HITS: Final = {
 }
 
 
-def next_behind(connection: Connection, last: int) -> Behind | None:
+def next_stale_index(connection: Connection, last: int) -> StaleIndex | None:
     """A project whose index is not up to date, the next one after the project `last`, else the first."""
     row = connection.execute(_BEHIND, {"last": last}).first() or connection.execute(_BEHIND, {"last": 0}).first()
-    return Behind(*row) if row else None
+    return StaleIndex(*row) if row else None
 
 
 def heads_after(connection: Connection, scope: int, place: IndexPosition, page: int) -> list[Head]:

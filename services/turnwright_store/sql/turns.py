@@ -59,7 +59,7 @@ _END: Final = (
     )
     .execution_options(**KEEPS_KNOWN_RUNS)
 )
-_END_TOLD: Final = _END.returning(*_COLUMNS)
+_END_READ_BACK: Final = _END.returning(*_COLUMNS)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -137,7 +137,7 @@ def end_turn(
     end_ms: int,
     end: Cursor,
     *,
-    is_told: bool,
+    is_read_back: bool,
     known: Turn | None = None,
 ) -> Turn | None:
     """Store how a turn ended, and at which revisions of the scopes that its run reads; the turn, where it is told.
@@ -146,7 +146,7 @@ def end_turn(
     """
     digests = _digests(result)
     rows = connection.execute(
-        _END_TOLD if is_told and not known else _END,
+        _END_READ_BACK if is_read_back and not known else _END,
         {
             "run_id_is": run_id,
             "number_is": number,
@@ -159,6 +159,6 @@ def end_turn(
             "new_end_global_rev": end.global_revision,
         },
     )
-    if not is_told:
+    if not is_read_back:
         return None
     return replace(known, result=result, end_ms=end_ms, revision=end.run_revision) if known else _turn(rows.one())

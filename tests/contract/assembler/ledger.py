@@ -91,7 +91,7 @@ class Ledger:
         """Write entries of the turn."""
         answer = await self.stub.WriteEntries(
             ledger_pb2.WriteEntriesRequest(
-                **self.key, fence=self.fence, writes=[write_to_pb(write) for write in writes], tell_view=True
+                **self.key, fence=self.fence, writes=[write_to_pb(write) for write in writes], return_view_change=True
             ),
             **self.call,
         )
@@ -109,7 +109,7 @@ class Ledger:
                 result=turn_pb2.TurnResult(finish="stop", status=102),
                 writes=[write_to_pb(write) for write in writes],
                 next=ledger_pb2.NextTurn(request=request),
-                tell_view=True,
+                return_view_change=True,
             ),
             **self.call,
         )

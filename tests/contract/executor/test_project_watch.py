@@ -10,7 +10,7 @@ from turnwright.executor.v1 import watch_pb2
 from turnwright.types.v1 import budget_pb2
 
 from services import running
-from turnwright_client import Board
+from turnwright_client import RunList
 from turnwright_core import __version__
 from turnwright_core.errors import MissingError
 
@@ -23,7 +23,7 @@ class Watcher:
     """Folds a project's messages as they come."""
 
     def __init__(self, services) -> None:
-        self.board = Board()
+        self.run_list = RunList()
         self.messages: list[watch_pb2.WatchRunsResponse] = []
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._follow(services.client.watch_runs(services.project)))
@@ -32,19 +32,19 @@ class Watcher:
         async with contextlib.aclosing(stream) as messages:
             async for message in messages:
                 self.messages.append(message)
-                self.board.apply(message)
+                self.run_list.apply(message)
                 self._news.set()
 
     def kinds(self) -> list[str]:
         return [message.WhichOneof("event") for message in self.messages]
 
     def states(self) -> dict[str, tuple[int, int]]:
-        return {alias: (one.run.status, one.proposals) for alias, one in self.board.runs.items()}
+        return {alias: (one.run.status, one.proposals) for alias, one in self.run_list.runs.items()}
 
     async def expect(self, fits) -> None:
         """Fails when it does not come to fit."""
         async with asyncio.timeout(60):
-            while not (self.board.is_complete and fits(self)):
+            while not (self.run_list.is_complete and fits(self)):
                 self._news.clear()
                 waiting = asyncio.ensure_future(self._news.wait())
                 await asyncio.wait((waiting, self._task), return_when=asyncio.FIRST_COMPLETED)
@@ -95,7 +95,7 @@ async def test_a_budget_that_is_spent_is_told_with_the_loop(services) -> None:
     async with watching(services) as watcher:
         await services.until(await services.act(budget=budget_pb2.Budget(turns_max=1)))
         await watcher.expect(lambda watcher: watcher.states() == {"r": (499, 0)})
-        loop = watcher.board.runs["r"].run.loop
+        loop = watcher.run_list.runs["r"].run.loop
     assert loop.reason.startswith("budget_exhausted:turns: ")
 
 
@@ -118,7 +118,7 @@ async def test_a_watch_survives_a_restart_of_the_store(tmp_path, monkeypatch) ->
     async with running(tmp_path) as services, watching(services) as watcher:
         services.script(DONE, DONE)
         await services.until(await services.act(run="before"))
-        await watcher.expect(lambda watcher: "before" in watcher.board.runs)
+        await watcher.expect(lambda watcher: "before" in watcher.run_list.runs)
         await services.restart("store")
         await services.until(await services.act(run="after"))
         await watcher.expect(lambda watcher: watcher.states() == {"before": (200, 0), "after": (200, 0)})
@@ -131,7 +131,7 @@ async def test_a_watch_survives_a_restart_of_the_executor(tmp_path, monkeypatch)
     async with running(tmp_path) as services, watching(services) as watcher:
         services.script(DONE, DONE)
         await services.until(await services.act(run="before"))
-        await watcher.expect(lambda watcher: "before" in watcher.board.runs)
+        await watcher.expect(lambda watcher: "before" in watcher.run_list.runs)
         await services.restart("executor")
         await services.until(await services.act(run="after"))
         await watcher.expect(lambda watcher: watcher.states() == {"before": (200, 0), "after": (200, 0)})
@@ -151,9 +151,9 @@ async def test_many_watchers_see_the_same(services) -> None:
 
 
 async def test_a_board_forgets_what_a_new_snapshot_does_not_have() -> None:
-    board = Board()
+    run_list = RunList()
     snapshot = watch_pb2.RunsSnapshot(last=True)
     snapshot.runs.add().run.run = "old"
-    board.apply(watch_pb2.WatchRunsResponse(snapshot=snapshot))
-    board.apply(watch_pb2.WatchRunsResponse(snapshot=watch_pb2.RunsSnapshot(last=True)))
-    assert (board.runs, board.is_complete) == ({}, True)
+    run_list.apply(watch_pb2.WatchRunsResponse(snapshot=snapshot))
+    run_list.apply(watch_pb2.WatchRunsResponse(snapshot=watch_pb2.RunsSnapshot(last=True)))
+    assert (run_list.runs, run_list.is_complete) == ({}, True)

@@ -163,7 +163,7 @@ class Run:
         *writes: write_pb2.EntryWrite,
         loop: tuple[int, str, str] | None = None,
         follows: ledger_pb2.NextTurn | None = None,
-        tell_view: bool = False,
+        return_view_change: bool = False,
         release: bool = False,
         **result: Any,
     ) -> ledger_pb2.EndTurnResponse:
@@ -177,7 +177,7 @@ class Run:
             writes=writes,
             loop_end=end,
             next=follows,
-            tell_view=tell_view,
+            return_view_change=return_view_change,
             release=release,
         )
 

@@ -139,8 +139,8 @@ async def test_a_fork_has_the_limits_of_its_parent_and_nothing_spent(client, pro
     budget = budget_pb2.Budget(turns_max=9)
     await configure(client, project, "r", budget=budget)
     child = (await client.call("ForkRun", project=project, run="r", new_run="child")).run
-    spent = await client.call("GetSpending", project=project, run="child")
-    assert (child.settings.budget, spent.run) == (budget, budget_pb2.Spending())
+    spent = await client.call("GetSpend", project=project, run="child")
+    assert (child.settings.budget, spent.run) == (budget, budget_pb2.Spend())
     assert (await run.get()).settings.budget == budget
 
 
@@ -152,15 +152,13 @@ async def test_spending_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, pr
     await run.begin()
     await run.end(3, usage=usage_pb2.Usage(prompt_tokens=4, total_tokens=7), work_ms=500)
     await run.begin()
-    spent = await client.call("GetSpending", project=project, run="r")
-    assert spent.run == budget_pb2.Spending(
+    spent = await client.call("GetSpend", project=project, run="r")
+    assert spent.run == budget_pb2.Spend(
         turns=4, tokens=37, lost_tokens=10, cost_usd=0.75, turns_without_cost=1, wall_s=3.5, prompt_tokens=20
     )
-    assert spent.loop == budget_pb2.Spending(turns=2, tokens=7, turns_without_cost=1, wall_s=0.5, prompt_tokens=4)
-    first = await client.call("GetSpending", project=project, run="r", loop=1)
-    assert first.loop == budget_pb2.Spending(
-        turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall_s=3, prompt_tokens=16
-    )
+    assert spent.loop == budget_pb2.Spend(turns=2, tokens=7, turns_without_cost=1, wall_s=0.5, prompt_tokens=4)
+    first = await client.call("GetSpend", project=project, run="r", loop=1)
+    assert first.loop == budget_pb2.Spend(turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall_s=3, prompt_tokens=16)
 
 
 async def test_attributes_of_a_run_entry_give_its_loop_a_budget(client, project):
@@ -220,5 +218,5 @@ async def test_a_message_has_a_size(client, project, message):
 )
 async def test_a_reply_of_which_nothing_is_told_is_a_turn_without_a_price(client, project, result, unpriced):
     await ended_run(client, project, **result)
-    spent = await client.call("GetSpending", project=project, run="r")
+    spent = await client.call("GetSpend", project=project, run="r")
     assert (spent.run.lost_tokens, spent.run.turns_without_cost) == (5, unpriced)

@@ -25,7 +25,7 @@ from turnwright_core.errors import DeniedError, MissingError, TurnwrightError
 pytestmark = pytest.mark.asyncio
 
 
-class Board:
+class RunList:
     """What a watcher knows of a project's runs."""
 
     def __init__(self, client: Client, project: str) -> None:
@@ -64,7 +64,7 @@ class Board:
 
 @pytest_asyncio.fixture
 async def board(client, project):
-    made = Board(client, project)
+    made = RunList(client, project)
     yield made
     await made.close()
 
@@ -72,7 +72,7 @@ async def board(client, project):
 async def test_the_first_thing_told_is_a_snapshot_of_all_runs(client, project):
     for number in range(105):
         await new_run(client, project, f"r{number}")
-    board = Board(client, project)
+    board = RunList(client, project)
     await board.ready.wait()
     assert board.runs == {f"r{number}": (100, 0) for number in range(105)}
     await board.close()
@@ -101,7 +101,7 @@ async def test_a_running_run_is_told_as_held_for_as_long_as_its_lease(client, pr
     await board.expect(lambda board: not board.held)
     await run.claim("another")
     await board.expect(lambda board: board.held == {"r"})
-    late = Board(client, project)
+    late = RunList(client, project)
     await late.ready.wait()
     assert (late.runs, late.held) == ({"r": (102, 0)}, {"r"})
     await late.close()
@@ -126,7 +126,7 @@ async def test_a_run_is_told_though_its_rows_have_the_numbers_of_one_that_is_gon
     client = Client(server.address)
     project = await new_project(client)
     gone = await new_run(client, project if whose == "demo" else await new_project(client, "other"), "gone")
-    board = Board(client, project)
+    board = RunList(client, project)
     await board.ready.wait()
     await client.call("ConfigureRun", **gone.address, patch=settings_pb2.RunSettingsPatch(yolo=True))
     await client.call("RemoveRun", **gone.address)
@@ -203,7 +203,7 @@ async def test_a_watcher_of_one_replica_hears_of_what_the_other_one_wrote(tmp_pa
     servers = [await start_store(tmp_path, name) for name in ("one", "two")]
     clients = [Client(server.address) for server in servers]
     project = await new_project(clients[0])
-    boards = [Board(client, project) for client in clients]
+    boards = [RunList(client, project) for client in clients]
 
     async def work(client: Client, name: str) -> None:
         for number in range(5):

@@ -93,7 +93,9 @@ async def test_only_a_write_of_the_owner_tells_of_the_view_and_once(run, is_owne
     await run.begin()
     fields = {"fence": run.fence, "request_id": "one"} if is_owners else {}
     error = await refused(
-        run.client.call("WriteEntries", **run.address, writes=[set_("known://a", "x")], tell_view=True, **fields)
+        run.client.call(
+            "WriteEntries", **run.address, writes=[set_("known://a", "x")], return_view_change=True, **fields
+        )
     )
-    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "tell_view")
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "return_view_change")
     assert await run.entry("known://a") is None

@@ -27,7 +27,7 @@ PATHS = ["known://a", "known://b", "unknown://a", "log://turn_1/set/a", "instruc
 
 
 async def told_by(run, *writes, **more):
-    answer = await run.write(*writes, tell_view=True, **more)
+    answer = await run.write(*writes, return_view_change=True, **more)
     return answer.view_change if answer.HasField("view_change") else None
 
 
@@ -65,7 +65,7 @@ async def test_a_write_tells_what_a_reader_would_be_told(run, seed):
             told += 1
         writes = [random_write(dice) for _ in range(dice.randrange(3))]
         follows = next_turn(*(random_write(dice) for _ in range(dice.randrange(2))))
-        ended = await run.end(turn, *writes, follows=follows, tell_view=True)
+        ended = await run.end(turn, *writes, follows=follows, return_view_change=True)
         assert ended.HasField("view_change")
         await check(run, ended.view_change)
         told += 1
@@ -97,7 +97,7 @@ async def test_what_only_the_database_knows_is_not_told(run):
 
 async def test_the_end_of_a_loop_is_told_too(run):
     await run.begin()
-    ended = await run.end(1, set_("known://a", "text"), loop=(200, "update", "done"), tell_view=True)
+    ended = await run.end(1, set_("known://a", "text"), loop=(200, "update", "done"), return_view_change=True)
     assert [entry.path for entry in ended.view_change.entries] == ["known://a"]
     await check(run, ended.view_change)
 
@@ -107,9 +107,9 @@ async def test_only_the_owner_is_told(run):
     for fields in ({"fence": run.fence, "request_id": "r1"}, {}):
         with pytest.raises(TurnwrightError) as refused:
             await run.client.call(
-                "WriteEntries", **run.address, writes=[set_("known://a", "x")], tell_view=True, **fields
+                "WriteEntries", **run.address, writes=[set_("known://a", "x")], return_view_change=True, **fields
             )
-        assert (refused.value.reason, refused.value.metadata["field"]) == (Reason.INVALID_FIELD, "tell_view")
+        assert (refused.value.reason, refused.value.metadata["field"]) == (Reason.INVALID_FIELD, "return_view_change")
 
 
 async def test_a_change_names_the_registry_it_was_told_by(run):

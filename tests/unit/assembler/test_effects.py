@@ -4,7 +4,7 @@ import pytest
 
 from turnwright_assembler.domain.blocks import Figures
 from turnwright_assembler.domain.effects import PATHS_LISTED_MAX, effects_of, writer_for
-from turnwright_assembler.domain.ladder import Climbed, LadderStep, Rung
+from turnwright_assembler.domain.ladder import LadderResult, LadderStep, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_core.schemes import BUILTIN
 from unit.assembler.entries import block
@@ -19,7 +19,7 @@ class Cost:
 
 
 def effects(*steps, prompt=None, taken=()):
-    climbed = Climbed(Cost(700), steps)
+    climbed = LadderResult(Cost(700), steps)
     return effects_of(climbed, prompt, FIGURES, turn=5, loop=2, ceiling=1000, taken=taken)
 
 

@@ -13,7 +13,7 @@ from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.plugins import Item, Registry
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import SECTIONS
-from turnwright_assembler.sections.plugged import PluggedSection
+from turnwright_assembler.sections.plugin_sections import PluginSection
 from turnwright_assembler.sections.registry import TAKEN, load_sections
 from turnwright_assembler.sections.system import SYSTEM_PATH
 from turnwright_core import __version__
@@ -38,7 +38,7 @@ def plugged(*registrations, version="1.0"):
     registry = Registry()
     for register in registrations:
         register(registry.of("w"))
-    return registry.plugged([Plugin("w", "w:register", version, lambda: None)])
+    return registry.packet_plugins([Plugin("w", "w:register", version, lambda: None)])
 
 
 def rows_of(made, *entries):
@@ -256,7 +256,7 @@ def test_halves_of_characters_that_a_plugin_returns_are_replaced():
 def test_the_render_version_names_the_release_and_every_plugin_with_its_version():
     registry = Registry()
     found = [Plugin(name, f"{name}:register", version, lambda: None) for name, version in (("b", "2"), ("a", "1.0"))]
-    made = registry.plugged(found)
+    made = registry.packet_plugins(found)
     assert (made.render_version, made.plugins) == (f"{__version__} a=1.0 b=2", ("a", "b"))
     assert (load_sections("none").render_version, load_sections("none").plugins) == (__version__, ())
 
@@ -334,7 +334,7 @@ def test_every_tag_of_a_packet_belongs_to_a_section_a_scheme_or_a_tool():
         entry("plan://main", position=11), entry("plan://main/v1/1", position=12),
         entry("event://turn_1/tick/a", event={"subkind": "tick", "source": "clock", "payload": {}}, position=13),
     )  # fmt: skip
-    sections = {step.tag: {"high_tide"} if isinstance(step, PluggedSection) else set() for step in made.steps}
+    sections = {step.tag: {"high_tide"} if isinstance(step, PluginSection) else set() for step in made.steps}
     schemes = {name or "file" for name in (*BY_NAME, *SCHEMES.registered)}
     for node in read_packet(user(made, *rows)):
         assert node.name in sections

@@ -78,4 +78,4 @@ def test_only_what_is_brief_is_brief(brief):
 
 # RU182
 def test_nobody_filters_the_system_message_unless_a_plugin_does():
-    assert SectionRegistry().plugged(()).system_filters == ()
+    assert SectionRegistry().packet_plugins(()).system_filters == ()

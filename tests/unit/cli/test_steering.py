@@ -10,10 +10,10 @@ from rich.console import Console
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, watch_pb2
 from turnwright.types.v1 import budget_pb2, loop_pb2, run_pb2, settings_pb2
 
-from turnwright_cli.lists import budget_words, spending_words
+from turnwright_cli.lists import budget_words, spend_words
 from turnwright_cli.render import TextScreen
-from turnwright_cli.steering import ROWS_MAX, board_table, overview_line, settings_lines
-from turnwright_client import Board
+from turnwright_cli.steering import ROWS_MAX, overview_line, run_list_table, settings_lines
+from turnwright_client import RunList
 
 
 def overview(alias: str, status: int = 102, proposals: int = 0, second: int = 1, **run) -> run_pb2.RunOverview:
@@ -21,8 +21,8 @@ def overview(alias: str, status: int = 102, proposals: int = 0, second: int = 1,
     return run_pb2.RunOverview(run=made, proposals=proposals)
 
 
-def board(*overviews: run_pb2.RunOverview) -> Board:
-    made = Board()
+def run_list(*overviews: run_pb2.RunOverview) -> RunList:
+    made = RunList()
     made.apply(watch_pb2.WatchRunsResponse(snapshot=watch_pb2.RunsSnapshot(last=True, runs=overviews)))
     return made
 
@@ -57,7 +57,7 @@ def test_a_budget_is_said_in_words(limits, words):
     ],
 )
 def test_spending_is_said_in_words(spent, words):
-    assert spending_words(budget_pb2.Spending(**spent)) == words
+    assert spend_words(budget_pb2.Spend(**spent)) == words
 
 
 def test_settings_that_were_not_given_are_named_as_defaults():
@@ -79,13 +79,13 @@ def test_a_run_among_others_is_one_line_without_control_characters():
 
 
 def test_the_live_table_shows_the_latest_run_first():
-    lines = printed(board_table(board(overview("old", 200, summary="Done."), overview("new", 202, 1, second=2))))
+    lines = printed(run_list_table(run_list(overview("old", 200, summary="Done."), overview("new", 202, 1, second=2))))
     assert [line.split()[0] for line in lines] == ["run", "new", "old"]
     assert lines[1].split() == ["new", "202", "waits", "2", "1"]
 
 
 def test_a_long_live_table_counts_what_it_leaves_out():
-    lines = printed(board_table(board(*(overview(f"r{number}") for number in range(ROWS_MAX + 3)))))
+    lines = printed(run_list_table(run_list(*(overview(f"r{number}") for number in range(ROWS_MAX + 3)))))
     assert (len(lines), lines[-1]) == (ROWS_MAX + 2, "and 3 more")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright_core.kit.logs import FromLibraries, configure_logs, get_logger
+from turnwright_core.kit.logs import LibraryLogHandler, configure_logs, get_logger
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def lines(capsys):
     yield read
     configure_logs("warning")
     root = logging.getLogger()
-    for handler in [one for one in root.handlers if isinstance(one, FromLibraries)]:
+    for handler in [one for one in root.handlers if isinstance(one, LibraryLogHandler)]:
         root.removeHandler(handler)
 
 

@@ -60,14 +60,14 @@ PACKET = TurnPacket(3, (StoredMessage("user", ("new", Copied(0, 4))),), 2, "note
 
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
 PAIRS = [
-    (EndTurnCall("p", "r", 8, END, "v1", tell_view=True), wire.end_turn_to_pb, wire.end_turn_from_pb),
+    (EndTurnCall("p", "r", 8, END, "v1", return_view_change=True), wire.end_turn_to_pb, wire.end_turn_from_pb),
     (
         TurnEnded(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
         wire.turn_ended_to_pb,
         wire.turn_ended_from_pb,
     ),
     (
-        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, tell_view=True),
+        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, return_view_change=True),
         wire.write_entries_to_pb,
         wire.write_entries_from_pb,
     ),

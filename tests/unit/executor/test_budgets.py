@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
-from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spending, TurnResult, Usage
+from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spend, TurnResult, Usage
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     BudgetKind,
@@ -22,7 +22,7 @@ from turnwright_executor.domain.budgets import (
 )
 from turnwright_executor.turn.spend_meter import BudgetError, SpendMeter
 
-SPENT = Spending(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)
+SPENT = Spend(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_turn_begins_while_something_of_every_limit_is_left(budget, kind):
 
 
 def test_a_limit_in_money_cannot_be_kept_where_no_price_is_told():
-    spent = Spending(turns=1, tokens=10, turns_without_cost=1)
+    spent = Spend(turns=1, tokens=10, turns_without_cost=1)
     found = before_turn(Budget(cost_usd_max=100), spent, of_run=False)
     assert found == Exhaustion(
         BudgetKind.COST,
@@ -96,13 +96,13 @@ def test_a_call_reserves_its_packet_as_the_vendor_counts_and_some_for_the_reply(
 
 def test_the_price_of_tokens_is_that_of_those_before():
     assert price_of(90, SPENT) == pytest.approx(0.05)
-    assert price_of(90, Spending()) == 0.0
+    assert price_of(90, Spend()) == 0.0
 
 
 def test_a_turn_adds_what_it_took_and_what_it_lost():
     usage = Usage(prompt_tokens=8, total_tokens=10, cost_usd=0.25)
     result = TurnResult(usage=usage, lost_tokens=5, lost_cost_usd=0.125, work_ms=1500)
-    assert after_turn(SPENT, result) == Spending(
+    assert after_turn(SPENT, result) == Spend(
         turns=3, tokens=915, lost_tokens=5, cost_usd=0.875, turns_without_cost=0, wall_s=61.5, prompt_tokens=8
     )
     unpriced = TurnResult(usage=Usage(total_tokens=1))

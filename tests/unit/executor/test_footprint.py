@@ -115,7 +115,7 @@ def test_what_was_removed_brings_nothing():
 
 def test_what_somebody_else_brought_counts_without_end():
     footprint = Footprint()
-    footprint.miss()
+    footprint.mark_unknown()
     assert footprint.chars == inf
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from turnwright.types.v1 import command_record_pb2
 
-from turnwright_core.decisions import Decision, Ruling
+from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.streams import channel_base, channel_path, record_of_channel
@@ -92,11 +92,11 @@ def kept(record: CommandRecord) -> Entry:
 SENT = Command("set", {"path": "a", "summary": "s", "before": "1"}, "body\0")
 NEW = CommandRecord("log://turn_1/set/a", "set", "a", SENT, 2, EffectClass.IDEMPOTENT, "k", attributes={"notes": [1]})
 EDIT = FileEffect((FileEdit("a", None, "new", "+new"), FileEdit("b", "h", None, "-b", amended=True, like="a")))
-ACCEPTED = Decision(Ruling.ACCEPTED, "yes", "alice", 1234, {"a": "mine", "": "x"}, client_runs=True)
+ACCEPTED = Decision(DecisionKind.ACCEPTED, "yes", "alice", 1234, {"a": "mine", "": "x"}, client_runs=True)
 ASKED = QuestionEffect("Did it happen?", ("yes", "no"))
 WAITING = NEW.prepared(EDIT, "do it", {}).proposed()
 GRANTED = replace(WAITING, state=State.RECORDED, decision=ACCEPTED)
-REJECTED = Decision(Ruling.REJECTED, "no", "bob", 1)
+REJECTED = Decision(DecisionKind.REJECTED, "no", "bob", 1)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from turnwright_core.entries import State
 from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
-from turnwright_executor.domain.command_record import CommandRecord, Decision, Ruling, Stage
+from turnwright_executor.domain.command_record import CommandRecord, Decision, DecisionKind, Stage
 from turnwright_executor.domain.effects import CallEffect, EffectClass, QuestionEffect
 from turnwright_executor.domain.endings import ABORT
 from turnwright_executor.edge.store import StoreLedger
@@ -27,7 +27,7 @@ from turnwright_executor.tools.contract import Done, Proposed, failed
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.driver import Driver
-from turnwright_executor.turn.machine import COMMAND, Action, CommandProgress, Step, TurnState, next_step
+from turnwright_executor.turn.machine import COMMAND, Action, LocalStage, Step, TurnState, next_step
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.unsaved import Unsaved, state_of
 from turnwright_executor.turn.write_buffer import WriteBuffer
@@ -41,23 +41,23 @@ PURE, IDEMPOTENT, OUTSIDE = EffectClass.PURE, EffectClass.IDEMPOTENT, EffectClas
 
 # Each row of the tables, written down once more: what stands in architecture 11.
 AT_STAGE = {
-    (Stage.RECORDED, CommandProgress.NOTHING): Action.PREPARE,
-    (Stage.RECORDED, CommandProgress.UNDECIDED): Action.PROPOSE,
-    (Stage.RECORDED, CommandProgress.GRANTED): Action.ACCEPT,
-    (Stage.RECORDED, CommandProgress.CLEARED): Action.MARK,
-    (Stage.ACCEPTED, CommandProgress.NOTHING): Action.ACCEPT,
-    (Stage.ACCEPTED, CommandProgress.UNDECIDED): Action.ACCEPT,
-    (Stage.ACCEPTED, CommandProgress.GRANTED): Action.ACCEPT,
-    (Stage.ACCEPTED, CommandProgress.CLEARED): Action.MARK,
-    (Stage.DISPATCHED, CommandProgress.MARKED): Action.PERFORM,
-    (Stage.DISPATCHED, CommandProgress.DONE): Action.SETTLE,
-    **{(Stage.PROPOSED, progress): Action.PARK for progress in CommandProgress},
-    **{(Stage.ANSWERED, progress): Action.ANSWER for progress in CommandProgress},
+    (Stage.RECORDED, LocalStage.NOTHING): Action.PREPARE,
+    (Stage.RECORDED, LocalStage.UNDECIDED): Action.PROPOSE,
+    (Stage.RECORDED, LocalStage.GRANTED): Action.ACCEPT,
+    (Stage.RECORDED, LocalStage.CLEARED): Action.MARK,
+    (Stage.ACCEPTED, LocalStage.NOTHING): Action.ACCEPT,
+    (Stage.ACCEPTED, LocalStage.UNDECIDED): Action.ACCEPT,
+    (Stage.ACCEPTED, LocalStage.GRANTED): Action.ACCEPT,
+    (Stage.ACCEPTED, LocalStage.CLEARED): Action.MARK,
+    (Stage.DISPATCHED, LocalStage.MARKED): Action.PERFORM,
+    (Stage.DISPATCHED, LocalStage.DONE): Action.SETTLE,
+    **{(Stage.PROPOSED, local): Action.PARK for local in LocalStage},
+    **{(Stage.ANSWERED, local): Action.ANSWER for local in LocalStage},
 }
 OF_CLASS = {
-    (Stage.DISPATCHED, PURE, CommandProgress.NOTHING): Action.MARK,
-    (Stage.DISPATCHED, IDEMPOTENT, CommandProgress.NOTHING): Action.MARK,
-    (Stage.DISPATCHED, OUTSIDE, CommandProgress.NOTHING): Action.INDETERMINATE,
+    (Stage.DISPATCHED, PURE, LocalStage.NOTHING): Action.MARK,
+    (Stage.DISPATCHED, IDEMPOTENT, LocalStage.NOTHING): Action.MARK,
+    (Stage.DISPATCHED, OUTSIDE, LocalStage.NOTHING): Action.INDETERMINATE,
 }
 
 
@@ -66,13 +66,11 @@ def record(effect_class=OUTSIDE, path="log://turn_1/act/1", tool="act", **more) 
 
 
 def test_the_table_of_commands_says_what_the_architecture_says():
-    expected = {
-        (stage, kind, progress): action for (stage, progress), action in AT_STAGE.items() for kind in EffectClass
-    }
+    expected = {(stage, kind, local): action for (stage, local), action in AT_STAGE.items() for kind in EffectClass}
     assert dict(COMMAND) == expected | OF_CLASS
 
 
-ACCEPTED = Decision(Ruling.ACCEPTED)
+ACCEPTED = Decision(DecisionKind.ACCEPTED)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +80,11 @@ ACCEPTED = Decision(Ruling.ACCEPTED)
         ({"effect": EFFECT}, Stage.RECORDED),
         ({"effect": EFFECT, "state": State.PROPOSED}, Stage.PROPOSED),
         ({"effect": EFFECT, "decision": ACCEPTED}, Stage.ACCEPTED),
-        ({"effect": EFFECT, "decision": Decision(Ruling.REJECTED)}, Stage.RECORDED),
+        ({"effect": EFFECT, "decision": Decision(DecisionKind.REJECTED)}, Stage.RECORDED),
         ({"effect": QuestionEffect("?"), "interrupted": EFFECT, "decision": ACCEPTED}, Stage.ANSWERED),
         ({"effect": EFFECT, "decision": ACCEPTED, "is_dispatched": True}, Stage.DISPATCHED),
         ({"state": State.RESOLVED}, Stage.SETTLED),
-        ({"state": State.FAILED, "effect": EFFECT, "decision": Decision(Ruling.REJECTED)}, Stage.SETTLED),
+        ({"state": State.FAILED, "effect": EFFECT, "decision": Decision(DecisionKind.REJECTED)}, Stage.SETTLED),
         ({"state": State.CANCELLED, "is_dispatched": True}, Stage.SETTLED),
     ],
 )
@@ -150,7 +148,7 @@ def test_behind_a_command_that_failed_only_an_update_is_carried_out(first, tool,
 
 
 def test_a_rejection_is_told_once():
-    one = record(state=State.FAILED, effect=EFFECT, decision=Decision(Ruling.REJECTED))
+    one = record(state=State.FAILED, effect=EFFECT, decision=Decision(DecisionKind.REJECTED))
     state = TurnState(is_placed=True, turn=1, is_recorded=True, records={one.path: one})
     assert next_step(state) == Step(Action.REJECT, one.path)
     state.heard.add(one.path)
@@ -230,10 +228,10 @@ class TurnOfCommands:
         if not self._buffer.writes():
             stored = {entry.path: entry for entry in await self._ledger.get_entries(self._address, list(state.records))}
             for path, held in state.records.items():
-                if state.progress.get(path) not in (
-                    CommandProgress.UNDECIDED,
-                    CommandProgress.GRANTED,
-                    CommandProgress.CLEARED,
+                if state.local_stages.get(path) not in (
+                    LocalStage.UNDECIDED,
+                    LocalStage.GRANTED,
+                    LocalStage.CLEARED,
                 ):
                     assert record_from_entry(stored[path]) == held
 

@@ -10,7 +10,7 @@ from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.anthropic import OUTPUT_TOKENS, OUTPUT_TOKENS_LEAST, AnthropicWire
-from turnwright_provider.domain.wires.giving_way import refused_field
+from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider.anthropic_replies import is_message
 from unit.provider.anthropic_requests import OURS, call_of, has_a_place, normal
 from unit.provider.recorded import recorded, request_of

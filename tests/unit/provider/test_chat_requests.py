@@ -12,7 +12,7 @@ from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, Too
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.asking import by_effort, by_openrouter
 from turnwright_provider.domain.wires.chat import ChatWire
-from turnwright_provider.domain.wires.giving_way import refused_field
+from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider.chat_requests import OURS, call_of, normal
 from unit.provider.recorded import recorded, request_of
 

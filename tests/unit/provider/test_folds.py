@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cases import expect, params
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.halves import Joiner
+from turnwright_provider.domain.surrogates import SurrogateJoiner
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
 from turnwright_provider.domain.tool_calls import CALLS_MAX, ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
@@ -238,6 +238,6 @@ def test_usage_over_a_stream_does_not_depend_on_the_order(reports):
 def test_any_split_of_a_text_by_halves_joins_to_the_same_characters(data):
     text = "a\ud83d\ude00b\ude00\ud83dc\u00e9\ud83d"
     cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=6))})
-    joiner = Joiner()
+    joiner = SurrogateJoiner()
     pieces = [joiner.feed(text[a:b]) for a, b in itertools.pairwise(cuts)] + [joiner.end()]
     assert "".join(pieces) == "a\U0001f600b\ufffd\ufffdc\u00e9\ufffd"

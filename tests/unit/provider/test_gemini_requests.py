@@ -10,7 +10,7 @@ from turnwright_core.chat.message import Image, Message, Role, Text, ToolCall, t
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.gemini import GeminiWire
-from turnwright_provider.domain.wires.giving_way import refused_field
+from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider.gemini_requests import OURS, call_of, camel, normal
 from unit.provider.recorded import recorded, request_of
 

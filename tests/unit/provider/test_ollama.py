@@ -17,8 +17,8 @@ from turnwright_provider.domain.listing import read_listing
 from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.giving_way import refused_field
 from turnwright_provider.domain.wires.ollama import OllamaWire
+from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider import recorded
 from unit.provider.google_and_ollama import folded_by
 

@@ -12,7 +12,7 @@ from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_provider.domain.failures import VendorError
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.vendors.patience import Patience
+from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 from turnwright_provider.vendors.replies import ASIDE_CHARS, DELTAS_MAX, HttpReplyReader
 
 
@@ -51,7 +51,9 @@ async def deltas_by_turn(*pieces: bytes) -> Counter[int]:
     counts: Counter[int] = Counter()
     working = asyncio.create_task(others())
     await asyncio.sleep(0)
-    async for part in HttpReplyReader(1_000_000).read(Arrived(*pieces), ChatFold(ThinkTags.LEADING), Patience(60)):
+    async for part in HttpReplyReader(1_000_000).read(
+        Arrived(*pieces), ChatFold(ThinkTags.LEADING), AttemptTimeout(60)
+    ):
         if isinstance(part, AppendContent):
             counts[turn] += 1
     working.cancel()
@@ -84,7 +86,7 @@ def test_parts_of_one_kind_are_one_delta():
 @pytest.mark.asyncio
 async def test_what_was_held_back_is_told_where_a_stream_ends_without_its_end():
     cut = Arrived(event(choices=[said("<thin")]))
-    events = HttpReplyReader(1_000_000).read(cut, ChatFold(ThinkTags.LEADING), Patience(60))
+    events = HttpReplyReader(1_000_000).read(cut, ChatFold(ThinkTags.LEADING), AttemptTimeout(60))
     assert await anext(events) == AppendContent("<thin")
     with pytest.raises(VendorError, match="without a finish reason"):
         await anext(events)

@@ -8,7 +8,7 @@ import pytest
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.giving_way import refused_field
+from turnwright_provider.domain.wires.refused_fields import refused_field
 from turnwright_provider.domain.wires.responses import ResponsesWire
 from unit.provider.recorded import recorded, request_of
 from unit.provider.responses_requests import OURS, call_of, normal

@@ -8,7 +8,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
-from turnwright_store.sql.scopes import add_scope, raise_revision
+from turnwright_store.sql.scopes import add_scope, bump_scope
 
 pytestmark = pytest.mark.asyncio
 
@@ -16,7 +16,7 @@ OFTEN_S = 0.001
 
 
 async def commit(database) -> None:
-    await database.write(lambda tx: raise_revision(tx, add_scope(tx, f"s{tx.now_ms}")), Durability.NORMAL, ())
+    await database.write(lambda tx: bump_scope(tx, add_scope(tx, f"s{tx.now_ms}")), Durability.NORMAL, ())
 
 
 async def until(condition) -> None:

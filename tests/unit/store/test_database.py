@@ -16,7 +16,7 @@ from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
 from turnwright_store.edge.sqlite_codes import DatabaseUnusableError
 from turnwright_store.ports import Durability
-from turnwright_store.sql.scopes import add_scope, raise_revision
+from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import scopes
 
 pytestmark = pytest.mark.asyncio
@@ -360,12 +360,12 @@ async def test_a_caller_that_goes_away_does_not_disturb_the_others(database):
 async def test_a_commit_wakes_who_watches_its_scopes(database):
     one, two = [await database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, ()) for n in (1, 2)]
     mine, theirs = database.subscribe([one]), database.subscribe([two])
-    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL, ())
+    await database.write(lambda tx: bump_scope(tx, one), Durability.NORMAL, ())
     assert (mine.woken.is_set(), theirs.woken.is_set()) == (True, False)
     mine.woken.clear()
     mine.close()
     theirs.close()
-    await database.write(lambda tx: raise_revision(tx, one), Durability.NORMAL, ())
+    await database.write(lambda tx: bump_scope(tx, one), Durability.NORMAL, ())
     assert not mine.woken.is_set()
 
 
@@ -374,7 +374,7 @@ async def test_a_failed_request_wakes_nobody(database):
     mine = database.subscribe([scope])
 
     def fail(tx):
-        raise_revision(tx, scope)
+        bump_scope(tx, scope)
         raise ValueError
 
     with pytest.raises(ValueError):
@@ -386,7 +386,7 @@ async def test_a_failed_request_wakes_nobody(database):
 async def test_a_transaction_raises_a_scope_once(database):
     def work(tx):
         scope = add_scope(tx, "run:1")
-        return [raise_revision(tx, scope, places) for places in (0, 3, 2)]
+        return [bump_scope(tx, scope, places) for places in (0, 3, 2)]
 
     assert await database.write(work, Durability.NORMAL, ()) == [(1, 0), (1, 3), (1, 5)]
 

@@ -221,7 +221,7 @@ async def test_a_shared_scope_is_raised_for_all_of_its_runs(store):
     first = await known(store)
     await store.write(partial(registry.init_project, root="/q", workspace_id="w2", name="q"))
     await store.write(lambda tx: tx.connection.known_runs.put(first.row))
-    await store.write(lambda tx: tx.connection.known_runs.raised(first.row.project_scope, 77, 0))
+    await store.write(lambda tx: tx.connection.known_runs.bumped(first.row.project_scope, 77, 0))
     assert (await known(store)).row.revision_project == 77
 
 
@@ -240,7 +240,7 @@ async def test_it_has_a_bound():
     assert cache.find("p", "r4") is None
     assert cache.find("p", "r5")
     assert (cache.packet(4), cache.packet(5)) == (None, "row")
-    cache.raised(5, 9, 7)
+    cache.bumped(5, 9, 7)
     assert (cache.find("p", "r5").row.revision_run, cache.find("p", "r5").row.places) == (9, 7)
     cache.drop(5)
     assert cache.find("p", "r5") is None

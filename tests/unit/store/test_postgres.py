@@ -16,7 +16,7 @@ from turnwright_store.edge.postgres_link import ATTEMPTS_MAX, DatabaseUnreachabl
 from turnwright_store.edge.postgres_writer import EVERYBODY, PAYLOAD_BYTES_MAX, lock_key, lock_keys, payload
 from turnwright_store.edge.queues import LOCKS_MAX
 from turnwright_store.ports import Durability
-from turnwright_store.sql.scopes import add_scope, raise_revision
+from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import scopes
 
 pytestmark = pytest.mark.asyncio
@@ -194,11 +194,11 @@ async def test_two_replicas_that_wait_for_each_other_both_succeed(postgres_url):
         met = []
 
         def run(tx):
-            raise_revision(tx, first)
+            bump_scope(tx, first)
             if not met:
                 met.append(1)
                 both.wait()
-            raise_revision(tx, second)
+            bump_scope(tx, second)
 
         return run
 
@@ -394,7 +394,7 @@ async def test_a_commit_wakes_the_watchers_of_other_replicas(postgres_url):
     async with replica(postgres_url) as one, replica(postgres_url) as two:
         a, b = [await one.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), FULL, ()) for n in range(2)]
         mine, theirs = two.subscribe([a]), two.subscribe([b])
-        await one.write(lambda tx: raise_revision(tx, a), FULL, ())
+        await one.write(lambda tx: bump_scope(tx, a), FULL, ())
         assert await woken(mine)
         assert not theirs.woken.is_set()
 
@@ -404,7 +404,7 @@ async def test_more_scopes_than_a_notification_names_wake_everybody(postgres_url
         watcher = two.subscribe([1])
 
         def work(tx):
-            tx.raised.update(dict.fromkeys(range(10**9, 10**9 + 1000), 1))
+            tx.bumped.update(dict.fromkeys(range(10**9, 10**9 + 1000), 1))
 
         await one.write(work, FULL, ())
         assert await woken(watcher)

@@ -40,7 +40,7 @@ BUDGET_TOKENS_MIN: Final = 1024
 
 TEMPERATURE_MAX: Final = 1.0
 
-WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
+NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "max_tokens": ("maximum allowed number of output tokens",),
     "strict": ("strict", "tools."),
     "temperature": ("temperature",),
@@ -60,7 +60,7 @@ class AnthropicWire:
     framing = Framing.SSE
     models_path = "/models?limit=1000"
     usual_path = "/v1"
-    ways_out = WAYS_OUT
+    names_in_errors = NAMES_IN_ERRORS
 
     def __init__(self, amount: Reasoning | None = None) -> None:
         self._amount = amount
@@ -92,7 +92,7 @@ class AnthropicWire:
             "/messages", encoded(body, call.extra), dropped=tuple(Dropped(*one) for one in dropped.items())
         )
 
-    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+    def removable(self, call: ModelCall) -> AbstractSet[str]:
         thinks = call.reasoning is not None or self._amount is not None
         sent = {
             "max_tokens": call.output_tokens_max is None,

@@ -22,10 +22,10 @@ from turnwright_provider.domain.wires.asking import Asking, by_effort
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.giving_way import given, kept
+from turnwright_provider.domain.wires.refused_fields import given, kept
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
-WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
+NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "stream_options": ("stream_options", "include_usage"),
     "temperature": ("temperature",),
     "max_tokens": ("max_completion_tokens",),
@@ -50,7 +50,7 @@ class ChatWire:
     framing = Framing.SSE
     models_path = "/models"
     usual_path = "/v1"
-    ways_out = WAYS_OUT
+    names_in_errors = NAMES_IN_ERRORS
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ChatWire:
         dropped += self._left_out(call)
         return WireRequest("/chat/completions", encoded(body, call.extra), dropped=tuple(dropped))
 
-    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+    def removable(self, call: ModelCall) -> AbstractSet[str]:
         sent = given(self._fields(call))
         sent |= {"max_tokens"} if call.output_tokens_max else set()
         sent |= {"cache"} if self._marks and "cache" in call.asked else set()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta
 from turnwright_provider.domain.error_body import brief, tells_error
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import ordinal
 from turnwright_provider.domain.wires.chat_thinking import ThinkingFold

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import SetThinkingBlocks
 from turnwright_core.chat.message import ThinkingBlock
-from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.tool_calls import ordinal
 from turnwright_provider.domain.wires.blocks import object_in
 

@@ -22,11 +22,11 @@ from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice
 from turnwright_provider.domain.wires.extra import encoded
 from turnwright_provider.domain.wires.gemini_contents import conversation
 from turnwright_provider.domain.wires.gemini_reply import GeminiFold
-from turnwright_provider.domain.wires.giving_way import given, kept
 from turnwright_provider.domain.wires.history import history
+from turnwright_provider.domain.wires.refused_fields import given, kept
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
-WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
+NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "reasoning": ("thinking", "budget"),
     "response_format": ("mime type", "mime_type", "mimetype", "json mode", "response_schema", "response schema"),
     "system": ("developer instruction", "system instruction", "system_instruction"),
@@ -49,7 +49,7 @@ class GeminiWire:
     framing = Framing.SSE
     models_path = "/models?pageSize=1000"
     usual_path = "/v1beta"
-    ways_out = WAYS_OUT
+    names_in_errors = NAMES_IN_ERRORS
 
     def __init__(self, amount: Reasoning | None = None) -> None:
         self._amount = amount
@@ -78,7 +78,7 @@ class GeminiWire:
         dropped += [Dropped(name, why) for name, why in left_out.items()]
         return WireRequest(_path(call.model), encoded(body, call.extra), dropped=(*dropped, *_left_out(call)))
 
-    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+    def removable(self, call: ModelCall) -> AbstractSet[str]:
         sent = given(self._fields(call))
         return sent | {"system"} if any(message.role is Role.SYSTEM for message in call.messages) else sent
 

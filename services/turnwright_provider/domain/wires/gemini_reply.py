@@ -23,7 +23,7 @@ from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.error_body import brief, tells_error
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.halves import whole
+from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.tool_calls import ordinal
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.gemini_arguments import PartialArguments

@@ -23,9 +23,9 @@ from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.error_body import tells_error
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
-from turnwright_provider.domain.halves import Joiner, whole
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
+from turnwright_provider.domain.surrogates import SurrogateJoiner, whole
 from turnwright_provider.domain.tool_calls import ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
 from turnwright_provider.domain.wires.blocks import TEXT
@@ -55,8 +55,8 @@ class JsonFold(ABC):
     """Folds one reply out of JSON objects; a wire says what one object means."""
 
     def __init__(self) -> None:
-        self._content = Joiner()
-        self._reasoning = Joiner()
+        self._content = SurrogateJoiner()
+        self._reasoning = SurrogateJoiner()
         self._tools = ToolCallFold()
         self._usage: Usage | None = None
         self._reason = ""

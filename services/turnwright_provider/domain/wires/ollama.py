@@ -18,17 +18,17 @@ from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.giving_way import given, kept
 from turnwright_provider.domain.wires.history import TOOL, history, tool_names
 from turnwright_provider.domain.wires.images import inline
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
+from turnwright_provider.domain.wires.refused_fields import given, kept
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 _ROLES: Final = {role: role.value for role in Role}
 
 _NO_PLACE: Final = "Ollama has no place for it."
 
-WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {"reasoning": ("think",), "response_format": ("format",)}
+NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {"reasoning": ("think",), "response_format": ("format",)}
 """Field -> the words by one of which a refusal names it."""
 
 
@@ -39,7 +39,7 @@ class OllamaWire:
     framing = Framing.LINES
     models_path = "/api/tags"
     usual_path = ""
-    ways_out = WAYS_OUT
+    names_in_errors = NAMES_IN_ERRORS
 
     def __init__(self, think_tags: ThinkTags = ThinkTags.LEADING, amount: Reasoning | None = None) -> None:
         self._think_tags = think_tags
@@ -67,7 +67,7 @@ class OllamaWire:
         body |= kept(self._fields(call), without)
         return WireRequest("/api/chat", encoded(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
 
-    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+    def removable(self, call: ModelCall) -> AbstractSet[str]:
         return given(self._fields(call))
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:

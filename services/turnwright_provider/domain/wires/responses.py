@@ -17,12 +17,12 @@ from typing import Any, Final
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.giving_way import given, kept
+from turnwright_provider.domain.wires.refused_fields import given, kept
 from turnwright_provider.domain.wires.responses_items import input_items
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
-WAYS_OUT: Final[Mapping[str, tuple[str, ...]]] = {
+NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "include": ("encrypted content", "encrypted_content", "include"),
     "summary": ("reasoning.summary", "reasoning summar"),
     "temperature": ("temperature",),
@@ -41,7 +41,7 @@ class ResponsesWire:
     framing = Framing.SSE
     models_path = "/models"
     usual_path = "/v1"
-    ways_out = WAYS_OUT
+    names_in_errors = NAMES_IN_ERRORS
 
     def __init__(self, amount: Reasoning | None = None) -> None:
         self._amount = amount
@@ -67,7 +67,7 @@ class ResponsesWire:
         dropped += _left_out(call)
         return WireRequest("/responses", encoded(body, call.extra), dropped=tuple(dropped))
 
-    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+    def removable(self, call: ModelCall) -> AbstractSet[str]:
         sent = given(self._fields(call))
         return sent | {"summary"} if "reasoning" in sent else sent
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turnwright_provider.domain.wires.wire import Wire
 
 
-class Manner(Struct, frozen=True):
+class WireOptions(Struct, frozen=True):
     """How an endpoint's wire is to behave.
 
     `asking` says in which fields chat completions ask for reasoning, `amount` how much where a call does not say,
@@ -28,37 +28,37 @@ class Manner(Struct, frozen=True):
     marks: bool = False
 
 
-def _chat(manner: Manner) -> Wire:
+def _chat(manner: WireOptions) -> Wire:
     from turnwright_provider.domain.wires.chat import ChatWire
 
     return ChatWire(manner.think_tags, manner.asking, manner.amount, marks=manner.marks)
 
 
-def _responses(manner: Manner) -> Wire:
+def _responses(manner: WireOptions) -> Wire:
     from turnwright_provider.domain.wires.responses import ResponsesWire
 
     return ResponsesWire(manner.amount)
 
 
-def _anthropic(manner: Manner) -> Wire:
+def _anthropic(manner: WireOptions) -> Wire:
     from turnwright_provider.domain.wires.anthropic import AnthropicWire
 
     return AnthropicWire(manner.amount)
 
 
-def _gemini(manner: Manner) -> Wire:
+def _gemini(manner: WireOptions) -> Wire:
     from turnwright_provider.domain.wires.gemini import GeminiWire
 
     return GeminiWire(manner.amount)
 
 
-def _ollama(manner: Manner) -> Wire:
+def _ollama(manner: WireOptions) -> Wire:
     from turnwright_provider.domain.wires.ollama import OllamaWire
 
     return OllamaWire(manner.think_tags, manner.amount)
 
 
-WIRES: Final[Mapping[str, Callable[[Manner], Wire]]] = {
+WIRES: Final[Mapping[str, Callable[[WireOptions], Wire]]] = {
     "chat": _chat,
     "responses": _responses,
     "anthropic": _anthropic,

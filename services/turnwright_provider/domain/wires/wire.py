@@ -70,7 +70,7 @@ class Wire(Protocol):
     """Where the models are listed, below the base URL."""
     usual_path: str
     """How most base URLs of such servers end."""
-    ways_out: Mapping[str, tuple[str, ...]]
+    names_in_errors: Mapping[str, tuple[str, ...]]
     """What of a request may give way -> the words by one of which a refusal names it. Those that come first count."""
 
     def headers(self, api_key: str) -> Mapping[str, str]:
@@ -79,7 +79,7 @@ class Wire(Protocol):
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
         """The request of a call, `without` the fields that the server refused."""
 
-    def may_give_way(self, call: ModelCall) -> AbstractSet[str]:
+    def removable(self, call: ModelCall) -> AbstractSet[str]:
         """Those of `ways_out` that are in the request of a call."""
 
     def fold(self) -> ReplyFold:

@@ -197,11 +197,11 @@ class GetRunResponse(_message.Message):
         """Its latest turns, latest first, at most about 512 KiB."""
 
     @_builtins.property
-    def spent(self) -> _budget_pb2.Spending:
+    def spent(self) -> _budget_pb2.Spend:
         """What all its loops have spent."""
 
     @_builtins.property
-    def loop_spent(self) -> _budget_pb2.Spending:
+    def loop_spent(self) -> _budget_pb2.Spend:
         """What the active or latest loop has spent."""
 
     @_builtins.property
@@ -230,8 +230,8 @@ class GetRunResponse(_message.Message):
         run: _run_pb2.Run | None = ...,
         loops: _abc.Iterable[_loop_pb2.Loop] | None = ...,
         turns: _abc.Iterable[_turn_pb2.Turn] | None = ...,
-        spent: _budget_pb2.Spending | None = ...,
-        loop_spent: _budget_pb2.Spending | None = ...,
+        spent: _budget_pb2.Spend | None = ...,
+        loop_spent: _budget_pb2.Spend | None = ...,
         history: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         unknowns: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         telemetry: _turn_pb2.TurnResult | None = ...,

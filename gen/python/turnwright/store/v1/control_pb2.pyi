@@ -218,7 +218,7 @@ class InjectMessageResponse(_message.Message):
 Global___InjectMessageResponse: _TypeAlias = InjectMessageResponse  # noqa: Y015
 
 @_typing.final
-class GetSpendingRequest(_message.Message):
+class GetSpendRequest(_message.Message):
     """Asks what a run has spent."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -245,10 +245,10 @@ class GetSpendingRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetSpendingRequest: _TypeAlias = GetSpendingRequest  # noqa: Y015
+Global___GetSpendRequest: _TypeAlias = GetSpendRequest  # noqa: Y015
 
 @_typing.final
-class GetSpendingResponse(_message.Message):
+class GetSpendResponse(_message.Message):
     """Spend in turns that have ended; a turn that has only begun counts as one turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -256,18 +256,18 @@ class GetSpendingResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     LOOP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def run(self) -> _budget_pb2.Spending:
+    def run(self) -> _budget_pb2.Spend:
         """Spend of the run."""
 
     @_builtins.property
-    def loop(self) -> _budget_pb2.Spending:
+    def loop(self) -> _budget_pb2.Spend:
         """Spend of the loop."""
 
     def __init__(
         self,
         *,
-        run: _budget_pb2.Spending | None = ...,
-        loop: _budget_pb2.Spending | None = ...,
+        run: _budget_pb2.Spend | None = ...,
+        loop: _budget_pb2.Spend | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -275,7 +275,7 @@ class GetSpendingResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetSpendingResponse: _TypeAlias = GetSpendingResponse  # noqa: Y015
+Global___GetSpendResponse: _TypeAlias = GetSpendResponse  # noqa: Y015
 
 @_typing.final
 class WatchRunsRequest(_message.Message):

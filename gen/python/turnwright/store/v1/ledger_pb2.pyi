@@ -273,7 +273,7 @@ class WriteEntriesRequest(_message.Message):
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PACKET_FIELD_NUMBER: _builtins.int
-    TELL_VIEW_FIELD_NUMBER: _builtins.int
+    RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -284,7 +284,7 @@ class WriteEntriesRequest(_message.Message):
     """New status of the run and its active loop: 102 or 202, only with a fence; 0: unchanged."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    tell_view: _builtins.bool
+    return_view_change: _builtins.bool
     """Return what the writes changed in the run's view, for Assemble. Requires the fence, and cannot be combined with
     request_id.
     """
@@ -316,11 +316,11 @@ class WriteEntriesRequest(_message.Message):
         run_status: _builtins.int = ...,
         request_id: _builtins.str = ...,
         packet: _write_pb2.PacketRecord | None = ...,
-        tell_view: _builtins.bool = ...,
+        return_view_change: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "fence", b"fence", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "tell_view", b"tell_view", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "return_view_change", b"return_view_change", "run", b"run", "run_status", b"run_status", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
@@ -430,7 +430,7 @@ class EndTurnRequest(_message.Message):
     LOOP_END_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
-    TELL_VIEW_FIELD_NUMBER: _builtins.int
+    RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
@@ -440,7 +440,7 @@ class EndTurnRequest(_message.Message):
     """Number of the turn; 0: end a loop that has no open turn."""
     schemes_version: _builtins.str
     """For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
-    tell_view: _builtins.bool
+    return_view_change: _builtins.bool
     """Return what the writes, including those of `next`, changed in the run's view, for Assemble."""
     release: _builtins.bool
     """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
@@ -482,12 +482,12 @@ class EndTurnRequest(_message.Message):
         loop_end: Global___LoopEnd | None = ...,
         next: Global___NextTurn | None = ...,
         schemes_version: _builtins.str = ...,
-        tell_view: _builtins.bool = ...,
+        return_view_change: _builtins.bool = ...,
         release: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "tell_view", b"tell_view", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015

@@ -126,10 +126,10 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
                 _registered_method=True)
-        self.GetSpending = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/GetSpending',
-                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingResponse.FromString,
+        self.GetSpend = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/GetSpend',
+                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.FromString,
                 _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/GetRun',
@@ -438,7 +438,7 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetSpending(self, request, context):
+    def GetSpend(self, request, context):
         """Returns what a run and one of its loops have spent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -791,10 +791,10 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.SerializeToString,
             ),
-            'GetSpending': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetSpending,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingResponse.SerializeToString,
+            'GetSpend': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSpend,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -1428,7 +1428,7 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
-    def GetSpending(request,
+    def GetSpend(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1441,9 +1441,9 @@ class StoreService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/turnwright.store.v1.StoreService/GetSpending',
-            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendingResponse.FromString,
+            '/turnwright.store.v1.StoreService/GetSpend',
+            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -81,7 +81,7 @@ class StoreServiceStub:
     """Changes the settings that the loops of a run share."""
     InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
     """Adds a message that the model reads in its next turn, without giving it a task."""
-    GetSpending: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendingRequest, _control_pb2.GetSpendingResponse]
+    GetSpend: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]
     """Returns what a run and one of its loops have spent."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]
     """Reads one run with its active or latest loop."""
@@ -210,7 +210,7 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Changes the settings that the loops of a run share."""
     InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
     """Adds a message that the model reads in its next turn, without giving it a task."""
-    GetSpending: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendingRequest, _control_pb2.GetSpendingResponse]  # type: ignore[assignment]
+    GetSpend: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]  # type: ignore[assignment]
     """Returns what a run and one of its loops have spent."""
     GetRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads one run with its active or latest loop."""
@@ -434,11 +434,11 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Adds a message that the model reads in its next turn, without giving it a task."""
 
     @_abc_1.abstractmethod
-    def GetSpending(
+    def GetSpend(
         self,
-        request: _control_pb2.GetSpendingRequest,
+        request: _control_pb2.GetSpendRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.GetSpendingResponse, _abc.Awaitable[_control_pb2.GetSpendingResponse]]:
+    ) -> _typing.Union[_control_pb2.GetSpendResponse, _abc.Awaitable[_control_pb2.GetSpendResponse]]:
         """Returns what a run and one of its loops have spent."""
 
     @_abc_1.abstractmethod

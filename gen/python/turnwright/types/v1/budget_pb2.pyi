@@ -61,7 +61,7 @@ class Budget(_message.Message):
 Global___Budget: _TypeAlias = Budget  # noqa: Y015
 
 @_typing.final
-class Spending(_message.Message):
+class Spend(_message.Message):
     """What was spent so far."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -108,4 +108,4 @@ class Spending(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Spending: _TypeAlias = Spending  # noqa: Y015
+Global___Spend: _TypeAlias = Spend  # noqa: Y015

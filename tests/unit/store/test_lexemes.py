@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_core.limits import SNIPPET_CHARS_MAX
-from turnwright_store.domain.words import (
+from turnwright_store.domain.lexemes import (
     QUERY_WORDS_MAX,
     WORD_CHARS_MAX,
     folded,

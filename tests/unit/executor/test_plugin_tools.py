@@ -16,7 +16,7 @@ from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import CommandEffect
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.plugins import CallEffect, Done, FileEdit, FileEffect, PluginTool, Proposed, QuestionEffect
-from turnwright_executor.tools.offering import ANSWER_BYTES_MAX, Offered, as_plugin
+from turnwright_executor.tools.plugin_tools import ANSWER_BYTES_MAX, PluginToolAdapter, as_plugin
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import read_draft
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
@@ -46,7 +46,7 @@ class Answering(PluginTool):
 
 
 async def prepared(bench, answer, mode=Mode.ACT):
-    tool, command = Offered(Answering(answer), "p", PluginCalls(5.0)), Command("answer")
+    tool, command = PluginToolAdapter(Answering(answer), "p", PluginCalls(5.0)), Command("answer")
     return await tool.prepare(command, replace(bench.context(command), mode=mode))
 
 

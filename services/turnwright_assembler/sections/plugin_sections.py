@@ -1,7 +1,7 @@
 """What plugins bring to packets, as packets are made of it: sections, projections, filters.
 
 A function of a plugin is a pure one: it is given rows, and returns text. It is not called again while what it was given
-is the same. It has no time of its own; the step of the packet that it is a part of has (see app.bounding). Nothing is
+is the same. Its deadline is that of the step of the packet that it is a part of (app.step_runner). Nothing is
 sent to a model that a plugin did not finish: one that raises, or returns something else than it should, fails the
 packet (PLUGIN_FAILED), as leaving out what it may be there to show, or to hide, would be worse than no turn.
 What a section or a projection returns is wrapped and fenced like any other content. What a filter returns is the
@@ -94,14 +94,14 @@ class PluginFunction(Struct, frozen=True):
         return fault(Reason.PLUGIN_FAILED, message, plugin=self.plugin, part=self.name, error_id=error_id)
 
 
-class _Here(threading.local):
+class _CallStack(threading.local):
     """The plugin parts being called in this thread, the innermost last."""
 
     def __init__(self) -> None:
         self.busy: list[PluginFunction] = []
 
 
-_here = _Here()
+_here = _CallStack()
 
 
 def watched(busy: list[PluginFunction], work: Callable[..., Any], *given: object) -> Any:
@@ -110,7 +110,7 @@ def watched(busy: list[PluginFunction], work: Callable[..., Any], *given: object
     return work(*given)
 
 
-class PluggedSection(Struct, frozen=True):
+class PluginSection(Struct, frozen=True):
     """A section of a plugin; implements Section."""
 
     part: PluginFunction
@@ -132,7 +132,7 @@ class PluggedSection(Struct, frozen=True):
         return tuple(block_section(self.tag, map(_piece, self.part.function(context))))
 
 
-class PluggedFilter(Struct, frozen=True):
+class PluginPacketFilter(Struct, frozen=True):
     """A filter of the user message: it is given all pieces that stand before its place, and returns them."""
 
     part: PluginFunction
@@ -150,10 +150,10 @@ class PluggedFilter(Struct, frozen=True):
         return tuple(map(_text, changed))
 
 
-class Plugged(Struct, frozen=True):
+class PacketPlugins(Struct, frozen=True):
     """All that plugins bring to packets."""
 
-    steps: tuple[Section | PluggedFilter, ...] = SECTIONS
+    steps: tuple[Section | PluginPacketFilter, ...] = SECTIONS
     """Sections and filters of the user message, in order."""
     system_filters: tuple[PluginFunction, ...] = ()
     views: Views = OWN_VIEWS
@@ -167,7 +167,7 @@ class Plugged(Struct, frozen=True):
     @property
     def has_filters(self) -> bool:
         """Whether the text of sections may be another one in the end."""
-        return any(isinstance(step, PluggedFilter) for step in self.steps)
+        return any(isinstance(step, PluginPacketFilter) for step in self.steps)
 
     def system(self, text: str, attributes: Mapping[str, Any]) -> str:
         """The system message after its filters. Raises PLUGIN_FAILED."""
@@ -181,14 +181,14 @@ class Plugged(Struct, frozen=True):
         return text
 
 
-NOTHING: Final = Plugged()
+NOTHING: Final = PacketPlugins()
 """Without plugins."""
 
 
-class Additions(Struct, frozen=True):
+class RunPacketPlugins(Struct, frozen=True):
     """What plugins bring to the packets of one run."""
 
-    plugged: Plugged = NOTHING
+    packet_plugins: PacketPlugins = NOTHING
     entries: tuple[Entry, ...] = ()
     """Entries of the schemes that some plugin is given, in the order of blocks."""
     kept: dict[str, Any] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Additions(Struct, frozen=True):
         """The entries as a packet of these blocks shows them: what the ladder has summarized is summarized here too."""
         if not self.entries:
             return ()
-        seen = {block.path: block.visibility for block in blocks if block.scheme in self.plugged.schemes}
+        seen = {block.path: block.visibility for block in blocks if block.scheme in self.packet_plugins.schemes}
         wanted = ((entry, seen.get(entry.path, entry.visibility)) for entry in self.entries)
         return tuple(
             entry if entry.visibility is visibility else replace(entry, visibility=visibility)
@@ -206,7 +206,7 @@ class Additions(Struct, frozen=True):
         )
 
 
-NO_ADDITIONS: Final = Additions()
+NO_ADDITIONS: Final = RunPacketPlugins()
 """Without plugins."""
 
 

@@ -11,42 +11,44 @@ from turnwright_core.patterns import TextRegion, find_region, nearest_region
 _PLACES_SHOWN_MAX = 20
 
 
-class Unfit(Struct, frozen=True):
+class EditMismatch(Struct, frozen=True):
     """`reason` goes on from the operation's name ("... was not found"); `lines` (from 1) are what it names."""
 
     reason: str
     lines: tuple[int, ...] = ()
 
 
-def not_found(text: str, search: str, replacement: str = "") -> Unfit:
+def not_found(text: str, search: str, replacement: str = "") -> EditMismatch:
     """Say that `search` is not in `text`, what is most like it, and whether `replacement` is there already.
 
     Source: RU268.
     """
     head = "was not found in the current text."
     if not text:
-        return Unfit(f"{head} The entry is empty or does not exist; use <<NEW ... NEW to write it.")
+        return EditMismatch(f"{head} The entry is empty or does not exist; use <<NEW ... NEW to write it.")
     there = find_region(text, replacement).places if replacement.strip() else ()
     if there:
         head += f" The new text is there already, on line {there[0].first_line}: the edit may be done."
     nearest = nearest_region(text, search)
     if nearest is None:
         advice = "" if there else " Nothing similar is there; get the entry and copy the text exactly."
-        return Unfit(head + advice, _first_lines(there))
+        return EditMismatch(head + advice, _first_lines(there))
     shown = "\n".join(f"{nearest.first_line + index}: {line}" for index, line in enumerate(nearest.lines))
     last = nearest.first_line + len(nearest.lines) - 1
     where = f"The most similar lines are {nearest.first_line}-{last}:"
-    return Unfit(f"{head} {where}\n{shown}\nCopy the text exactly from there.", (nearest.first_line,))
+    return EditMismatch(f"{head} {where}\n{shown}\nCopy the text exactly from there.", (nearest.first_line,))
 
 
-def ambiguous(places: Iterable[TextRegion], advice: str = "Add neighbouring lines to it until it fits one.") -> Unfit:
+def ambiguous(
+    places: Iterable[TextRegion], advice: str = "Add neighbouring lines to it until it fits one."
+) -> EditMismatch:
     """Say that several places fit equally well, and which. Source: C37."""
     places = tuple(places)
     lines = _first_lines(places)
     count = f"{len(places)} places" if len(places) < _PLACES_SHOWN_MAX else f"at least {len(places)} places"
     listed = ", ".join(str(line) for line in lines)
     on_lines = f"on lines {listed}" if len(lines) > 1 else f"on line {listed}"
-    return Unfit(f"fits {count} equally well, {on_lines}. {advice}", lines)
+    return EditMismatch(f"fits {count} equally well, {on_lines}. {advice}", lines)
 
 
 def _first_lines(places: Iterable[TextRegion]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from turnwright_assembler.sections.plugged import Plugged, PluginFunction, watched
+from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginFunction, watched
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.plugin_calls import LateError, PluginCalls, PluginError
@@ -25,13 +25,13 @@ T = TypeVar("T")
 _log = get_logger("plugins")
 
 
-class Bounded:
+class StepRunner:
     """Runs the steps of packets."""
 
-    def __init__(self, plugged: Plugged, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, packet_plugins: PacketPlugins, deadline_s: float = DEADLINE_S) -> None:
         """`deadline_s` limits each step, in seconds; without plugins there is no limit, and no thread."""
-        self._plugged = plugged
-        self._calls = PluginCalls(deadline_s) if plugged.plugins else None
+        self._packet_plugins = packet_plugins
+        self._calls = PluginCalls(deadline_s) if packet_plugins.plugins else None
 
     async def run(self, work: Callable[..., T], *given: object) -> T:
         """Run the work. Raises what it raises, and PLUGIN_FAILED at the deadline."""
@@ -45,7 +45,7 @@ class Bounded:
         return result
 
     def _overdue(self, busy: list[PluginFunction]) -> TurnwrightError:
-        part = busy[-1] if busy else PluginFunction(" ".join(self._plugged.plugins), "the packet", str)
+        part = busy[-1] if busy else PluginFunction(" ".join(self._packet_plugins.plugins), "the packet", str)
         deadline_s = self._calls.deadline_s if self._calls else 0.0
         error_id = secrets.token_hex(8)
         _log.error(

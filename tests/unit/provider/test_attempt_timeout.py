@@ -11,7 +11,7 @@ from sse_server import delta
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.vendors.patience import Patience
+from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 
 
 class _Jumps(selectors.SelectSelector):
@@ -19,8 +19,8 @@ class _Jumps(selectors.SelectSelector):
 
     passed_s = 0.0
 
-    def select(self, timeout: float | None = None) -> Any:
-        self.passed_s += timeout or 0.0
+    def select(self, attempt: float | None = None) -> Any:
+        self.passed_s += attempt or 0.0
         return super().select(0)
 
 
@@ -34,47 +34,47 @@ def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
         loop.close()
 
 
-async def waited_s(patience: Patience) -> float:
+async def waited_s(attempt: AttemptTimeout) -> float:
     """How long a vendor that gives nothing is waited for."""
     clock = asyncio.get_running_loop().time
     begin_s = clock()
     with pytest.raises(VendorError) as raised:
-        await patience.wait(asyncio.Event().wait())
+        await attempt.wait(asyncio.Event().wait())
     assert raised.value.failure.kind is FailureClass.TIMEOUT
     return clock() - begin_s
 
 
 def test_signs_of_life_count_for_the_first_token_only_up_to_twice_the_silence():
     async def test() -> None:
-        patience = Patience(100)
+        attempt = AttemptTimeout(100)
         for _ in range(19):
-            await patience.wait(asyncio.sleep(10))
-            patience.see(0)
-        assert await waited_s(patience) == pytest.approx(10)
+            await attempt.wait(asyncio.sleep(10))
+            attempt.see(0)
+        assert await waited_s(attempt) == pytest.approx(10)
 
     in_virtual_time(test())
 
 
 def test_progress_gives_the_vendor_the_whole_silence_again():
     async def test() -> None:
-        patience = Patience(100)
+        attempt = AttemptTimeout(100)
         for progress in range(1, 50):
-            await patience.wait(asyncio.sleep(99))
-            patience.see(progress)
-        await patience.wait(asyncio.sleep(60))
-        patience.see(49)
-        assert await waited_s(patience) == pytest.approx(40)
+            await attempt.wait(asyncio.sleep(99))
+            attempt.see(progress)
+        await attempt.wait(asyncio.sleep(60))
+        attempt.see(49)
+        assert await waited_s(attempt) == pytest.approx(40)
 
     in_virtual_time(test())
 
 
 def test_time_that_the_caller_takes_is_not_the_vendors():
     async def test() -> None:
-        patience = Patience(100)
-        await patience.wait(asyncio.sleep(1))
-        patience.see(1)
+        attempt = AttemptTimeout(100)
+        await attempt.wait(asyncio.sleep(1))
+        attempt.see(1)
         await asyncio.sleep(10_000)
-        await patience.wait(asyncio.sleep(99))
+        await attempt.wait(asyncio.sleep(99))
 
     in_virtual_time(test())
 
@@ -85,7 +85,7 @@ def test_a_timeout_of_something_else_stays_what_it_is():
 
     async def test() -> None:
         with pytest.raises(TimeoutError, match="another one"):
-            await Patience(100).wait(other())
+            await AttemptTimeout(100).wait(other())
 
     in_virtual_time(test())
 

@@ -1,7 +1,7 @@
 """An rpc by its values: how its request and its answer become messages, for a caller and a handler that need any.
 
 Services of one process hand the values over as they are, because none of them changes what it has sent or received.
-Which way a call goes is the caller's to decide (`Peer.exchange`), and the handler sees it by the request that it gets.
+The caller decides which way a call goes (`Peer.call_by_value`); the handler sees it by the type of the request.
 Source: docs/adr/0009, 0037.
 """
 
@@ -16,7 +16,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Exchange(Struct, Generic[Q, A], frozen=True):
+class RpcCodec(Struct, Generic[Q, A], frozen=True):
     """The four codecs of an rpc; those of requests raise InvalidError where they decode what cannot be."""
 
     request: type[Q]

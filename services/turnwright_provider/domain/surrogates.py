@@ -19,7 +19,7 @@ def whole(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-class Joiner:
+class SurrogateJoiner:
     """An incremental decoder: takes text as it comes, returns whole characters.
 
     It only holds back a trailing high surrogate.

@@ -29,7 +29,7 @@ from turnwright_executor.domain.effects import (
     FileEffect,
     QuestionEffect,
 )
-from turnwright_executor.domain.toolset import PHASES, Need, Offer
+from turnwright_executor.domain.toolset import PHASES, Need, ToolDescriptor
 from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
 from turnwright_executor.tools.files import checked
 from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of
@@ -153,7 +153,7 @@ def as_plugin(write: EntryWrite) -> EntryWrite:
     return replace(write, writer=_WRITERS[write.writer], turn=None, loop=None)
 
 
-class Offered:
+class PluginToolAdapter:
     """Adapter of a plugin's tool for the pipeline; implements Tool."""
 
     def __init__(self, tool: PluginTool, plugin: str, calls: PluginCalls) -> None:
@@ -161,7 +161,7 @@ class Offered:
         self.effect_class = tool.effect_class
         self.plugin = plugin
         self.doc = tool.doc.strip()
-        self.offer = Offer(tool.name, tool.phase, tool.needs, tool.target)
+        self.descriptor = ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target)
         self.schemes = tool.schemes
         self.schema = _default_schema(tool) if tool.parameters is None else dict(tool.parameters)
         self.parameters: tuple[ToolParameter, ...] = ()

@@ -7,7 +7,7 @@ from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_grammar import Command
 
 
-class Settled:
+class ImmediateTool:
     """A tool that never proposes."""
 
     effect_class = EffectClass.PURE

@@ -31,8 +31,8 @@ def refused_field(
     # What is wrong with a message is not mended by leaving out a field beside it.
     if error.message.startswith("messages.") or not any(refusal in words for refusal in _REFUSALS):
         return None
-    named = (field for field, names in wire.ways_out.items() if any(name in words for name in names))
-    sent = wire.may_give_way(call) - without
+    named = (field for field, names in wire.names_in_errors.items() if any(name in words for name in names))
+    sent = wire.removable(call) - without
     return next((field for field in named if field in sent), None)
 
 

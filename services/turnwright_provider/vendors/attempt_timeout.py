@@ -18,7 +18,7 @@ SILENCES_BEFORE_TOKEN: Final = 2
 T = TypeVar("T")
 
 
-class Patience:
+class AttemptTimeout:
     """The time left for one attempt; only time spent waiting for the vendor counts."""
 
     def __init__(self, silence_s: float) -> None:
