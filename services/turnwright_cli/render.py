@@ -339,7 +339,9 @@ def usage_words(usage: usage_pb2.Usage) -> list[str]:
     """Tokens and price in words; empty for what nobody reported."""
     words = []
     if usage.prompt_tokens or usage.completion_tokens:
-        words.append(f"{usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out")
+        share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else 0.0
+        cached = f" ({share:.0%} cached)" if usage.cached_tokens else ""
+        words.append(f"{usage.prompt_tokens:,} tokens in{cached}, {usage.completion_tokens:,} out")
     if usage.HasField("cost_usd"):
         words.append(f"${usage.cost_usd:.4f}")
     return words

@@ -23,6 +23,7 @@ from turnwright_core.runs import Model, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.messages import message_to_pb, part_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb, reasoning_to_pb, usage_from_pb
+from turnwright_executor.edge.cache_marks import mark_conversation, mark_end
 from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
 
@@ -81,6 +82,8 @@ class ProviderModels:
         limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
         tools = [tool for message in messages if message.role == "tools" for tool in tools_to_pb(message.text)]
+        if tools:
+            tools[-1].cache = True
         wanted = pb.GenerateRequest(
             model=model_to_pb(model),
             messages=[sent for one in messages for sent in _sent(one, images)],
@@ -109,7 +112,10 @@ def _sent(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
         return []
     shown = images if message.role == "user" else ()
     parts = [Part(text=message.text), *(part_to_pb(replace(image, path="")) for image in shown)]
-    return [Message(role=_ROLES[message.role], parts=parts)]
+    sent = Message(role=_ROLES[message.role], parts=parts)
+    if message.role == "system":
+        mark_end(sent)
+    return [sent]
 
 
 def _conversation(messages: Sequence[ChatMessage], images: Sequence[Image]) -> list[Message]:
@@ -119,6 +125,7 @@ def _conversation(messages: Sequence[ChatMessage], images: Sequence[Image]) -> l
     for message in messages:
         parts = [read.get(part.path) if isinstance(part, Image) else part for part in message.parts]
         sent.append(message_to_pb(replace(message, parts=tuple(part for part in parts if part))))
+    mark_conversation(sent)
     return sent
 
 
@@ -150,7 +157,8 @@ def _event_from_pb(part: pb.GenerateResponse) -> ModelEvent | None:
             return RetryNotice(part.retry.wait_s, part.retry.error_class, part.retry.detail)
         case "finish":
             usage = usage_from_pb(part.finish.usage) if part.finish.HasField("usage") else None
-            dropped = tuple(one.field for one in part.finish.dropped)
+            # Cache marks are sent to every vendor: one that takes none caches by itself.
+            dropped = tuple(one.field for one in part.finish.dropped if one.field != "cache")
             return Finished(part.finish.reason, usage, part.finish.cut, part.finish.vendor_model, dropped)
         case _:
             return None

@@ -65,7 +65,7 @@ STORY = [
 ]
 LOOP = loop_pb2.Loop(
     sequence=1, status=499, reason="strikes_max", summary="Given up\x07.", turns=1,
-    usage=usage_pb2.Usage(prompt_tokens=1234, completion_tokens=5, cost_usd=0.0125),
+    usage=usage_pb2.Usage(prompt_tokens=1234, cached_tokens=1012, completion_tokens=5, cost_usd=0.0125),
     create_time=Timestamp(seconds=10), end_time=Timestamp(seconds=12),
 )  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_a_pipe_gets_plain_lines() -> None:
         "  1,234 tokens in, 5 out · 1.5 s",
         "Stopped (499 strikes_max)",
         "Given up.",
-        "run r[2Jun · 1 turn · 1,234 tokens in, 5 out · $0.0125 · 2.0 s",
+        "run r[2Jun · 1 turn · 1,234 tokens in (82% cached), 5 out · $0.0125 · 2.0 s",
     ]
 
 

@@ -127,6 +127,23 @@ def test_marks_go_to_services_that_take_them_and_are_named_elsewhere():
     assert dropped == ["cache"]
 
 
+def test_a_mark_changes_no_content_when_it_moves_on():
+    def texts(*, marked: bool) -> tuple[Message, ...]:
+        system, answer = (Text("s"),), (Text("42", cache=marked),)
+        reply = Message(Role.ASSISTANT, (Text("a"),), calls=(ToolCall("look", "{}", 0, "c0"),))
+        said = (Message(Role.SYSTEM, system), Message(Role.USER, (Text("hi", cache=not marked),)))
+        return (*said, reply, Message(Role.TOOL, answer, call_id="c0"))
+
+    wire = ChatWire(ThinkTags.ANYWHERE, marks=True)
+    first, second = (sent(ModelCall("m", texts(marked=marked)), wire)[0]["messages"] for marked in (False, True))
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert first[1]["content"] == [{"type": "text", "text": "hi", **mark}]
+    assert second[1]["content"] == [{"type": "text", "text": "hi"}]
+    assert second[3] == {**first[3], **mark}
+    assert first[0]["content"] == second[0]["content"] == [{"type": "text", "text": "s"}]
+    assert first[2] == second[2]
+
+
 def test_a_signature_of_a_call_goes_back_with_it():
     # RD08
     signed = {"google": {"thought_signature": "c2ln"}}

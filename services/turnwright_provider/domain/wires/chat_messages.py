@@ -1,7 +1,8 @@
 """The messages of a call in the form of chat completions.
 
-One text is a string, which every server takes; several parts, marks and images make a list. A tool's answer holds text
-alone, so that its images follow in a message of the user.
+One text is a string, which every server takes; several parts and images make a list. So does every text of a request
+with cache marks, so that a mark that moves on leaves what was sent as it was. A tool's answer holds text alone: a mark
+stands beside it, and its images follow in a message of the user.
 Source: research/wire 2.1.
 """
 
@@ -27,6 +28,7 @@ _NO_PLACE: Final = "Chat completions have no place for it."
 def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]], list[Dropped]]:
     """The messages, with cache marks if there are to be `marks`; and what they leave out."""
     messages, dropped = history(call)
+    marks = marks and "cache" in call.asked
     dropped += _left_out(messages)
     sent: list[dict[str, Any]] = []
     images: list[Image] = []
@@ -59,14 +61,16 @@ def _message(message: Message, *, marks: bool) -> dict[str, Any]:
         return _reply(message, marks=marks)
     if message.role is USER:
         return {"role": "user", "content": _content(message.parts, marks=marks)}
-    content = _content(_texts(message), marks=marks)
+    texts = _texts(message)
     if message.role is TOOL:
-        return {"role": "tool", "content": content, "tool_call_id": message.call_id}
-    return {"role": "system", "content": content}
+        mark = CACHE_MARK if marks and any(part.cache for part in texts) else {}
+        return {"role": "tool", "content": _content(texts, marks=False), "tool_call_id": message.call_id, **mark}
+    return {"role": "system", "content": _content(texts, marks=marks)}
 
 
 def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
-    content = _content(_texts(message), marks=marks)
+    texts = _texts(message)
+    content = _content(texts, marks=marks and any(text.cache for text in texts))
     if not (message.thinking or message.calls):
         return {"role": "assistant", "content": content}
     if thought := thinking_parts(message.thinking):
@@ -102,12 +106,12 @@ def _texts(message: Message) -> Sequence[Text]:
 
 
 def _content(parts: Sequence[Part], *, marks: bool) -> str | list[dict[str, Any]]:
-    if len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].cache:
+    if len(parts) == 1 and isinstance(parts[0], Text) and not (marks and parts[0].text):
         return parts[0].text
     said = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
     if not said:
         return ""
-    if len(said) == 1 and isinstance(said[0], Text) and not (marks and said[0].cache and said[0].text):
+    if len(said) == 1 and isinstance(said[0], Text) and not (marks and said[0].text):
         return said[0].text
     return [{**_part(part), **(CACHE_MARK if marks and part.cache else {})} for part in said]
 
