@@ -21,7 +21,7 @@ import inotify_simple
 from inotify_simple import flags, masks
 
 from turnwright_core.kit.logs import get_logger
-from turnwright_executor.edge.mounts import is_local
+from turnwright_executor.edge.mounts import MOUNTS, Mount
 
 FULL_EVERY_S: Final = 30.0
 """Seconds after which a full scan is due, whatever the kernel has reported."""
@@ -168,7 +168,7 @@ class _Queue:
     def _add(self, folder: str) -> None:
         path = os.path.join(self._root, folder)  # noqa: PTH118
         device = self._identity[0] if self._identity else -1
-        if os.stat(path).st_dev != device or not is_local(device):  # noqa: PTH116
+        if os.stat(path).st_dev != device or not MOUNTS.is_local(device):  # noqa: PTH116
             raise OSError(errno.EXDEV, "its changes may come from elsewhere", path)
         watch = self._inotify.add_watch(path, _EVENTS)
         self._folders[folder], self._names[watch] = watch, folder
@@ -193,9 +193,10 @@ def _queue_of(root: str) -> _Queue:
         return queue
 
 
-def _identity(root: str) -> tuple[int, int] | None:
+def _identity(root: str) -> tuple[int, int, tuple[Mount, ...]] | None:
+    """What a root is: another folder may take its name, and something may be mounted over a folder that is watched."""
     try:
         status = os.stat(root)  # noqa: PTH116
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, MOUNTS.below(root)

@@ -22,7 +22,7 @@ from turnwright_executor.edge.confinement import Tree, is_closed, path_below
 from turnwright_executor.edge.contents import NewFile, read, read_short, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
 from turnwright_executor.edge.gathering import Gathering
-from turnwright_executor.edge.mounts import is_local_tree
+from turnwright_executor.edge.mounts import MOUNTS
 from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError
 
 SHORT_BYTES_MAX: Final = 64 * 1024
@@ -38,7 +38,7 @@ class DiskWorkspace:
         file_bytes_max: int,
         constraints: Constraints | None = None,
         home: str | Path | None = None,
-        is_local: Callable[[str], bool] = is_local_tree,
+        is_local: Callable[[str], bool] = MOUNTS.is_local_tree,
     ) -> None:
         """The root may be named through links. `constraints` are what the project says of its files.
 
@@ -49,7 +49,7 @@ class DiskWorkspace:
         self._home = path_below(self.root, home)
         self._constraints = constraints or Constraints()
         self._file_bytes_max = file_bytes_max
-        self._is_local = is_local(self.root)
+        self._is_local = is_local
 
     async def normalise(self, path: str, *, writing: bool = False) -> str:
         """The path relative to the root in its one spelling. Raises OutsideProjectError, OSError."""
@@ -66,7 +66,7 @@ class DiskWorkspace:
             relative = self._normalise(path)
             return relative, self._read(relative, check)
 
-        short = self._read_short(path) if self._is_local else None
+        short = self._read_short(path) if self._is_local(self.root) else None
         return (path, short) if short else await on_files(work)
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:

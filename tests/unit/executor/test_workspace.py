@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from turnwright_executor.edge.confinement import Tree
 from turnwright_executor.edge.contents import HASHED_BYTES_MAX, read, written_aside
-from turnwright_executor.edge.mounts import is_local_tree, mounted
 from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.workspace import SHORT_BYTES_MAX, DiskWorkspace
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
@@ -73,23 +72,6 @@ async def test_only_short_files_of_this_machine_that_need_no_closer_look_are_rea
     assert [path for path in paths if at_once(remote.find(path))] == []
     for path in ("src/a.py", "short.bin"):
         assert await local.find(path) == await remote.find(path)
-
-
-def test_what_is_mounted_below_a_folder_is_part_of_it(tmp_path):
-    device = tmp_path.stat().st_dev
-    here = f"{os.major(device)}:{os.minor(device)}"
-    mounts = [(here, "/", "ext4"), ("0:99", "/elsewhere", "nfs4")]
-    root = str(tmp_path)
-    assert is_local_tree(root, lambda: mounts)
-    assert is_local_tree(root, lambda: [*mounts, ("0:98", f"{root}/ram", "tmpfs")])
-    assert not is_local_tree(root, lambda: [*mounts, ("0:98", f"{root}/shared", "nfs4")])
-    assert not is_local_tree(root, lambda: [*mounts, (here, "/", "fuse.sshfs")])
-    assert not is_local_tree(root, lambda: mounts[1:])
-    assert not is_local_tree(f"{root}/gone", lambda: mounts)
-
-
-def test_what_is_mounted_is_read_from_the_kernel():
-    assert any(place == "/" for _, place, _ in mounted())
 
 
 @pytest.mark.parametrize(
