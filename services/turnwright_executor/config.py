@@ -176,6 +176,8 @@ class ExecutorSettings(PeerSettings):
 
     reply_bytes_max: int = 4 * 1024 * 1024
     """Longest reply of a model, in bytes. A longer one ends the loop."""
+    record_after_s: float = 0.05
+    """Seconds after which a reply with only pure commands is made durable although one of them is still running."""
     turn_losses_max: int = 3
     """A loop fails with `crash_loop` after so many executors died in the same turn."""
     tool_calls_max: int = 64

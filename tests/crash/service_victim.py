@@ -34,6 +34,7 @@ from turnwright_executor.wiring import build as build_executor
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider
 from turnwright_store.config import StoreSettings
+from turnwright_store.rpc.ledger_servicer import LedgerRpcs
 from turnwright_store.wiring import build as build_store
 
 ON_DEMAND = (
@@ -75,8 +76,9 @@ STEPS = {
     "shell": (LocalShell, "run"),
     "file": (DiskWorkspace, "replace"),
     "generate": (ProviderModels, "generate"),
+    "answer": (LedgerRpcs, "WriteEntries"),
 }
-"""The steps of an executor's turn: each is a call to the world outside of its process."""
+"""The steps of an executor's turn, each a call to the world outside of its process, and one of a store's."""
 
 
 def end_at(point):

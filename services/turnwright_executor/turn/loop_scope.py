@@ -144,6 +144,7 @@ class LoopScope:
                 self.loop.sequence,
                 state.records,
                 self.view_changes,
+                self.services.settings.record_after_s,
             )
             open_turn.buffer.hold(open_turn.unwritten)
         return open_turn.buffer

@@ -237,7 +237,7 @@ class LoopSteps:
                         returned()
             except TurnwrightError as error:
                 # A command whose write the store refuses has failed, and the verdict has to hear of it.
-                if not buffer.blame(error):
+                if not await buffer.blame(error):
                     raise
                 self._opener.doubt()
                 continue

@@ -47,9 +47,6 @@ REFUSALS = frozenset(
 KEEP_TIMEOUT_S: Final = 2.0
 """Timeout for storing the results of a turn that is being stopped, in seconds."""
 
-RECORD_AFTER_S: Final = 0.05
-"""Seconds after which the reply is made durable while one of its commands is still running."""
-
 T = TypeVar("T")
 
 
@@ -89,12 +86,14 @@ class WriteBuffer:
         loop: int,
         records: dict[str, CommandRecord] | None = None,
         view_changes: ViewChanges | None = None,
+        record_after_s: float = 0.0,
     ) -> None:
         """Write to this run under this claim; entries are stamped with the turn and the loop.
 
         `records` are the turn's by path; they are updated here as their commands end. `view_changes` collects what
-        writes have changed in the view.
+        writes have changed in the view. After `record_after_s` a buffered reply is made durable.
         """
+        self._record_after_s = record_after_s
         self._view_changes = view_changes or ViewChanges()
         self._records: dict[str, CommandRecord] = {} if records is None else records
         self._ledger = ledger
@@ -105,8 +104,10 @@ class WriteBuffer:
         self._groups: list[_Group] = []
         self._flushing = asyncio.Lock()
         self._owned: tuple[str, int] | None = None
-        self.holds_reply = False
-        """Whether the reply is in the buffer, and with it all of its results."""
+        self._reply = ""
+        """The path of the reply while it is in the buffer, and with it all of its results."""
+        self._unanswered: TurnwrightError | None = None
+        """Why it is unknown whether the reply was written. Nothing more is written then: the next claim tells."""
         self._new: set[str] = set()
         """Buffered records of commands that have not ended."""
         self._created: dict[str, EntryWrite] = {}
@@ -126,7 +127,12 @@ class WriteBuffer:
         if writes:
             self._new = {one.path for one in writes if one.path in self._records}
             self.add(*(replace(one, expected_revision=0) if one.path in self._new else one for one in writes))
-            self.holds_reply = True
+            self._reply = writes[0].path
+
+    @property
+    def holds_reply(self) -> bool:
+        """Whether the reply is in the buffer, and with it all of its results."""
+        return bool(self._reply)
 
     async def beside(self, work: Awaitable[T]) -> T:
         """Await a command's work. If it takes long, a buffered reply is made durable meanwhile.
@@ -137,7 +143,7 @@ class WriteBuffer:
             return await work
         writing: list[asyncio.Task[None]] = []
         later = asyncio.get_running_loop().call_later(
-            RECORD_AFTER_S, lambda: writing.append(asyncio.ensure_future(self._try_flush()))
+            self._record_after_s, lambda: writing.append(asyncio.ensure_future(self._try_flush()))
         )
         try:
             return await work
@@ -147,9 +153,11 @@ class WriteBuffer:
                 await task
 
     async def _try_flush(self) -> None:
-        # What the store refuses now it refuses again, to a caller who can tell whose fault it is.
-        with suppress(TurnwrightError):
+        try:
             await self.flush(full=True)
+        except TurnwrightError as error:
+            # What the store refuses now it refuses again, to a caller who can tell whose fault it is.
+            self._unanswered = error if is_transient(error) else None
 
     def own(self, path: str, revision: int) -> None:
         """Write this record with optimistic locking: each write requires the revision of the previous one.
@@ -215,7 +223,9 @@ class WriteBuffer:
         self.cursor = cursor
 
     def writes(self) -> tuple[EntryWrite, ...]:
-        """All buffered writes, for a call that carries them itself."""
+        """All buffered writes, for a call that carries them itself. Raises TurnwrightError if they may be stored."""
+        if self._unanswered:
+            raise self._unanswered
         writes = (write for group in self._groups for write in group.all)
         if created := self._created:
             writes = (created.get(write.path, write) if write.expected_revision == 0 else write for write in writes)
@@ -239,10 +249,10 @@ class WriteBuffer:
                     with self._creating():
                         ack = await self._send(sent, full=full, run_status=run_status)
                 except TurnwrightError as error:
-                    if not self.blame(error):
+                    if not await self.blame(error):
                         raise
                     continue
-                self.holds_reply = False
+                self._reply = ""
                 self.cursor = ack.cursor
                 self._groups = [group for group in self._groups if id(group) not in written]
                 run_status = 0
@@ -282,16 +292,21 @@ class WriteBuffer:
             ended = [self.placed(self._created.get(path) or record_write(self._records[path])) for path in paths]
             await self._send(ended, full=True)
 
-    def blame(self, error: TurnwrightError) -> bool:
+    async def blame(self, error: TurnwrightError) -> bool:
         """Turn the group that caused a refusal into a failure of its command; False if there is none.
 
-        If the path of a new record is taken, the record gets the next one.
+        If the path of a new record is taken, the record gets the next one. Raises TurnwrightError.
         """
         path = error.metadata.get("path")
         if error.reason not in REFUSALS or path is None:
             return False
-        if self.holds_reply and error.reason is Reason.REVISION_CONFLICT and self._rename(path):
-            return True
+        if self._reply and error.reason is Reason.REVISION_CONFLICT:
+            if await self._ledger.get_entries(self._address, [self._reply]):
+                # Taken by ourselves: a write that was cancelled before its answer came. It had all that is here.
+                self._reply, self._groups = "", []
+                return True
+            if self._rename(path):
+                return True
         for index, group in enumerate(self._groups):
             if group.record and path in group.paths:
                 done = failed(error.metadata.get("outcome", "invalid:400"), error.message)

@@ -243,7 +243,7 @@ async def test_a_turn_writes_its_instructions_tells_that_it_began_reads_the_view
     """RU199, C22: then the model is asked; nothing is assembled a second time."""
     name = plugin("witness_of_steps", WITNESS)
     line = []
-    async with running(tmp_path, [Steps(line)], hooks=name) as services:
+    async with running(tmp_path, [Steps(line)], hooks=name, record_after_s=1e6) as services:
         sys.modules["witness_of_steps"].HEARD = line
         services.script(f'<get path="a.txt"/>{DONE}')
         (services.files / "a.txt").write_text("text\n")

@@ -16,6 +16,9 @@ from turnwright_core.kit.auth import call_metadata
 
 pytestmark = pytest.mark.asyncio
 
+NEVER = 1e6
+"""Seconds: however busy the machine is, no command takes so long that its reply is written before it."""
+
 SLOW = """
 import asyncio, pathlib
 
@@ -55,7 +58,7 @@ def written(calls) -> list[tuple[str, list[str]]]:
 
 async def test_reply_commands_results_and_verdict_are_one_write(tmp_path):
     calls = Asked()
-    async with running(tmp_path, [calls]) as services:
+    async with running(tmp_path, [calls], record_after_s=NEVER) as services:
         for name in "ab":
             (services.files / name).write_text(f"text of {name}")
         services.script(f'<get path="a"/><get path="b"/><think>So.</think>{DONE}')

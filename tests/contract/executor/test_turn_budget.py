@@ -68,7 +68,7 @@ async def worked(services, context_limit, **settings):
 async def test_results_that_do_not_fit_are_summarized_with_the_end_of_the_turn_and_keep_their_status(tmp_path) -> None:
     # RU142, RU143
     calls = Calls()
-    async with running(tmp_path, [calls]) as services:
+    async with running(tmp_path, [calls], record_after_s=1e6) as services:
         (services.files / "big.txt").write_text(BIG)
         services.script(f'<get path="big.txt"/><get path="none.txt"/>{GO_ON}', DONE)
         loop = await worked(services, WINDOW)

@@ -26,7 +26,7 @@ def writes(transactions, *words):
 @pytest.mark.parametrize("as_neighbours", [True, False])
 async def test_a_pure_turn_is_two_commits_and_few_statements(tmp_path, as_neighbours):
     with seen_transactions() as seen:
-        async with running(tmp_path, as_neighbours=as_neighbours) as services:
+        async with running(tmp_path, as_neighbours=as_neighbours, record_after_s=1e6) as services:
             for number in range(TURNS):
                 for name in "ab":
                     (services.files / f"{name}{number}.txt").write_text(f"{name} {number}\n" * 100)
