@@ -31,7 +31,9 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
 
     async def start() -> None:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
-        peers.append(Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours))
+        peers.append(
+            Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours, settings.tls)
+        )
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.
         if chosen(SECTIONS, settings.sections):
             from turnwright_assembler.sections.registry import load_sections  # noqa: PLC0415

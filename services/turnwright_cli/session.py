@@ -71,7 +71,7 @@ async def open_session(settings: CliSettings, models: Mapping[str, str] | None =
     """
     secret_of(settings)
     configure_logs(settings.log_level, ensure_home(settings.home) / LOG_FILE)
-    address = await locate(settings.home, settings.server)
+    address = await locate(settings.home, settings.server, tls=settings.tls)
     if address is None:
         stack, address = await _embed_or_join(settings)
     else:
@@ -141,7 +141,7 @@ def _connect(settings: CliSettings, address: str, *, joined: bool) -> contextlib
     policy: WatchPolicy = WatchPolicy()
     if joined:
         policy = replace(policy, retries_max=min(policy.retries_max, JOINED_RETRIES_MAX))
-    return _CopyAnnouncer.connect(address, settings.secret(), settings.rpc_timeout_s, policy)
+    return _CopyAnnouncer.connect(address, settings.secret(), settings.rpc_timeout_s, policy, settings.tls)
 
 
 async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
@@ -161,7 +161,7 @@ async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
             return stack, stack.addresses["executor"]
         except DatabaseInUseError as error:
             reason = str(error)
-        if address := await locate(settings.home):
+        if address := await locate(settings.home, tls=settings.tls):
             return None, address
         if clock() >= deadline:
             raise FailureError(FAILED, _in_use(reason))
@@ -198,7 +198,7 @@ class _Store:
 
 @contextlib.asynccontextmanager
 async def _store(address: str, settings: CliSettings) -> AsyncGenerator[_Store, None]:
-    peer = Peer("store", address, settings.secret(), settings.rpc_timeout_s)
+    peer = Peer("store", address, settings.secret(), settings.rpc_timeout_s, tls=settings.tls)
     try:
         yield _Store(peer)
     finally:

@@ -35,7 +35,9 @@ from turnwright_client.retrying import RetryingPeer
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.transport import PLAINTEXT
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
 
@@ -87,10 +89,14 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         token: str,
         timeout_s: float = 30.0,
         policy: WatchPolicy | None = None,
+        tls: Tls = PLAINTEXT,
     ) -> AsyncGenerator[Client, None]:
-        """A client for the duration of the block. Nothing is sent before the first call."""
+        """A client for the duration of the block. Nothing is sent before the first call.
+
+        Without certificates it speaks plaintext, to an executor on this host only.
+        """
         policy = policy or WatchPolicy()
-        peer = RetryingPeer(address, token, timeout_s, policy)
+        peer = RetryingPeer(address, token, timeout_s, policy, tls)
         try:
             yield cls(peer, policy)
         finally:

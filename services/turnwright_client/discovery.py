@@ -5,6 +5,7 @@ Source: architecture 15 ("a second command attaches to a live stack").
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from pathlib import Path
@@ -14,7 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.home import ensure_home
+from turnwright_core.kit.transport import PLAINTEXT, open_channel
 
 
 class StackRecord(Struct, frozen=True):
@@ -56,22 +59,24 @@ def read_record(home: Path) -> StackRecord | None:
         return None
 
 
-async def locate(home: Path, server: str = "", timeout_s: float = 1.0) -> str | None:
+async def locate(home: Path, server: str = "", timeout_s: float = 1.0, tls: Tls = PLAINTEXT) -> str | None:
     """The executor to use: `server` if given, without a check; else the home's live stack; else None."""
     if server:
         return server
     record = read_record(home)
     if record is None:
         return None
-    return record.executor if await is_serving(record.executor, timeout_s) else None
+    return record.executor if await is_serving(record.executor, timeout_s, tls) else None
 
 
-async def is_serving(address: str, timeout_s: float) -> bool:
+async def is_serving(address: str, timeout_s: float, tls: Tls = PLAINTEXT) -> bool:
     """Whether an executor answers at the address within the time limit and is not shutting down; it need not be ready.
 
     An executor without its store is not replaced: it reports itself what is wrong.
     """
-    async with grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
+    channel = open_channel(address, (("grpc.use_local_subchannel_pool", 1),), tls)
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(channel.close)
         try:
             answer = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:

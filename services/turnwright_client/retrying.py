@@ -16,8 +16,10 @@ import grpc
 from turnwright_client.watch import WatchPolicy
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.transport import PLAINTEXT
 
 RETRIES_MAX: Final = 4
 """Retries of one call; the last one starts about two seconds after the first."""
@@ -32,9 +34,9 @@ _HARMLESS: Final = ("Get", "List", "Discover", "InitProject", "AddModel")
 class RetryingPeer(Peer):
     """The connection of a client to an executor."""
 
-    def __init__(self, address: str, token: str, timeout_s: float, policy: WatchPolicy) -> None:
+    def __init__(self, address: str, token: str, timeout_s: float, policy: WatchPolicy, tls: Tls = PLAINTEXT) -> None:
         """Like a Peer with the tier client; pauses between retries follow the policy."""
-        super().__init__("executor", address, token, timeout_s, Tier.CLIENT)
+        super().__init__("executor", address, token, timeout_s, Tier.CLIENT, tls=tls)
         self._policy = policy
         self._has_answered = False
 

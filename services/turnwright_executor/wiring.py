@@ -106,7 +106,15 @@ class _Wired:
         )
 
     def _peer(self, name: str, address: str) -> Peer:
-        peer = Peer(name, address, self._secret, self._settings.rpc_timeout_s, neighbours=self._neighbours)
+        settings = self._settings
+        peer = Peer(
+            name,
+            address,
+            self._secret,
+            settings.rpc_timeout_s,
+            neighbours=self._neighbours,
+            tls=settings.tls,
+        )
         self._peers.append(peer)
         return peer
 
@@ -142,7 +150,7 @@ class _Wired:
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         places = Placements(ledger, settings, sandbox, leases.ends_s)
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
-        self._owners = Owners(ledger, "", leases.holds)
+        self._owners = Owners(ledger, "", leases.holds, settings.tls)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         projects = Projects(store)

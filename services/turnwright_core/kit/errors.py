@@ -78,6 +78,14 @@ _REFUSALS: Final = frozenset(
 )
 """Codes with which a proxy, or the other side's gRPC library, refuses a call itself."""
 
+_HINTS: Final = {
+    "CERTIFICATE_VERIFY_FAILED": "Its certificate has expired, or is not of an authority in TURNWRIGHT_TLS_CA.",
+    "WRONG_VERSION_NUMBER": "It speaks plaintext: give it a certificate, or unset TURNWRIGHT_TLS_CA.",
+    "Hostname Verification": "Its certificate does not name this host: issue one that does or set TURNWRIGHT_TLS_NAME.",
+    "Socket closed": "It may expect TLS (set TURNWRIGHT_TLS_CA) or a certificate of its callers (TURNWRIGHT_TLS_CERT).",
+}
+"""What to do about a failed connection attempt, by words of gRPC's message."""
+
 _log = get_logger("rpc")
 
 
@@ -141,7 +149,15 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
     if error.code() in _REFUSALS:
         told = f"{error.code().name}: {error.details()}"
         return fault(Reason.INTERNAL, f"The {service} service at {address} failed: {told}", error_id=NOT_OURS)
-    return unanswered(service, address, error.details() or error.code().name.lower(), **answered)
+    return unanswered(service, address, _explained(error), **answered)
+
+
+def _explained(error: grpc.aio.AioRpcError) -> str:
+    """What gRPC says of a lost call, with a hint if the connection was not established because of TLS."""
+    told = error.details() or error.code().name.lower()
+    if not told.startswith("failed to connect"):
+        return told
+    return " ".join((told, *(hint for words, hint in _HINTS.items() if words in told)))
 
 
 def unanswered(service: str, address: str, told: str, **values: str) -> TurnwrightError:

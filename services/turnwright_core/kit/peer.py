@@ -16,10 +16,12 @@ import grpc
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
+from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.in_process import LocalChannel, Neighbours
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import current_scope
+from turnwright_core.kit.transport import PLAINTEXT, open_channel
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import RpcCodec
 
@@ -61,11 +63,15 @@ class Peer:
         timeout_s: float,
         tier: Tier | None = None,
         neighbours: Neighbours | None = None,
+        tls: Tls = PLAINTEXT,
     ) -> None:
-        """Prepare the channel; nothing is sent before the first call. A neighbour in-process needs no connection."""
+        """Prepare the channel; nothing is sent before the first call. A neighbour in-process needs no connection.
+
+        Raises TurnwrightError if it would send the token in plaintext to another host.
+        """
         self.name = name
         self.address = address
-        self.channel = _channel(address, neighbours or {})
+        self.channel = _channel(address, neighbours or {}, tls)
         self.timeout_s = timeout_s
         self._token = token
         self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
@@ -169,8 +175,8 @@ class Peer:
         await self.channel.close()
 
 
-def _channel(address: str, neighbours: Neighbours) -> grpc.aio.Channel:
+def _channel(address: str, neighbours: Neighbours, tls: Tls) -> grpc.aio.Channel:
     if address in neighbours:
         # It has everything that stubs and peers use of a channel.
         return cast("grpc.aio.Channel", LocalChannel(neighbours[address]))
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return open_channel(address, CHANNEL_OPTIONS, tls)

@@ -18,6 +18,7 @@ from msgspec import Struct
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
 from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Authenticator
 from turnwright_core.kit.guard import CallsInProgress, GuardedServer
 from turnwright_core.kit.health import Health
@@ -26,6 +27,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.readiness import Readiness
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.settings_report import ShownSettings
+from turnwright_core.kit.transport import PLAINTEXT, listen
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 SERVER_OPTIONS: Final = (
@@ -109,6 +111,7 @@ class RunningServer:
         self._drain_s = drain_s
         self._step_s_max = drain_s + stop_s_more
         self._health = Health(service.grpc_name)
+        self._tls = service.settings.tls if service.settings else PLAINTEXT
         self._server: grpc.aio.Server | None = None
         self._calls = CallsInProgress()
         self._readiness = Readiness(service.name, service.ready, self._health)
@@ -130,7 +133,10 @@ class RunningServer:
         # The same as `enable_server_reflection`, which accepts only grpc's own server.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
         try:
-            port = server.add_insecure_port(self._wanted)
+            port = listen(server, self._wanted, self._tls)
+        except TurnwrightError:
+            await self.service.close()
+            raise
         except RuntimeError:
             await self.service.close()
             raise OSError(

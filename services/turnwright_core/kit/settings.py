@@ -7,6 +7,7 @@ the values, because it imports in a tenth of the time of similar libraries, and 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -31,6 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.kit.auth import check_token
+from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.home import default_home, read_or_make_token
 
 PREFIX: Final = "TURNWRIGHT_"
@@ -140,6 +142,28 @@ class Settings:
         description="How long a service keeps serving after SIGTERM while its health says NOT_SERVING, in seconds, so"
         " that load balancers notice. Ctrl-C does not wait.",
     )
+    tls_cert: str = setting(
+        default="",
+        description="File with the certificate chain of this process, in PEM. With it, it listens with TLS, except "
+        "on Unix sockets. Replaced files are read again without a restart.",
+    )
+    tls_key: str = setting(default="", description="File with the private key of the certificate, in PEM.")
+    tls_ca: str = setting(
+        default="",
+        description="File with the certificate authorities to trust, in PEM. With it or a certificate, services are "
+        "called with TLS, except at Unix sockets. Empty: the public authorities.",
+    )
+    tls_mutual: bool = setting(
+        default=False, description="Accept callers only with a certificate of `TURNWRIGHT_TLS_CA` (mutual TLS)."
+    )
+    tls_name: str = setting(
+        default="",
+        description="Name that the certificates of called services must have. Empty: the host of their address.",
+    )
+    insecure: bool = setting(
+        default=False,
+        description="Allow plaintext beyond this host, where a mesh or a private network protects connections.",
+    )
 
     def __init_subclass__(cls, beside: Mapping[str, Setting] = _NO_SETTINGS) -> None:
         """`beside` are settings whose names come from a table; each is text."""
@@ -162,6 +186,7 @@ class Settings:
         if wrong:
             raise SettingsError("\n".join(wrong))
         self.loaded()
+        _ = self.tls
 
     def loaded(self) -> None:
         """Called once when all settings are read, for values that a class reads besides. Raises SettingsError."""
@@ -176,6 +201,17 @@ class Settings:
         other = object.__new__(type(self))
         vars(other).update(vars(self), **changes)
         return other
+
+    @functools.cached_property
+    def tls(self) -> Tls:
+        """The certificates for listeners and channels. Raises SettingsError that names an unusable file."""
+        chain, key, authorities = (
+            Path(file).expanduser() if file else None for file in (self.tls_cert, self.tls_key, self.tls_ca)
+        )
+        try:
+            return Tls(chain, key, authorities, mutual=self.tls_mutual, name=self.tls_name, insecure=self.insecure)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
 
     def secret(self) -> str:
         """The deployment's secret; creates the token file if there is none."""

@@ -14,7 +14,9 @@ import grpc
 from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2_grpc
 
+from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.peer import CHANNEL_OPTIONS
+from turnwright_core.kit.transport import open_channel
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
@@ -33,11 +35,12 @@ class OwnerLocation(Struct, frozen=True):
 class Owners:
     """Looks up owners, and keeps connections to them."""
 
-    def __init__(self, ledger: Ledger, own_address: str, is_held: Callable[[RunAddress], bool]) -> None:
+    def __init__(self, ledger: Ledger, own_address: str, is_held: Callable[[RunAddress], bool], tls: Tls) -> None:
         """`is_held` says whether this executor owns a run; `own_address` is what it advertises."""
         self._ledger = ledger
         self._own_address = own_address
         self._is_held = is_held
+        self._tls = tls
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
         self._used: Counter[str] = Counter()
         """Calls in progress, including watches, by address."""
@@ -68,7 +71,7 @@ class Owners:
             await self._close_spare()
 
     def _stub(self, address: str) -> executor_service_pb2_grpc.ExecutorServiceAsyncStub:
-        channel = self._channels.pop(address, None) or grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        channel = self._channels.pop(address, None) or open_channel(address, CHANNEL_OPTIONS, self._tls)
         self._channels[address] = channel
         stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
             channel

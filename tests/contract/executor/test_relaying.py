@@ -194,6 +194,7 @@ async def test_a_relay_whose_connection_is_lost_goes_on_with_the_owners_next_eve
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "127.0.0.1:0"])
 async def test_who_listens_everywhere_on_any_port_is_found_by_those_who_watch_elsewhere(tmp_path, monkeypatch, listen):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_INSECURE", "true")
     async with two_executors(tmp_path) as (services, other, _):
         settings = ExecutorSettings(
             home=tmp_path / "home", token=SECRET, log_level="error", listen=listen, sh_sandbox="limits",
