@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -31,6 +31,13 @@ class ViewPatch(Struct, frozen=True):
     """Version of the registered schemes that was used."""
 
 
+class PastMoment(Struct, frozen=True):
+    """An earlier moment of a run: a cursor, or else that of the packet of an ended turn, inherited ones included."""
+
+    cursor: Cursor | None = None
+    packet_of_turn: int = 0
+
+
 class RunReader(Protocol):
     """Reads the input of packets."""
 
@@ -44,4 +51,14 @@ class RunReader(Protocol):
 
     def read_messages(self, project: str, run: str) -> AsyncGenerator[ViewPart, None]:
         """What the messages of a run are made of, and `instructions://system`. Raises TurnwrightError."""
+        ...
+
+    def read_at(
+        self, project: str, run: str, at: PastMoment | None, *, messages: bool
+    ) -> AsyncGenerator[ViewPart, None]:
+        """A snapshot as `read` or `read_messages` reads it, of a moment; None: now. Raises TurnwrightError."""
+        ...
+
+    async def read_packet(self, project: str, run: str, turn: int) -> Sequence[tuple[str, str]] | None:
+        """Roles and texts of the stored packet of a turn; None if there is none. Raises TurnwrightError."""
         ...

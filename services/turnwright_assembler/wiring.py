@@ -63,6 +63,7 @@ def _servicer(
 ) -> AssemblerServicer:
     # Loaded with the first turn: see OnDemand.
     from turnwright_assembler.app.assemble import Assembler, Rules  # noqa: PLC0415
+    from turnwright_assembler.app.explaining import Explainer  # noqa: PLC0415
     from turnwright_assembler.app.run_cache import RunCache  # noqa: PLC0415
     from turnwright_assembler.edge.store_reader import StoreReader  # noqa: PLC0415
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer  # noqa: PLC0415
@@ -71,4 +72,5 @@ def _servicer(
     cache = RunCache(settings.assembler_cache_bytes_max)
     rules = Rules(settings.token_divisor, settings.budget_ceiling)
     reader = StoreReader(peer)
-    return AssemblerServicer(Assembler(reader, cache, rules, packet_plugins or NOTHING, settings.section_deadline_s))
+    assembler = Assembler(reader, cache, rules, packet_plugins or NOTHING, settings.section_deadline_s)
+    return AssemblerServicer(assembler, Explainer(reader, assembler))

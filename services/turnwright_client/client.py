@@ -13,12 +13,14 @@ from msgspec import Struct
 from turnwright.executor.v1 import (
     executor_service_pb2,
     executor_service_pb2_grpc,
+    explain_pb2,
     query_pb2,
     task_pb2,
 )
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.types.v1 import (
     entry_pb2,
+    explanation_pb2,
     loop_pb2,
     model_pb2,
     project_pb2,
@@ -232,6 +234,20 @@ class Client(ControlCalls, PlanCalls, StreamCalls):
         async for page in self._peer.pages(self._stub.ListMessages, request):
             for message in page.messages:
                 yield message
+
+    async def explain_packet(
+        self, project: str, run: str, turn: int = 0, pieces_max: int | None = None
+    ) -> explanation_pb2.PacketExplanation:
+        """What the packet of a turn consists of, and why; turn 0 is the latest. Raises TURN_NOT_FOUND."""
+        request = explain_pb2.ExplainPacketRequest(project=project, run=run, turn=turn, pieces_max=pieces_max)
+        return (await self._peer.call(self._stub.ExplainPacket, request)).explanation
+
+    async def preview_packet(
+        self, project: str, run: str, pieces_max: int | None = None
+    ) -> explanation_pb2.PacketExplanation:
+        """What the packet of the next turn would consist of. Raises TURN_NOT_FOUND before the first turn."""
+        request = explain_pb2.PreviewPacketRequest(project=project, run=run, pieces_max=pieces_max)
+        return (await self._peer.call(self._stub.PreviewPacket, request)).explanation
 
     async def list_models(self) -> list[model_pb2.Model]:
         request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)

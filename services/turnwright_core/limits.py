@@ -163,3 +163,9 @@ IMAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 
 IMAGES_BYTES_MAX: Final = 16 * 1024 * 1024
 """Most bytes that the images of a loop have together: they go to the provider in one message."""
+
+EXPLAINED_PIECES_MAX: Final = 5000
+"""Most pieces of a packet in one explanation."""
+
+EXPLAINED_PIECES_DEFAULT: Final = 1000
+"""Pieces of a packet in an explanation for which the request gives no number."""

@@ -30,6 +30,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.client_roots import ClientRoots
+from turnwright_executor.edge.explaining import PacketExplanations
 from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.placement import Placements, locate
 from turnwright_executor.edge.projects import Projects
@@ -124,9 +125,8 @@ class _Wired:
         self._hooks = Hooks(plugins, settings.hook_deadline_s)
         _log.info("plugins_loaded", active=self._hooks.plugins)
         sandbox = await _sandbox(settings)
-        store = self._peer("store", settings.store)
-        assembler = self._peer("assembler", settings.assembler)
-        provider = self._peer("provider", settings.provider)
+        addresses = {"store": settings.store, "assembler": settings.assembler, "provider": settings.provider}
+        store, assembler, provider = (self._peer(name, address) for name, address in addresses.items())
         owner = secrets.token_hex(8)
         schemes = KnownSchemes()
         ledger = StoreLedger(store, owner, "", round(settings.lease_s * 1000), schemes)
@@ -155,6 +155,7 @@ class _Wired:
         router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         projects = Projects(store)
         status = Status(store, assembler, provider, sandbox.name, settings)
+        explanations = PacketExplanations(store, assembler)
         self._watches = OpenWatches()
 
         async def tool_host(project: str) -> ToolHost:
@@ -178,6 +179,8 @@ class _Wired:
             ClientRoots(settings.client_roots, settings.home, projects).admits,
             RunPayload(store, schemes).read,
             RunMessages(store).read,
+            explanations.explain,
+            explanations.preview,
             status.read,
             Vendors(provider).check,
             catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),

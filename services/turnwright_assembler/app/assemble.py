@@ -10,23 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from turnwright_assembler.app.packet import ComposedPacket, compose
+from turnwright_assembler.app.packet import ComposedPacket, compose, draft_of
 from turnwright_assembler.app.run_cache import BorrowedRows, RunCache
 from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
 from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
-from turnwright_assembler.app.transcript import read_transcript
+from turnwright_assembler.app.transcript import Transcript, fitting_transcript, read_transcript
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.folding import Folded, fold
-from turnwright_assembler.domain.ladder import TokenBudget, climb, turn_demotion
+from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader, ViewPatch
+from turnwright_assembler.sections.contract import PacketDraft
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_core.differences import Copied
-from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.entries import Cursor, Entry, EntryWrite
 from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
 
 
@@ -81,6 +83,15 @@ class Checked(Struct, frozen=True):
     ceiling: int
 
 
+class Fitted(NamedTuple):
+    """A packet with what was folded and demoted for it."""
+
+    folded: Folded
+    prompt: Block | None
+    climbed: LadderResult[ComposedPacket]
+    ceiling: int
+
+
 class Assembler:
     """Builds packets; reads, and never writes."""
 
@@ -99,8 +110,8 @@ class Assembler:
         self.packet_plugins = packet_plugins
         self._reader = reader
         self._cache = cache
-        self._rules = rules
-        self._runner = StepRunner(packet_plugins, section_deadline_s)
+        self.rules = rules
+        self.runner = StepRunner(packet_plugins, section_deadline_s)
 
     async def assemble(self, ask: PacketRequest) -> Assembled:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
@@ -108,7 +119,7 @@ class Assembler:
             return await self._transcript(ask)
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
-            return await self._runner.run(self._assembled, ask, rows)
+            return await self.runner.run(self._assembled, ask, rows)
 
     async def _transcript(self, ask: PacketRequest) -> Assembled:
         """The messages of a run, as far as they fit.
@@ -119,9 +130,9 @@ class Assembler:
             names = " ".join(self.packet_plugins.plugins)
             message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
-        ceiling = self._ceiling(ask)
+        ceiling = self.ceiling(ask)
         budget = TokenBudget(ceiling, ask.calibration)
-        read = await read_transcript(self._reader, ask.project, ask.run, self._rules.token_divisor, budget)
+        read = await read_transcript(self._reader, ask.project, ask.run, self.rules.token_divisor, budget)
         if not _shows(read.cursor, ask.at_least):
             raise _not_there_yet()
         return Assembled(
@@ -137,16 +148,21 @@ class Assembler:
             chars=read.chars,
         )
 
+    def fit_transcript(self, ask: PacketRequest, entries: dict[str, Entry], cursor: Cursor) -> Transcript:
+        """The transcript of these entries, with what gives way where it would not fit."""
+        budget = TokenBudget(self.ceiling(ask), ask.calibration)
+        return fitting_transcript(entries, cursor, self.rules.token_divisor, budget)
+
     async def check(self, ask: PacketRequest) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._up_to_date(ask, held)
-            return await self._runner.run(self._checked, ask, rows)
+            return await self.runner.run(self._checked, ask, rows)
 
     async def _up_to_date(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
         if held.rows and ask.at_least and _lead_to(ask.at_least, ask.view_changes, held.rows):
             for change in ask.view_changes:
-                await self._runner.run(held.rows.apply, change.part)
+                await self.runner.run(held.rows.apply, change.part)
             return held.rows
         rows = await self._refreshed(ask, held)
         if not _shows(rows.cursor, ask.at_least):
@@ -162,7 +178,7 @@ class Assembler:
                 return await self._read_into(ask, held.rows)
             except (RangeError, OtherRulesError):
                 held.rows = None
-        empty = await self._runner.run(RunRows, self._rules.token_divisor, self.packet_plugins)
+        empty = await self.runner.run(RunRows, self.rules.token_divisor, self.packet_plugins)
         held.rows = await self._read_into(ask, empty)
         return held.rows
 
@@ -170,28 +186,33 @@ class Assembler:
         cursor = None
         async with aclosing(self._reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version)) as parts:
             async for part in parts:
-                await self._runner.run(rows.apply, part)
+                await self.runner.run(rows.apply, part)
                 cursor = part.cursor
         if cursor is None:
             raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")
         return rows
 
-    def _ceiling(self, ask: PacketRequest) -> int:
-        return ceiling_of(ask.context_length, self._rules.budget_ceiling)
+    def ceiling(self, ask: PacketRequest) -> int:
+        """Maximum tokens of a packet."""
+        return ceiling_of(ask.context_length, self.rules.budget_ceiling)
 
     def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
-        return fold(
-            rows.ordered(), rows.fixed(), ask.turn, ask.loop, self._ceiling(ask), self._rules.token_divisor, rows
-        )
+        return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)
 
     def _composed(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
-        ceiling, divisor = self._ceiling(ask), self._rules.token_divisor
+        ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
         additions = rows.additions(folded.gone, folded.marker)
         index = rows.index() if blocks is rows.ordered() else None
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index)
 
+    def draft(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> PacketDraft:
+        """What the sections of a packet are rendered from."""
+        ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
+        additions = rows.additions(folded.gone, folded.marker)
+        return draft_of(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools)
+
     def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
-        folded, ceiling = self._folded(ask, rows), self._ceiling(ask)
+        folded, ceiling = self._folded(ask, rows), self.ceiling(ask)
         blocks = folded.blocks
         prompt = active_prompt(blocks, ask.loop)
         packet = self._composed(ask, rows, folded, blocks)
@@ -200,14 +221,19 @@ class Assembler:
         effects = turn_effects(step, turn=ask.turn, loop=ask.loop, ceiling=ceiling, taken=rows, schemes=rows.schemes)
         return Checked(effects, packet.tokens, ceiling)
 
-    def _assembled(self, ask: PacketRequest, rows: RunRows) -> Assembled:
-        ceiling = self._ceiling(ask)
+    def fit(self, ask: PacketRequest, rows: RunRows) -> Fitted:
+        """The packet of these rows, with events folded and entries demoted as far as necessary."""
+        ceiling = self.ceiling(ask)
         folded = self._folded(ask, rows)
         composed = partial(self._composed, ask, rows, folded)
-        blocks, plans = folded.blocks, rows.plan_costs()
-        prompt = active_prompt(blocks, ask.loop)
+        prompt = active_prompt(folded.blocks, ask.loop)
         budget = TokenBudget(ceiling, ask.calibration)
-        climbed = climb(blocks, ask.turn, prompt.path if prompt else None, budget, composed)
+        climbed = climb(folded.blocks, ask.turn, prompt.path if prompt else None, budget, composed)
+        return Fitted(folded, prompt, climbed, ceiling)
+
+    def _assembled(self, ask: PacketRequest, rows: RunRows) -> Assembled:
+        folded, prompt, climbed, ceiling = self.fit(ask, rows)
+        plans = rows.plan_costs()
         packet = climbed.packet
         digest = packet.digest()
         effects = effects_of(

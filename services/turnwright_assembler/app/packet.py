@@ -94,6 +94,33 @@ def compose(
 
     `index` is that of the blocks, if the caller has one.
     """
+    draft, plan = _drafted(blocks, system, loop, ceiling, divisor, additions, tools, index)
+    return ComposedPacket(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt, tools)
+
+
+def draft_of(
+    blocks: tuple[Block, ...],
+    system: str,
+    loop: int,
+    ceiling: int,
+    divisor: int,
+    additions: RunPacketPlugins = NO_ADDITIONS,
+    tools: str = "",
+) -> PacketDraft:
+    """What the sections of the same packet are rendered from, with settled figures."""
+    return _drafted(blocks, system, loop, ceiling, divisor, additions, tools, None)[0]
+
+
+def _drafted(
+    blocks: tuple[Block, ...],
+    system: str,
+    loop: int,
+    ceiling: int,
+    divisor: int,
+    additions: RunPacketPlugins,
+    tools: str,
+    index: BlockIndex | None,
+) -> tuple[PacketDraft, _Plan]:
     index = index or indexed(blocks)
     draft = PacketDraft(
         index=index,
@@ -107,8 +134,7 @@ def compose(
         is_native=bool(tools),
     )
     plan = _plan(draft, additions.packet_plugins)
-    draft = _settled(draft, plan, divisor)
-    return ComposedPacket(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt, tools)
+    return _settled(draft, plan, divisor), plan
 
 
 class _Plan(Struct, frozen=True):

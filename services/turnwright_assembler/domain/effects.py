@@ -5,13 +5,16 @@ Source: RU064, RU142, RU143, RU215-RU218, RU222; decisions C3, C9, C23, C26.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.domain.fixed import PlanCost
 from turnwright_assembler.domain.ladder import LadderResult, LadderStep, Measured, Rung
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.text import scheme_of
 
@@ -27,6 +30,8 @@ _SLUGS: Final = {
     Rung.OVERFLOW: "budget_overflow",
     Rung.TURN: "budget_turn",
 }
+_RUNGS: Final = {slug: rung for rung, slug in _SLUGS.items()}
+_DEMOTION: Final = re.compile(rf"log://turn_(\d{{1,9}})/error/({'|'.join(_RUNGS)})(?:\+\d+)?")
 _SENTENCES: Final = {
     Rung.PREVIOUS_TURN: "These entries of the previous turn were summarized, and the turn went on:",
     Rung.PROMPT: "The prompt itself was summarized, and the turn went on:",
@@ -125,6 +130,25 @@ def _words(step: LadderStep, turn: int, ceiling: int) -> list[str]:
     which = f"The packet after turn {turn} would have" if step.rung is Rung.TURN else f"The packet of turn {turn} had"
     first = f"{which} {step.tokens} tokens, {step.excess} over the ceiling of {ceiling}."
     return [f"{first} {_SENTENCES[step.rung]}", *listed]
+
+
+class PastDemotion(Struct, frozen=True):
+    """A demotion as its error entry tells it."""
+
+    rung: Rung
+    turn: int
+    paths: tuple[str, ...]
+    """At most PATHS_LISTED_MAX."""
+
+
+def demotion_in(entry: Entry) -> PastDemotion | None:
+    """The demotion that an entry tells; None: it tells none."""
+    found = _DEMOTION.fullmatch(entry.path)
+    if not found or entry.outcome != BUDGET_OUTCOME:
+        return None
+    # What else is listed so is the path of nothing.
+    paths = tuple(line[2:] for line in entry.body.split("\n") if line.startswith("* "))
+    return PastDemotion(_RUNGS[found[2]], int(found[1]), paths)
 
 
 def _of_plans(plans: Sequence[PlanCost]) -> list[str]:

@@ -84,7 +84,7 @@ def fold(
     events = [block for block in fixed if block.event]
     if not events:
         return Folded(blocks)
-    markers = [block for block in events if _is_marker(block)]
+    markers = [block for block in events if is_marker(block)]
     counted = _counted(markers)
     known = {*counted.paths, *(block.path for block in markers)}
     folding = _folding([block for block in events if block.path not in known], turn)
@@ -121,7 +121,8 @@ def _subkind(block: Block) -> str:
     return block.event.subkind if block.event else ""
 
 
-def _is_marker(block: Block) -> bool:
+def is_marker(block: Block) -> bool:
+    """Whether it is the event that stands for folded ones."""
     event = block.event
     return event is not None and (event.subkind, event.source) == (MARKER.value, SOURCE)
 

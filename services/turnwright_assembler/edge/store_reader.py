@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
 
-from turnwright_assembler.ports import ViewPart
+from turnwright_assembler.ports import PastMoment, ViewPart
 from turnwright_assembler.sections.system import SYSTEM_PATH
 from turnwright_core.entries import Cursor
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
@@ -50,6 +51,40 @@ class StoreReader:
         async for part in self._read(request):
             yield part
 
+    async def read_at(
+        self, project: str, run: str, at: PastMoment | None, *, messages: bool
+    ) -> AsyncGenerator[ViewPart, None]:
+        """The same of an earlier moment."""
+        request = read_pb2.ReadViewRequest(
+            project=project,
+            run=run,
+            filter=read_pb2.VIEW_FILTER_MESSAGES if messages else read_pb2.VIEW_FILTER_PACKET,
+            include_paths=[SYSTEM_PATH],
+            at=_moment(at) if at else None,
+        )
+        async for part in self._read(request):
+            yield part
+
+    async def read_packet(self, project: str, run: str, turn: int) -> Sequence[tuple[str, str]] | None:
+        """A stored packet, its messages joined."""
+        request = read_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
+        roles: dict[int, str] = {}
+        texts: dict[int, list[str]] = {}
+        is_whole = False
+        try:
+            async with self._peer.stream(self._stub.ReadPacket, request, READ_TIMEOUT_S) as parts:
+                async for part in parts:
+                    roles[part.index] = part.role
+                    texts.setdefault(part.index, []).append(part.text)
+                    is_whole = part.last
+        except TurnwrightError as error:
+            if error.reason is Reason.TURN_NOT_FOUND:
+                return None
+            raise
+        if not is_whole:
+            raise self._peer.cut_short("its last part")
+        return [(roles[index], "".join(texts[index])) for index in sorted(roles)]
+
     async def _read(self, request: read_pb2.ReadViewRequest) -> AsyncGenerator[ViewPart, None]:
         async with self._peer.stream(self._stub.ReadView, request, READ_TIMEOUT_S) as parts:
             async for part in parts:
@@ -65,3 +100,9 @@ class StoreReader:
         if registry.version != self._schemes.version:
             self._schemes = registry_from_pb(registry)
         return self._schemes
+
+
+def _moment(at: PastMoment) -> read_pb2.Moment:
+    if at.cursor:
+        return read_pb2.Moment(cursor=cursor_to_pb(at.cursor))
+    return read_pb2.Moment(packet_of_turn=at.packet_of_turn)

@@ -10,7 +10,9 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 from turnwright.types.v1 import message_pb2, packet_pb2
 
 from turnwright_assembler.app.assemble import Assembled, Assembler
+from turnwright_assembler.app.explaining import Explainer
 from turnwright_assembler.rpc.checks import packet_request_from
+from turnwright_assembler.rpc.explanation import explain_request_from, explanation_to_pb
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_core.chat.transcript import CONVERSATION
 from turnwright_core.differences import Copied
@@ -33,9 +35,10 @@ _OVERHEAD_BYTES: Final = 16
 class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
     """The rpcs of the assembler."""
 
-    def __init__(self, assembler: Assembler) -> None:
-        """Answer from this assembler."""
+    def __init__(self, assembler: Assembler, explainer: Explainer) -> None:
+        """Answer from this assembler, and explain what it assembles."""
         self._assembler = assembler
+        self._explainer = explainer
 
     async def Assemble(
         self,
@@ -62,6 +65,15 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         checked = await self._assembler.check(packet_request_from(request))
         effects = map(write_to_pb, checked.effects)
         return budget_pb2.CheckBudgetResponse(effects=effects, tokens=checked.tokens, ceiling=checked.ceiling)
+
+    async def Explain(
+        self, request: assembler_service_pb2.ExplainRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> assembler_service_pb2.ExplainResponse:
+        """What a packet consists of, and why."""
+        explained = await self._explainer.explain(explain_request_from(request))
+        told = explanation_to_pb(explained, request.pieces_max)
+        told.render_version = self._assembler.packet_plugins.render_version
+        return assembler_service_pb2.ExplainResponse(explanation=told)
 
 
 def _messages(assembled: Assembled) -> Iterator[assembler_service_pb2.MessagePieces]:

@@ -88,6 +88,10 @@ class BlockIndex:
         """The texts of a section, in order."""
         return self._shown[tag].texts
 
+    def paths(self, tag: str) -> Sequence[str]:
+        """The paths of the entries that they are of."""
+        return [path for _, path in self._shown[tag].places]
+
     def account(self) -> Account:
         """Their token account."""
         return self._counts.account()

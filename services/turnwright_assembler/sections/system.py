@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.sections.contract import text_of
@@ -50,15 +50,38 @@ def render_system(attributes: dict[str, Any]) -> str:
 
     `brief` is for a model with a small window: the same rules, said once.
     """
+    return "".join(text for _, _, text in system_parts(attributes))
+
+
+class SystemPart(NamedTuple):
+    """A part of the system message: `rules`, `tool` or `persona`, and for a tool its name."""
+
+    kind: str
+    name: str
+    text: str
+
+
+def system_parts(attributes: dict[str, Any]) -> list[SystemPart]:
+    """The same in its parts, in order."""
     names = attributes.get("tools")
     tools = [str(name) for name in names] if isinstance(names, list) else []
     template = _BRIEF if attributes.get("brief") is True else _TEMPLATE
     if calls_natively(attributes):
         template = _TRANSCRIPT if attributes.get("transcript") is True else _NATIVE
     docs = attributes.get("tool_docs")
-    texts = [str(docs[name]).strip() for name in tools if name in docs] if isinstance(docs, dict) else []
-    filling = {"TOOLS": ", ".join(tools), "TOOLDOCS": "\n\n".join(texts)}
+    texts = [(name, str(docs[name]).strip()) for name in tools if name in docs] if isinstance(docs, dict) else []
+    parts: list[SystemPart] = []
     # One pass: a tool's text that spells a placeholder is left as it is.
-    body = _PLACES.sub(lambda place: filling[place[1]], template)
+    for place, text in enumerate(_PLACES.split(template)):
+        if not place % 2:
+            parts.append(SystemPart("rules", "", text))
+        elif text == "TOOLS":
+            parts.append(SystemPart("rules", "", ", ".join(tools)))
+        else:
+            last = len(texts) - 1
+            parts += [
+                SystemPart("tool", name, doc if at == last else f"{doc}\n\n") for at, (name, doc) in enumerate(texts)
+            ]
     persona = attributes.get("persona")
-    return well_formed(f"{body}\n\n{persona.strip() if isinstance(persona, str) else _PERSONA}")
+    parts.append(SystemPart("persona", "", f"\n\n{persona.strip() if isinstance(persona, str) else _PERSONA}"))
+    return [part._replace(text=well_formed(part.text)) for part in parts]

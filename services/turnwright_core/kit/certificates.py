@@ -62,9 +62,7 @@ class Tls:
         if (chain is None) != (key is None):
             raise ValueError("a certificate and its key go together: set TURNWRIGHT_TLS_CERT and TURNWRIGHT_TLS_KEY")
         if mutual and not (key and authorities):
-            raise ValueError(
-                "TURNWRIGHT_TLS_MUTUAL needs TURNWRIGHT_TLS_CERT, TURNWRIGHT_TLS_KEY, TURNWRIGHT_TLS_CA"
-            )
+            raise ValueError("TURNWRIGHT_TLS_MUTUAL needs TURNWRIGHT_TLS_CERT, TURNWRIGHT_TLS_KEY, TURNWRIGHT_TLS_CA")
         self.mutual, self.name, self.insecure = mutual, name, insecure
         self.has_certificate, self.is_on = chain is not None, bool(chain or authorities)
         self._chain, self._key, self._authorities = chain, key, authorities

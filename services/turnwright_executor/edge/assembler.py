@@ -57,7 +57,7 @@ class AssemblerPackets:
         if packet is None:
             message = "The assembler's pieces do not make the packet that it reports."
             raise fault(Reason.INTERNAL, message, error_id="assembler")
-        return packet
+        return replace(packet, calibration=calibration)
 
     async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
         """The reassembled packet; None if its digest does not match."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from math import isfinite
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import astuple
 from turnwright.store.v1 import read_pb2
 
@@ -34,9 +35,25 @@ def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
 def _note_of(packet: Packet) -> str:
     """What the turn's result needs to know about the packet, and how much the turn may add."""
     note: dict[str, Any] = {"tokens": packet.tokens, "cursor": astuple(packet.cursor)}
+    note |= {"calibration": packet.calibration, "render_version": packet.render_version}
     if isfinite(effects_chars := chars_of(packet.effects)):
         note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
     return json.dumps(note, separators=(",", ":"))
+
+
+class PacketNote(Struct, frozen=True):
+    """What explains a stored packet. `calibration` is None in packets of earlier releases."""
+
+    cursor: Cursor | None = None
+    calibration: float | None = None
+    render_version: str = ""
+
+
+def packet_note(text: str) -> PacketNote:
+    """The note of a stored packet."""
+    known: dict[str, Any] = json.loads(text) if text else {}
+    cursor = Cursor(*known["cursor"]) if "cursor" in known else None
+    return PacketNote(cursor, known.get("calibration"), known.get("render_version", ""))
 
 
 async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:

@@ -51,6 +51,8 @@ class Packet(Struct, frozen=True):
     """Plugins that took part: what a turn brings may take more room then than is known here."""
     plan_tokens: int = 0
     """Of `tokens`, those of plans, which nothing makes fewer; 0 for one that was read back."""
+    calibration: float = 0.0
+    """What it was assembled with; 0: unknown."""
 
 
 class StoredPacket(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, watch_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2, watch_pb2
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.kit.peer import Peer
@@ -52,6 +52,8 @@ class ExecutorServicer(
         admits: Admits,
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]],
+        explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
+        preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]],
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
         check_vendor: CheckVendor,
         catalogue: watch_pb2.DiscoverResponse,
@@ -69,6 +71,7 @@ class ExecutorServicer(
         self._calls = calls
         self._locate, self._admits = locate, admits
         self._read_run, self._read_messages, self._status = read_run, read_messages, status
+        self._explain, self._preview = explain, preview
         self.check_vendor = check_vendor
         self._catalogue = catalogue
         self._heartbeat_s = heartbeat_s

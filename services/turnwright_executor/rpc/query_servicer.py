@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from turnwright.executor.v1 import control_pb2 as pb
-from turnwright.executor.v1 import query_pb2
+from turnwright.executor.v1 import explain_pb2, query_pb2
 from turnwright.store.v1 import read_pb2, registry_pb2
 
 from turnwright_core.errors import Reason, fault
@@ -25,6 +25,9 @@ class QueryRpcs(Forwarding):
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
     _read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]]
 
+    _explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]]
+    _preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]]
+
     ListRuns = _read()
     ListModels = _read()
     ListFileConstraints = _read()
@@ -36,6 +39,16 @@ class QueryRpcs(Forwarding):
         self, request: query_pb2.ListMessagesRequest, context: Any
     ) -> query_pb2.ListMessagesResponse:
         return await self._read_messages(request)
+
+    async def ExplainPacket(
+        self, request: explain_pb2.ExplainPacketRequest, context: Any
+    ) -> explain_pb2.ExplainPacketResponse:
+        return await self._explain(request)
+
+    async def PreviewPacket(
+        self, request: explain_pb2.PreviewPacketRequest, context: Any
+    ) -> explain_pb2.PreviewPacketResponse:
+        return await self._preview(request)
 
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Any) -> query_pb2.GetStatusResponse:
         return await self._status(request)

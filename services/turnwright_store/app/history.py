@@ -14,14 +14,22 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_store.ports import Connection
-from turnwright_store.sql.forks import home_of_turn
+from turnwright_store.sql.forks import TurnHome, home_of_turn
 from turnwright_store.sql.history import Moment
 from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.turns import get_turn
 
 NUMBER_MAX: Final = 2**32 - 1
 """Largest turn number in the contract."""
 
-At = Cursor | int
+
+class PacketOf(Struct, frozen=True):
+    """The moment that the packet of an ended turn shows."""
+
+    turn: int
+
+
+At = Cursor | int | PacketOf
 """A moment as given by a caller; an int is the number of a turn that has ended."""
 
 
@@ -55,17 +63,38 @@ def run_at(connection: Connection, run: RunHead, incarnation: str, at: At) -> Pa
     now = run.cursor(incarnation)
     if isinstance(at, int):
         return _end_of_turn(connection, run, now, at)
+    if isinstance(at, PacketOf):
+        return _packet_of_turn(connection, run, now, at.turn)
     check_cursor(at, now)
     return PastRun(run, moment_of_cursor(run, at), at)
 
 
 def _end_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> PastRun:
+    home = _home_of(connection, run, number)
+    return _past(run, now, Moment(home.run_id, home.revision, home.project, home.global_))
+
+
+def _packet_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> PastRun:
+    home = _home_of(connection, run, number)
+    result = get_turn(connection, home.run_id, number).result
+    # A restored backup has another incarnation and the same revisions.
+    if result is None or result.cursor is None:
+        message = f"Turn {number} of {run.alias} ended before its packet was assembled."
+        raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=number)
+    at = result.cursor
+    return _past(run, now, Moment(home.run_id, at.run_revision, at.project_revision, at.global_revision))
+
+
+def _home_of(connection: Connection, run: RunHead, number: int) -> TurnHome:
     home = home_of_turn(connection, run.id, number) if 0 < number <= NUMBER_MAX else None
     if home is None:
         message = f"No turn {number} of {run.alias} has ended, or the run that had it was removed."
         raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=number)
-    moment = Moment(home.run_id, home.revision, home.project, home.global_)
+    return home
+
+
+def _past(run: RunHead, now: Cursor, moment: Moment) -> PastRun:
     # A fork has no revision for what came before it: for its own feed such a moment is the very beginning.
-    revision = home.revision if home.run_id == run.id else 0
-    cursor = Cursor(now.incarnation, revision, home.project, home.global_)
-    return PastRun(replace(run, id=home.run_id), moment, cursor)
+    revision = moment.run if moment.run_id == run.id else 0
+    cursor = Cursor(now.incarnation, revision, moment.project, moment.global_)
+    return PastRun(replace(run, id=moment.run_id), moment, cursor)

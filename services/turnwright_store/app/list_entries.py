@@ -15,7 +15,7 @@ from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
-from turnwright_store.app.history import NUMBER_MAX, At, PastRun, run_at
+from turnwright_store.app.history import NUMBER_MAX, At, PacketOf, PastRun, run_at
 from turnwright_store.app.read_view import RunRef, batches, weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import page_of, place_of
@@ -31,6 +31,9 @@ NAMES_MAX: Final = 100
 
 _SCANNED_A_STATEMENT: Final = 500
 _POSITION_DIGITS_MAX: Final = 18
+_OF_PACKET: Final = "packet"
+"""In place of an incarnation, which is a number in hexadecimal: the moment is that of a turn's packet."""
+
 _WILD: Final = frozenset("*?[]{}!@+()\\")
 
 
@@ -121,6 +124,8 @@ def _places(at: At) -> tuple[str, int, int, int, int]:
     """The part of a token that identifies the moment of all pages."""
     if isinstance(at, int):
         return "", 0, 0, 0, at
+    if isinstance(at, PacketOf):
+        return _OF_PACKET, 0, 0, 0, at.turn
     return at.incarnation, at.run_revision, at.project_revision, at.global_revision, 0
 
 
@@ -139,6 +144,8 @@ def _place_of(query: EntryQuery) -> tuple[At | None, str]:
     is_place = is_position if query.by_position else "\0" not in str(after)
     if not is_place or not 0 <= int(turn) <= NUMBER_MAX:
         raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
+    if incarnation == _OF_PACKET:
+        return PacketOf(int(turn)), str(after)
     return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(after)
 
 

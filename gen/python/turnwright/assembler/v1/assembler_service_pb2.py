@@ -23,14 +23,16 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.assembler.v1 import budget_pb2 as turnwright_dot_assembler_dot_v1_dot_budget__pb2
+from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import write_pb2 as turnwright_dot_store_dot_v1_dot_write__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
+from turnwright.types.v1 import explanation_pb2 as turnwright_dot_types_dot_v1_dot_explanation__pb2
 from turnwright.types.v1 import message_pb2 as turnwright_dot_types_dot_v1_dot_message__pb2
 from turnwright.types.v1 import packet_pb2 as turnwright_dot_types_dot_v1_dot_packet__pb2
 from turnwright.types.v1 import view_pb2 as turnwright_dot_types_dot_v1_dot_view__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/turnwright/assembler/v1/assembler_service.proto\x12\x17turnwright.assembler.v1\x1a$turnwright/assembler/v1/budget.proto\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a!turnwright/types/v1/message.proto\x1a turnwright/types/v1/packet.proto\x1a\x1eturnwright/types/v1/view.proto\"\x99\x02\n\x0f\x41ssembleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x32\n\x08\x61t_least\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x13\n\x0b\x63\x61libration\x18\x07 \x01(\x01\x12\x13\n\x0b\x62\x61se_digest\x18\x08 \x01(\t\x12\x35\n\x0cview_changes\x18\t \x03(\x0b\x32\x1f.turnwright.types.v1.ViewChange\x12\x12\n\ntranscript\x18\n \x01(\x08\x42\x0b\n\t_at_least\"\x93\x01\n\x10\x41ssembleResponse\x12\x38\n\x06pieces\x18\x03 \x01(\x0b\x32&.turnwright.assembler.v1.MessagePiecesH\x00\x12\x37\n\x06report\x18\x02 \x01(\x0b\x32%.turnwright.assembler.v1.PacketReportH\x00\x42\x06\n\x04partJ\x04\x08\x01\x10\x02\"\x9e\x01\n\rMessagePieces\x12\r\n\x05index\x18\x01 \x01(\r\x12\'\n\x04role\x18\x02 \x01(\x0e\x32\x19.turnwright.types.v1.Role\x12\x30\n\x06pieces\x18\x03 \x03(\x0b\x32 .turnwright.types.v1.PacketPiece\x12\r\n\x05tools\x18\x04 \x01(\x08\x12\x14\n\x0c\x63onversation\x18\x05 \x01(\x08\"\xb5\x02\n\x0cPacketReport\x12\x30\n\x07\x65\x66\x66\x65\x63ts\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x10\n\x08overflow\x18\x02 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0e\n\x06tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x63\x65iling\x18\x05 \x01(\r\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\r\n\x05\x63hars\x18\x07 \x01(\x04\x12\x16\n\x0erender_version\x18\x08 \x01(\t\x12\x0f\n\x07plugins\x18\t \x03(\t\x12\x13\n\x0bplan_tokens\x18\n \x01(\r\x12\x36\n\x06pieces\x18\x0b \x03(\x0b\x32&.turnwright.assembler.v1.MessagePieces2\xdf\x01\n\x10\x41ssemblerService\x12\x61\n\x08\x41ssemble\x12(.turnwright.assembler.v1.AssembleRequest\x1a).turnwright.assembler.v1.AssembleResponse0\x01\x12h\n\x0b\x43heckBudget\x12+.turnwright.assembler.v1.CheckBudgetRequest\x1a,.turnwright.assembler.v1.CheckBudgetResponseB\xbc\x01\n\x1b\x63om.turnwright.assembler.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\xaa\x02\x17Turnwright.Assembler.V1\xca\x02\x17Turnwright\\Assembler\\V1\xea\x02\x19Turnwright::Assembler::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/turnwright/assembler/v1/assembler_service.proto\x12\x17turnwright.assembler.v1\x1a$turnwright/assembler/v1/budget.proto\x1a\x1eturnwright/store/v1/read.proto\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a%turnwright/types/v1/explanation.proto\x1a!turnwright/types/v1/message.proto\x1a turnwright/types/v1/packet.proto\x1a\x1eturnwright/types/v1/view.proto\"\x99\x02\n\x0f\x41ssembleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x32\n\x08\x61t_least\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x13\n\x0b\x63\x61libration\x18\x07 \x01(\x01\x12\x13\n\x0b\x62\x61se_digest\x18\x08 \x01(\t\x12\x35\n\x0cview_changes\x18\t \x03(\x0b\x32\x1f.turnwright.types.v1.ViewChange\x12\x12\n\ntranscript\x18\n \x01(\x08\x42\x0b\n\t_at_least\"\x93\x01\n\x10\x41ssembleResponse\x12\x38\n\x06pieces\x18\x03 \x01(\x0b\x32&.turnwright.assembler.v1.MessagePiecesH\x00\x12\x37\n\x06report\x18\x02 \x01(\x0b\x32%.turnwright.assembler.v1.PacketReportH\x00\x42\x06\n\x04partJ\x04\x08\x01\x10\x02\"\x9e\x01\n\rMessagePieces\x12\r\n\x05index\x18\x01 \x01(\r\x12\'\n\x04role\x18\x02 \x01(\x0e\x32\x19.turnwright.types.v1.Role\x12\x30\n\x06pieces\x18\x03 \x03(\x0b\x32 .turnwright.types.v1.PacketPiece\x12\r\n\x05tools\x18\x04 \x01(\x08\x12\x14\n\x0c\x63onversation\x18\x05 \x01(\x08\"\xb5\x02\n\x0cPacketReport\x12\x30\n\x07\x65\x66\x66\x65\x63ts\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x10\n\x08overflow\x18\x02 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0e\n\x06tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x63\x65iling\x18\x05 \x01(\r\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\r\n\x05\x63hars\x18\x07 \x01(\x04\x12\x16\n\x0erender_version\x18\x08 \x01(\t\x12\x0f\n\x07plugins\x18\t \x03(\t\x12\x13\n\x0bplan_tokens\x18\n \x01(\r\x12\x36\n\x06pieces\x18\x0b \x03(\x0b\x32&.turnwright.assembler.v1.MessagePieces\"\xb8\x01\n\x0e\x45xplainRequest\x12:\n\x08\x61ssemble\x18\x01 \x01(\x0b\x32(.turnwright.assembler.v1.AssembleRequest\x12,\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1b.turnwright.store.v1.MomentH\x00\x88\x01\x01\x12\x0c\n\x04sent\x18\x03 \x01(\x08\x12\x13\n\x0b\x62\x65\x66ore_turn\x18\x04 \x01(\r\x12\x12\n\npieces_max\x18\x05 \x01(\rB\x05\n\x03_at\"N\n\x0f\x45xplainResponse\x12;\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32&.turnwright.types.v1.PacketExplanation2\xbd\x02\n\x10\x41ssemblerService\x12\x61\n\x08\x41ssemble\x12(.turnwright.assembler.v1.AssembleRequest\x1a).turnwright.assembler.v1.AssembleResponse0\x01\x12h\n\x0b\x43heckBudget\x12+.turnwright.assembler.v1.CheckBudgetRequest\x1a,.turnwright.assembler.v1.CheckBudgetResponse\x12\\\n\x07\x45xplain\x12\'.turnwright.assembler.v1.ExplainRequest\x1a(.turnwright.assembler.v1.ExplainResponseB\xbc\x01\n\x1b\x63om.turnwright.assembler.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\xaa\x02\x17Turnwright.Assembler.V1\xca\x02\x17Turnwright\\Assembler\\V1\xea\x02\x19Turnwright::Assembler::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,14 +40,18 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.assembler.v1.ass
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033com.turnwright.assembler.v1P\001ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\252\002\027Turnwright.Assembler.V1\312\002\027Turnwright\\Assembler\\V1\352\002\031Turnwright::Assembler::V1'
-  _globals['_ASSEMBLEREQUEST']._serialized_start=283
-  _globals['_ASSEMBLEREQUEST']._serialized_end=564
-  _globals['_ASSEMBLERESPONSE']._serialized_start=567
-  _globals['_ASSEMBLERESPONSE']._serialized_end=714
-  _globals['_MESSAGEPIECES']._serialized_start=717
-  _globals['_MESSAGEPIECES']._serialized_end=875
-  _globals['_PACKETREPORT']._serialized_start=878
-  _globals['_PACKETREPORT']._serialized_end=1187
-  _globals['_ASSEMBLERSERVICE']._serialized_start=1190
-  _globals['_ASSEMBLERSERVICE']._serialized_end=1413
+  _globals['_ASSEMBLEREQUEST']._serialized_start=354
+  _globals['_ASSEMBLEREQUEST']._serialized_end=635
+  _globals['_ASSEMBLERESPONSE']._serialized_start=638
+  _globals['_ASSEMBLERESPONSE']._serialized_end=785
+  _globals['_MESSAGEPIECES']._serialized_start=788
+  _globals['_MESSAGEPIECES']._serialized_end=946
+  _globals['_PACKETREPORT']._serialized_start=949
+  _globals['_PACKETREPORT']._serialized_end=1258
+  _globals['_EXPLAINREQUEST']._serialized_start=1261
+  _globals['_EXPLAINREQUEST']._serialized_end=1445
+  _globals['_EXPLAINRESPONSE']._serialized_start=1447
+  _globals['_EXPLAINRESPONSE']._serialized_end=1525
+  _globals['_ASSEMBLERSERVICE']._serialized_start=1528
+  _globals['_ASSEMBLERSERVICE']._serialized_end=1845
 # @@protoc_insertion_point(module_scope)

@@ -7,8 +7,10 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import explanation_pb2 as _explanation_pb2
 from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import packet_pb2 as _packet_pb2
 from turnwright.types.v1 import view_pb2 as _view_pb2
@@ -247,3 +249,71 @@ class PacketReport(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PacketReport: _TypeAlias = PacketReport  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    """Explains a packet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSEMBLE_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    BEFORE_TURN_FIELD_NUMBER: _builtins.int
+    PIECES_MAX_FIELD_NUMBER: _builtins.int
+    sent: _builtins.bool
+    """True if it is a packet that was sent: its stored bytes are explained. False: a preview."""
+    before_turn: _builtins.int
+    """The turn whose stored packet it is compared with; 0: none."""
+    pieces_max: _builtins.int
+    """Maximum number of pieces to return, at most 5000."""
+    @_builtins.property
+    def assemble(self) -> Global___AssembleRequest:
+        """What was requested, or would be, to assemble it. `at_least`, `base_digest` and `view_changes` are ignored."""
+
+    @_builtins.property
+    def at(self) -> _read_pb2.Moment:
+        """The moment that the packet shows. Absent: now, or unknown if `sent`."""
+
+    def __init__(
+        self,
+        *,
+        assemble: Global___AssembleRequest | None = ...,
+        at: _read_pb2.Moment | None = ...,
+        sent: _builtins.bool = ...,
+        before_turn: _builtins.int = ...,
+        pieces_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "assemble", b"assemble", "at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "assemble", b"assemble", "at", b"at", "before_turn", b"before_turn", "pieces_max", b"pieces_max", "sent", b"sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
+    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    """The explanation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def explanation(self) -> _explanation_pb2.PacketExplanation:
+        """What the packet consists of; the caller adds what it knows of the turn."""
+
+    def __init__(
+        self,
+        *,
+        explanation: _explanation_pb2.PacketExplanation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015

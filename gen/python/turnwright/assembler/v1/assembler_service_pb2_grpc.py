@@ -47,6 +47,11 @@ class AssemblerServiceStub(object):
                 request_serializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetRequest.SerializeToString,
                 response_deserializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/turnwright.assembler.v1.AssemblerService/Explain',
+                request_serializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.ExplainResponse.FromString,
+                _registered_method=True)
 
 
 class AssemblerServiceServicer(object):
@@ -69,6 +74,14 @@ class AssemblerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Explains a packet: one that was sent, by assembling it again from the moment that it shows, or the next one. At most
+        17 at a time (QUEUE_FULL).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AssemblerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +94,11 @@ def add_AssemblerServiceServicer_to_server(servicer, server):
                     servicer.CheckBudget,
                     request_deserializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetRequest.FromString,
                     response_serializer=turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.ExplainRequest.FromString,
+                    response_serializer=turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.ExplainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -139,6 +157,33 @@ class AssemblerService(object):
             '/turnwright.assembler.v1.AssemblerService/CheckBudget',
             turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetRequest.SerializeToString,
             turnwright_dot_assembler_dot_v1_dot_budget__pb2.CheckBudgetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.assembler.v1.AssemblerService/Explain',
+            turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.ExplainRequest.SerializeToString,
+            turnwright_dot_assembler_dot_v1_dot_assembler__service__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

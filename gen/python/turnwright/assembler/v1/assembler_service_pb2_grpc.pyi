@@ -42,6 +42,10 @@ class AssemblerServiceStub:
     """Decides what to summarize if the results of a turn, with everything else, exceed the size limit of a packet. A
     caller that knows that they cannot need not call it.
     """
+    Explain: _grpc.UnaryUnaryMultiCallable[_assembler_service_pb2.ExplainRequest, _assembler_service_pb2.ExplainResponse]
+    """Explains a packet: one that was sent, by assembling it again from the moment that it shows, or the next one. At most
+    17 at a time (QUEUE_FULL).
+    """
 
 @_typing.type_check_only
 class AssemblerServiceAsyncStub(AssemblerServiceStub):
@@ -55,6 +59,10 @@ class AssemblerServiceAsyncStub(AssemblerServiceStub):
     CheckBudget: _aio.UnaryUnaryMultiCallable[_budget_pb2.CheckBudgetRequest, _budget_pb2.CheckBudgetResponse]  # type: ignore[assignment]
     """Decides what to summarize if the results of a turn, with everything else, exceed the size limit of a packet. A
     caller that knows that they cannot need not call it.
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_assembler_service_pb2.ExplainRequest, _assembler_service_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Explains a packet: one that was sent, by assembling it again from the moment that it shows, or the next one. At most
+    17 at a time (QUEUE_FULL).
     """
 
 class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -78,6 +86,16 @@ class AssemblerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_budget_pb2.CheckBudgetResponse, _abc.Awaitable[_budget_pb2.CheckBudgetResponse]]:
         """Decides what to summarize if the results of a turn, with everything else, exceed the size limit of a packet. A
         caller that knows that they cannot need not call it.
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _assembler_service_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_assembler_service_pb2.ExplainResponse, _abc.Awaitable[_assembler_service_pb2.ExplainResponse]]:
+        """Explains a packet: one that was sent, by assembling it again from the moment that it shows, or the next one. At most
+        17 at a time (QUEUE_FULL).
         """
 
 def add_AssemblerServiceServicer_to_server(servicer: AssemblerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

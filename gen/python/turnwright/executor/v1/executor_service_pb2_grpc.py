@@ -5,6 +5,7 @@ import warnings
 
 from turnwright.executor.v1 import control_pb2 as turnwright_dot_executor_dot_v1_dot_control__pb2
 from turnwright.executor.v1 import executor_service_pb2 as turnwright_dot_executor_dot_v1_dot_executor__service__pb2
+from turnwright.executor.v1 import explain_pb2 as turnwright_dot_executor_dot_v1_dot_explain__pb2
 from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_dot_plan__pb2
 from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
@@ -183,6 +184,16 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/ListMessages',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesResponse.FromString,
+                _registered_method=True)
+        self.ExplainPacket = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ExplainPacket',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketResponse.FromString,
+                _registered_method=True)
+        self.PreviewPacket = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/PreviewPacket',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
                 _registered_method=True)
         self.GetEntry = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/GetEntry',
@@ -467,6 +478,21 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainPacket(self, request, context):
+        """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
+        it leaves the prefix of the turn before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewPacket(self, request, context):
+        """Explains the packet that the next turn would be sent. Writes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetEntry(self, request, context):
         """Reads one entry of a run with its body.
         """
@@ -703,6 +729,16 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.ListMessages,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesResponse.SerializeToString,
+            ),
+            'ExplainPacket': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainPacket,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketResponse.SerializeToString,
+            ),
+            'PreviewPacket': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewPacket,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.SerializeToString,
             ),
             'GetEntry': grpc.unary_unary_rpc_method_handler(
                     servicer.GetEntry,
@@ -1513,6 +1549,60 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/ListMessages',
             turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainPacket(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ExplainPacket',
+            turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewPacket(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/PreviewPacket',
+            turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
             options,
             channel_credentials,
             insecure,

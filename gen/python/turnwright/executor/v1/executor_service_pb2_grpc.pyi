@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.executor.v1 import control_pb2 as _control_pb2
 from turnwright.executor.v1 import executor_service_pb2 as _executor_service_pb2
+from turnwright.executor.v1 import explain_pb2 as _explain_pb2
 from turnwright.executor.v1 import plan_pb2 as _plan_pb2
 from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
@@ -116,6 +117,12 @@ class ExecutorServiceStub:
     """Lists entries of a run by pattern."""
     ListMessages: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListMessagesRequest, _query_pb2.ListMessagesResponse]
     """Lists the messages of a run: its entries as a conversation."""
+    ExplainPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]
+    """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
+    it leaves the prefix of the turn before.
+    """
+    PreviewPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]
+    """Explains the packet that the next turn would be sent. Writes nothing."""
     GetEntry: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]
     """Reads one entry of a run with its body."""
     SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
@@ -229,6 +236,12 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Lists entries of a run by pattern."""
     ListMessages: _aio.UnaryUnaryMultiCallable[_query_pb2.ListMessagesRequest, _query_pb2.ListMessagesResponse]  # type: ignore[assignment]
     """Lists the messages of a run: its entries as a conversation."""
+    ExplainPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]  # type: ignore[assignment]
+    """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
+    it leaves the prefix of the turn before.
+    """
+    PreviewPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]  # type: ignore[assignment]
+    """Explains the packet that the next turn would be sent. Writes nothing."""
     GetEntry: _aio.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]  # type: ignore[assignment]
     """Reads one entry of a run with its body."""
     SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
@@ -501,6 +514,24 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.ListMessagesResponse, _abc.Awaitable[_query_pb2.ListMessagesResponse]]:
         """Lists the messages of a run: its entries as a conversation."""
+
+    @_abc_1.abstractmethod
+    def ExplainPacket(
+        self,
+        request: _explain_pb2.ExplainPacketRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_explain_pb2.ExplainPacketResponse, _abc.Awaitable[_explain_pb2.ExplainPacketResponse]]:
+        """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
+        it leaves the prefix of the turn before.
+        """
+
+    @_abc_1.abstractmethod
+    def PreviewPacket(
+        self,
+        request: _explain_pb2.PreviewPacketRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_explain_pb2.PreviewPacketResponse, _abc.Awaitable[_explain_pb2.PreviewPacketResponse]]:
+        """Explains the packet that the next turn would be sent. Writes nothing."""
 
     @_abc_1.abstractmethod
     def GetEntry(

@@ -1,0 +1,215 @@
+"""Explains packets: those that were sent, by assembling them again from the moment that they show, and the next one.
+
+It reads by itself and keeps nothing: rows that turns go on with are not touched. Source: architecture 4 (replay).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from turnwright_assembler.app.assemble import Assembler, PacketRequest
+from turnwright_assembler.app.packet_pieces import RUNG_NAMES, Reduction, packet_pieces, reductions
+from turnwright_assembler.app.run_rows import RunRows
+from turnwright_assembler.app.transcript_pieces import explained_transcript
+from turnwright_assembler.domain.blocks import summarized
+from turnwright_assembler.domain.effects import PastDemotion, demotion_in
+from turnwright_assembler.domain.explanation import (
+    Explanation,
+    FittingStep,
+    Messages,
+    Piece,
+    PrefixBreak,
+    aligned,
+    first_difference,
+    in_cached_order,
+    place,
+    prefix_break,
+)
+from turnwright_assembler.ports import PastMoment, RunReader, ViewPart
+from turnwright_assembler.sections.system import SYSTEM_PATH
+from turnwright_core.entries import Cursor, Entry
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.packet_digest import packet_digest
+
+CALLS_MAX: Final = 16
+"""Explanations that wait while one is made: each reads all of a run."""
+
+
+class ExplainRequest(Struct, frozen=True):
+    """The packet to explain: what was requested to assemble it, and the moment that it shows; None: now, or unknown."""
+
+    packet: PacketRequest
+    at: PastMoment | None
+    is_sent: bool
+    """Whether it was sent, so that its stored bytes are explained."""
+    before_turn: int
+    """The turn whose packet it is compared with; 0: none."""
+
+
+class Reassembled(Struct, frozen=True):
+    """A packet as it is assembled now: its pieces by role, its digest, and what was done so that it fits."""
+
+    pieces: Mapping[str, Sequence[Piece]]
+    digest: str
+    tokens: int
+    ceiling: int
+    cursor: Cursor | None
+    steps: tuple[FittingStep, ...]
+
+
+class _Read(Struct):
+    """What was read of a run besides its rows. Mutable: filled part by part."""
+
+    system_attributes: str = ""
+    past: list[PastDemotion] = field(default_factory=list)
+
+    def note(self, entry: Entry) -> None:
+        if entry.path == SYSTEM_PATH:
+            self.system_attributes = entry.attributes_json
+        elif demotion := demotion_in(entry):
+            self.past.append(demotion)
+
+
+class Explainer:
+    """Explains packets; reads, and never writes."""
+
+    def __init__(self, reader: RunReader, assembler: Assembler) -> None:
+        """Explain what this assembler assembles."""
+        self._reader = reader
+        self._assembler = assembler
+        self._lock = asyncio.Lock()
+        self._calls = 0
+
+    async def explain(self, ask: ExplainRequest) -> Explanation:
+        """What a packet consists of, and why. Raises TURN_NOT_FOUND if nothing is known about it, TurnwrightError."""
+        packet, reader = ask.packet, self._reader
+        async with self._turn():
+            sent = await reader.read_packet(packet.project, packet.run, packet.turn) if ask.is_sent else None
+            gaps: list[str] = []
+            again = await self._again(ask, gaps)
+            if sent is None and again is None:
+                message = f"Turn {packet.turn} of {packet.run} has no packet any more, and its moment is not recorded."
+                raise fault(Reason.TURN_NOT_FOUND, message, run=packet.run, turn=packet.turn)
+            if ask.is_sent and sent is None:
+                gaps.append("The packet is not stored: it was never sent. This is what is assembled from its moment.")
+            before = None
+            if ask.before_turn:
+                before = await reader.read_packet(packet.project, packet.run, ask.before_turn)
+                if before is None:
+                    gaps.append(f"The packet of turn {ask.before_turn} is not stored, so prefixes are not compared.")
+            return await self._assembler.runner.run(self._explained, ask, sent, again, before, gaps)
+
+    async def _again(self, ask: ExplainRequest, gaps: list[str]) -> Reassembled | None:
+        """The packet assembled again; None if that is not possible: then `gaps` tells why."""
+        if ask.is_sent and ask.at is None:
+            gaps.append("The moment that the packet shows is not recorded, so it cannot be assembled again.")
+            return None
+        try:
+            if ask.packet.transcript:
+                return await self._transcript(ask)
+            return await self._packet(ask)
+        except TurnwrightError as error:
+            if not ask.is_sent or error.reason not in (Reason.TURN_NOT_FOUND, Reason.PLUGIN_FAILED):
+                raise
+            gaps.append(f"It cannot be assembled again: {error}")
+            return None
+
+    async def _parts(self, ask: ExplainRequest, *, messages: bool) -> AsyncIterator[ViewPart]:
+        packet = ask.packet
+        async with aclosing(self._reader.read_at(packet.project, packet.run, ask.at, messages=messages)) as parts:
+            async for part in parts:
+                yield part
+
+    async def _packet(self, ask: ExplainRequest) -> Reassembled:
+        assembler, read = self._assembler, _Read()
+        rows = await assembler.runner.run(RunRows, assembler.rules.token_divisor, assembler.packet_plugins)
+        async for part in self._parts(ask, messages=False):
+            await assembler.runner.run(rows.apply, part)
+            for entry in part.entries:
+                read.note(entry)
+        if rows.cursor is None:
+            raise _ended_early()
+        return await assembler.runner.run(self._fitted, ask.packet, rows, read)
+
+    def _fitted(self, packet: PacketRequest, rows: RunRows, read: _Read) -> Reassembled:
+        folded, _, climbed, ceiling = self._assembler.fit(packet, rows)
+        demoted = frozenset(climbed.demoted)
+        blocks = tuple(summarized(block) if block.path in demoted else block for block in folded.blocks)
+        draft = self._assembler.draft(packet, rows, folded, blocks)
+        reduced = reductions(read.past, blocks)
+        for step in climbed.steps:
+            reduced |= {path: Reduction(RUNG_NAMES[step.rung], packet.turn) for path in step.demoted if path in demoted}
+        steps = [FittingStep(RUNG_NAMES[step.rung], step.demoted, step.tokens, step.excess) for step in climbed.steps]
+        if folded.gone:
+            steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
+        composed = climbed.packet
+        pieces = packet_pieces(composed, draft, blocks, self._assembler.packet_plugins, read.system_attributes, reduced)
+        return Reassembled(pieces, composed.digest(), composed.tokens, ceiling, rows.cursor, tuple(steps))
+
+    async def _transcript(self, ask: ExplainRequest) -> Reassembled:
+        entries: dict[str, Entry] = {}
+        cursor = None
+        async for part in self._parts(ask, messages=True):
+            entries |= {entry.path: entry for entry in part.entries}
+            cursor = part.cursor or cursor
+        if cursor is None:
+            raise _ended_early()
+        told = await self._assembler.runner.run(self._assembler.fit_transcript, ask.packet, entries, cursor)
+        pieces, steps = explained_transcript(told, entries, self._assembler.packet_plugins)
+        ceiling = self._assembler.ceiling(ask.packet)
+        return Reassembled(pieces, told.digest(), told.tokens, ceiling, cursor, steps)
+
+    def _explained(
+        self,
+        ask: ExplainRequest,
+        sent: Messages | None,
+        again: Reassembled | None,
+        before: Messages | None,
+        gaps: list[str],
+    ) -> Explanation:
+        divisor = self._assembler.rules.token_divisor
+        pieces = again.pieces if again else {}
+        stored_digest = packet_digest((role, [text]) for role, text in sent) if sent else ""
+        if sent and (again is None or again.digest != stored_digest):
+            if again:
+                where = first_difference(sent, pieces)
+                gaps.append(f"Assembled again it is another packet than the one that was sent, first at {where}.")
+            pieces = {role: aligned(text, pieces.get(role, ()), role) for role, text in sent}
+        ordered = in_cached_order([(role, "") for role in pieces])
+        placed = place(((role, piece) for role, _ in ordered for piece in pieces[role]), divisor)
+        prefix: PrefixBreak | None = prefix_break(ask.before_turn, before, placed, divisor) if before else None
+        return Explanation(
+            tokens=again.tokens if again and not sent else sum(one.tokens for one in placed),
+            ceiling=again.ceiling if again else self._assembler.ceiling(ask.packet),
+            bytes_=sum(one.bytes_ for one in placed),
+            digest=again.digest if again else "",
+            stored_digest=stored_digest,
+            cursor=again.cursor if again else None,
+            pieces=tuple(replace(one, piece=replace(one.piece, text="")) for one in placed),
+            steps=again.steps if again else (),
+            prefix=replace(prefix, piece=replace(prefix.piece, text="")) if prefix and prefix.piece else prefix,
+            gaps=tuple(gaps),
+        )
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One explanation after the other. Raises QUEUE_FULL."""
+        if self._calls > CALLS_MAX:
+            message = "Too many packets are being explained at once; retry when one is done."
+            raise fault(Reason.QUEUE_FULL, message, queue="explain", limit=CALLS_MAX)
+        self._calls += 1
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._calls -= 1
+
+
+def _ended_early() -> TurnwrightError:
+    return fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")

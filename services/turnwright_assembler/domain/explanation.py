@@ -1,0 +1,215 @@
+"""What a packet consists of: its pieces with what each is, and where it leaves the prefix of another packet.
+
+Bytes are those of the packet that was sent, if it is stored; pieces come from assembling it again. If both are equal,
+each piece explains its bytes. If not, as after an upgrade, pieces are searched for in what was sent, and what lies
+between those that are found is not explained.
+Source: architecture 4 (replay).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from itertools import accumulate
+from typing import Final
+
+from msgspec import Struct
+
+from turnwright_assembler.domain.pieces import Form
+from turnwright_core.entries import Cursor
+from turnwright_core.text import tokens_of
+
+SEARCHED_CHARS: Final = 64 * 1024
+"""Code points of a stored message in which the next piece is searched for."""
+
+_COMPARED_BYTES: Final = 64 * 1024
+_ORDER: Final = {"tools": 0, "system": 1}
+"""Messages in the order in which vendors cache them; the others follow as they are."""
+
+
+class PieceKind(IntEnum):
+    """types/v1/explanation.proto."""
+
+    UNSPECIFIED = 0
+    SYSTEM = 1
+    TOOL = 2
+    PERSONA = 3
+    PROJECT_INSTRUCTIONS = 4
+    PROMPT = 5
+    FILE = 6
+    ENTRY = 7
+    RECORD = 8
+    EVENT = 9
+    PLAN = 10
+    UNKNOWN = 11
+    INSTRUCTIONS = 12
+    BUDGET = 13
+    PLUGIN = 14
+    MARKUP = 15
+    REPLY = 16
+    RESULT = 17
+    SUMMARY = 18
+    NOTICE = 19
+    UNEXPLAINED = 20
+
+
+class Piece(Struct, frozen=True):
+    """A piece of a message. `reduced_by` is the step that summarized or replaced it, in turn `reduced_in_turn`."""
+
+    text: str
+    kind: PieceKind
+    section: str
+    why: str
+    path: str = ""
+    form: Form = Form.WHOLE
+    reduced_by: str = ""
+    reduced_in_turn: int = 0
+
+
+class PlacedPiece(Struct, frozen=True):
+    """A piece at its place in the packet, in bytes of UTF-8, with its tokens."""
+
+    piece: Piece
+    begin: int
+    bytes_: int
+    tokens: int
+
+
+class FittingStep(Struct, frozen=True):
+    """A step by which a packet was made to fit, or events were folded."""
+
+    name: str
+    paths: tuple[str, ...]
+    tokens: int = 0
+    excess: int = 0
+
+
+class PrefixBreak(Struct, frozen=True):
+    """Where a packet leaves the prefix that it shares with that of an earlier turn; None: one continues the other."""
+
+    before_turn: int
+    bytes_: int
+    tokens: int
+    piece: Piece | None
+
+
+class Explanation(Struct, frozen=True):
+    """What a packet consists of, and why."""
+
+    tokens: int
+    ceiling: int
+    bytes_: int
+    digest: str
+    stored_digest: str
+    cursor: Cursor | None
+    pieces: tuple[PlacedPiece, ...]
+    steps: tuple[FittingStep, ...]
+    prefix: PrefixBreak | None
+    gaps: tuple[str, ...]
+
+
+Messages = Sequence[tuple[str, str]]
+"""Roles and texts."""
+
+
+def in_cached_order(messages: Messages) -> list[tuple[str, str]]:
+    """The messages in the order in which vendors cache them: tools, system, the others."""
+    return sorted(messages, key=lambda message: _ORDER.get(message[0], len(_ORDER)))
+
+
+def place(pieces: Iterable[tuple[str, Piece]], divisor: int) -> tuple[PlacedPiece, ...]:
+    """The pieces of messages, each with its role, at their places. Tokens of a message's pieces add up to its own."""
+    placed: list[PlacedPiece] = []
+    begin = chars = 0
+    role = ""
+    for of, piece in pieces:
+        if of != role:
+            role, chars = of, 0
+        before, chars = tokens_of(chars, divisor), chars + len(piece.text)
+        size = len(piece.text.encode())
+        placed.append(PlacedPiece(piece, begin, size, tokens_of(chars, divisor) - before))
+        begin += size
+    return tuple(placed)
+
+
+def aligned(text: str, pieces: Iterable[Piece], role: str) -> list[Piece]:
+    """The pieces that occur in a stored text, in its order, with what lies between them as unexplained pieces."""
+    found: list[Piece] = []
+    at = 0
+    for piece in pieces:
+        begin = text.find(piece.text, at, at + SEARCHED_CHARS + len(piece.text)) if piece.text else -1
+        if begin < 0:
+            continue
+        if begin > at:
+            found.append(_unexplained(text[at:begin], role))
+        found.append(piece)
+        at = begin + len(piece.text)
+    if at < len(text):
+        found.append(_unexplained(text[at:], role))
+    return found
+
+
+def _unexplained(text: str, role: str) -> Piece:
+    why = "It was sent; assembled again from the same moment, the packet does not contain it."
+    return Piece(text, PieceKind.UNEXPLAINED, role, why)
+
+
+def common_prefix(one: bytes, other: bytes) -> int:
+    """Length of the common prefix, in bytes."""
+    most = min(len(one), len(other))
+    at = 0
+    while at < most and one[at : at + _COMPARED_BYTES] == other[at : at + _COMPARED_BYTES]:
+        at += _COMPARED_BYTES
+    tail = zip(one[at : at + _COMPARED_BYTES], other[at : at + _COMPARED_BYTES], strict=False)
+    return min(most, at + next((index for index, (left, right) in enumerate(tail) if left != right), _COMPARED_BYTES))
+
+
+def prefix_break(before_turn: int, before: Messages, pieces: Sequence[PlacedPiece], divisor: int) -> PrefixBreak:
+    """Where these pieces leave the packet of an earlier turn."""
+    ours = "".join(one.piece.text for one in pieces).encode()
+    length = common_prefix(ours, "".join(text for _, text in in_cached_order(before)).encode())
+    at = next((one for one in pieces if one.begin + one.bytes_ > length), None)
+    chars = len(ours[:length].decode(errors="ignore"))
+    return PrefixBreak(before_turn, length, tokens_of(chars, divisor), at.piece if at else None)
+
+
+def first_difference(sent: Messages, again: Mapping[str, Sequence[Piece]]) -> str:
+    """Where a packet that was assembled again first differs from what was sent: a path, else a section."""
+    for role, text in in_cached_order(sent):
+        pieces = again.get(role, ())
+        length = common_prefix(text.encode(), "".join(piece.text for piece in pieces).encode())
+        ends = accumulate(len(piece.text.encode()) for piece in pieces)
+        at = next((piece for piece, end in zip(pieces, ends, strict=True) if end > length), None)
+        if at:
+            return at.path or f"<{at.section}>"
+        if length < len(text.encode()):
+            return f"the end of the message {role}"
+    return "the messages that there are"
+
+
+class KindTotal(Struct, frozen=True):
+    """The pieces of one kind."""
+
+    kind: PieceKind
+    pieces: int
+    tokens: int
+
+
+def totals(pieces: Iterable[PlacedPiece]) -> list[KindTotal]:
+    """Totals by kind, largest first."""
+    counts: Counter[PieceKind] = Counter()
+    tokens: Counter[PieceKind] = Counter()
+    for one in pieces:
+        counts[one.piece.kind] += 1
+        tokens[one.piece.kind] += one.tokens
+    found = (KindTotal(kind, count, tokens[kind]) for kind, count in counts.items())
+    return sorted(found, key=lambda total: (-total.tokens, total.kind))
+
+
+def largest(pieces: Sequence[PlacedPiece], most: int) -> list[PlacedPiece]:
+    """At most so many pieces, the largest ones, in their order."""
+    if len(pieces) <= most:
+        return list(pieces)
+    ranked = sorted(range(len(pieces)), key=lambda index: (-pieces[index].tokens, index))[:most]
+    return [pieces[index] for index in sorted(ranked)]

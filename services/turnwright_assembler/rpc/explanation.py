@@ -1,0 +1,116 @@
+"""Explain on the wire: its request decoded, an explanation encoded within the size of an answer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from turnwright.assembler.v1 import assembler_service_pb2
+from turnwright.types.v1 import explanation_pb2 as pb
+
+from turnwright_assembler.app.explaining import ExplainRequest
+from turnwright_assembler.domain.explanation import Explanation, PieceKind, PlacedPiece, largest, totals
+from turnwright_assembler.domain.pieces import Form
+from turnwright_assembler.ports import PastMoment
+from turnwright_assembler.rpc.checks import packet_request_from
+from turnwright_core.checks import check_count, invalid
+from turnwright_core.limits import EXPLAINED_PIECES_MAX, PAGE_BYTES_MAX
+from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb
+
+STEP_PATHS_MAX: Final = 100
+"""Paths that a step lists."""
+
+_FORMS: Final = {
+    Form.WHOLE: pb.PIECE_FORM_WHOLE,
+    Form.SUMMARIZED: pb.PIECE_FORM_SUMMARIZED,
+    Form.STUB: pb.PIECE_FORM_STUB,
+    Form.LEFT_OUT: pb.PIECE_FORM_LEFT_OUT,
+}
+
+
+def explain_request_from(request: assembler_service_pb2.ExplainRequest) -> ExplainRequest:
+    """Decode a request. Raises InvalidError that names the field."""
+    check_count("pieces_max", request.pieces_max, EXPLAINED_PIECES_MAX)
+    return ExplainRequest(
+        packet=packet_request_from(request.assemble),
+        at=_moment(request) if request.HasField("at") else None,
+        is_sent=request.sent,
+        before_turn=request.before_turn,
+    )
+
+
+def _moment(request: assembler_service_pb2.ExplainRequest) -> PastMoment:
+    match request.at.WhichOneof("at"):
+        case "cursor":
+            return PastMoment(cursor=cursor_from_pb(request.at.cursor))
+        case "packet_of_turn":
+            return PastMoment(packet_of_turn=request.at.packet_of_turn)
+    raise invalid("at", "Set `cursor` or `packet_of_turn` of the moment.")
+
+
+def explanation_to_pb(explained: Explanation, pieces_max: int) -> pb.PacketExplanation:
+    """The explanation with its largest pieces: at most `pieces_max`, and about PAGE_BYTES_MAX bytes."""
+    shown = largest(explained.pieces, pieces_max)
+    while shown and sum(map(_weight, shown)) > PAGE_BYTES_MAX:
+        shown = largest(explained.pieces, len(shown) // 2)
+    prefix = explained.prefix
+    at = prefix.piece if prefix else None
+    return pb.PacketExplanation(
+        ceiling=explained.ceiling,
+        tokens=explained.tokens,
+        bytes=explained.bytes_,
+        digest=explained.digest,
+        stored_digest=explained.stored_digest,
+        cursor=cursor_to_pb(explained.cursor) if explained.cursor else None,
+        kinds=[
+            pb.KindTotal(kind=_kind(total.kind), pieces=total.pieces, tokens=total.tokens)
+            for total in totals(explained.pieces)
+        ],
+        steps=[
+            pb.PacketStep(
+                name=step.name,
+                entries=len(step.paths),
+                tokens=step.tokens,
+                excess=step.excess,
+                paths=step.paths[:STEP_PATHS_MAX],
+            )
+            for step in explained.steps
+        ],
+        prefix=pb.PrefixBreak(
+            before_turn=prefix.before_turn,
+            bytes=prefix.bytes_,
+            tokens=prefix.tokens,
+            path=at.path if at else "",
+            kind=_kind(at.kind) if at else pb.PIECE_KIND_UNSPECIFIED,
+            section=at.section if at else "",
+        )
+        if prefix
+        else None,
+        pieces=map(_piece, shown),
+        pieces_left_out=len(explained.pieces) - len(shown),
+        tokens_left_out=sum(one.tokens for one in explained.pieces) - sum(one.tokens for one in shown),
+        gaps=explained.gaps,
+    )
+
+
+def _weight(one: PlacedPiece) -> int:
+    return 60 + 3 * len(one.piece.path) + len(one.piece.why)
+
+
+def _kind(kind: PieceKind) -> pb.PieceKind.ValueType:
+    return pb.PieceKind.Value(f"PIECE_KIND_{kind.name}")
+
+
+def _piece(one: PlacedPiece) -> pb.ExplainedPiece:
+    piece = one.piece
+    return pb.ExplainedPiece(
+        path=piece.path,
+        kind=_kind(piece.kind),
+        section=piece.section,
+        tokens=one.tokens,
+        begin=one.begin,
+        bytes=one.bytes_,
+        form=_FORMS[piece.form],
+        why=piece.why,
+        reduced_by=piece.reduced_by,
+        reduced_in_turn=piece.reduced_in_turn,
+    )

@@ -1,0 +1,162 @@
+"""ExplainPacket and PreviewPacket: what is known of a turn, put together with what the assembler makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
+from turnwright.executor.v1 import explain_pb2
+from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import explanation_pb2, run_pb2, settings_pb2
+
+from turnwright_core.checks import check_count
+from turnwright_core.entries import Cursor
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX
+from turnwright_core.runs import Assembly, Turn
+from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.wire.runs import turn_from_pb
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.tokens import calibration_of
+from turnwright_executor.edge.packets import PacketNote, packet_note
+
+
+class _Known(Struct, frozen=True):
+    """What is known of a turn's packet: its turn, its note, and how the calibration was found."""
+
+    turn: Turn
+    note: PacketNote
+    is_inherited: bool
+    calibration: float
+
+
+class PacketExplanations:
+    """Explains the packets of turns."""
+
+    def __init__(self, store: Peer, assembler: Peer) -> None:
+        self._store = store
+        self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._assembler = assembler
+        self._packets = assembler_service_pb2_grpc.AssemblerServiceStub(assembler.channel)
+
+    async def explain(self, request: explain_pb2.ExplainPacketRequest) -> explain_pb2.ExplainPacketResponse:
+        """The packet of a turn. Raises TURN_NOT_FOUND, TurnwrightError."""
+        pieces_max = _pieces_max(request)
+        address = RunAddress(request.project, request.run)
+        run = await self._run(address)
+        known = await self._known(address, run, request.turn or run.turn)
+        number = known.turn.number
+        call = self._call(address, known.turn, known.calibration)
+        asked = assembler_service_pb2.ExplainRequest(
+            assemble=call, at=_moment(known), sent=True, before_turn=number - 1, pieces_max=pieces_max
+        )
+        told = await self._explained(asked, known.turn)
+        result = known.turn.result
+        told.stored_digest = told.stored_digest or (result.packet_digest if result else "")
+        told.stored_render_version = known.note.render_version
+        then, now = told.stored_render_version, told.render_version
+        if told.digest != told.stored_digest and then and then != now:
+            told.gaps.append(f"It was assembled by {then}; now {now} assembles.")
+        return explain_pb2.ExplainPacketResponse(explanation=told)
+
+    async def preview(self, request: explain_pb2.PreviewPacketRequest) -> explain_pb2.PreviewPacketResponse:
+        """The packet of the next turn, if it began now. Raises TURN_NOT_FOUND, TurnwrightError."""
+        pieces_max = _pieces_max(request)
+        address = RunAddress(request.project, request.run)
+        run = await self._run(address)
+        if not run.turn:
+            message = f"{run.run} has had no turn yet: the settings of a turn are known when one has begun."
+            raise fault(Reason.TURN_NOT_FOUND, message, run=run.run, turn=0)
+        latest = await self._turn(address, run.turn)
+        is_sent = latest.result is not None or await self._note(address, latest.number) is not None
+        number = latest.number + 1 if is_sent else latest.number
+        calibration = await self._calibration(address, latest if latest.result else latest.number - 1, latest.loop)
+        call = self._call(address, latest, calibration)
+        call.turn = number
+        asked = assembler_service_pb2.ExplainRequest(assemble=call, before_turn=number - 1, pieces_max=pieces_max)
+        told = await self._explained(asked, latest)
+        told.turn, told.preview = number, True
+        return explain_pb2.PreviewPacketResponse(explanation=told)
+
+    def _call(self, address: RunAddress, turn: Turn, calibration: float) -> assembler_service_pb2.AssembleRequest:
+        """What the assembler was asked for, as AssemblerPackets asks."""
+        return assembler_service_pb2.AssembleRequest(
+            project=address.project,
+            run=address.run,
+            turn=turn.number,
+            loop=turn.loop,
+            context_length=turn.request.context_length,
+            calibration=calibration,
+            transcript=turn.request.assembly is Assembly.TRANSCRIPT,
+        )
+
+    async def _explained(
+        self, asked: assembler_service_pb2.ExplainRequest, turn: Turn
+    ) -> explanation_pb2.PacketExplanation:
+        told = (await self._assembler.call(self._packets.Explain, asked)).explanation
+        told.turn, told.loop, told.model = turn.number, turn.loop, turn.request.model
+        told.assembly = settings_pb2.Assembly.Value(f"ASSEMBLY_{(turn.request.assembly or Assembly.PACKET).name}")
+        told.context_length, told.calibration = turn.request.context_length, asked.assemble.calibration
+        return told
+
+    async def _known(self, address: RunAddress, run: run_pb2.Run, number: int) -> _Known:
+        turn = await self._turn(address, number)
+        note = await self._note(address, number) or PacketNote()
+        calibration = note.calibration
+        if calibration is None:
+            calibration = await self._calibration(address, number - 1, turn.loop)
+        is_inherited = run.HasField("forked_from") and number <= run.forked_from.turn
+        return _Known(turn, note, is_inherited, calibration)
+
+    async def _run(self, address: RunAddress) -> run_pb2.Run:
+        request = registry_pb2.GetRunRequest(project=address.project, run=address.run)
+        return (await self._store.call(self._rows.GetRun, request)).run
+
+    async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
+        request = ledger_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
+        return [turn_from_pb(turn) for turn in (await self._store.call(self._rows.ListTurns, request)).turns]
+
+    async def _turn(self, address: RunAddress, number: int) -> Turn:
+        found = await self._turns(address, [number]) if number else []
+        if not found:
+            message = f"{address.run} has no turn {number}, or the run that had it was removed."
+            raise fault(Reason.TURN_NOT_FOUND, message, run=address.run, turn=number)
+        return found[0]
+
+    async def _calibration(self, address: RunAddress, turn: Turn | int, loop: int) -> float:
+        """Of the latest ended turn of the loop; 0: unknown."""
+        found = await self._turns(address, [turn]) if isinstance(turn, int) and turn else []
+        last = turn if isinstance(turn, Turn) else next(iter(found), None)
+        if last is None or last.result is None or last.loop != loop:
+            return 0.0
+        return calibration_of(last.result.usage, last.result.packet_tokens)
+
+    async def _note(self, address: RunAddress, turn: int) -> PacketNote | None:
+        """The note of a stored packet; None if there is none. The packet itself is not read to its end."""
+        request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
+        try:
+            async with self._store.stream(self._rows.ReadPacket, request, self._store.timeout_s) as parts:
+                async for part in parts:
+                    return packet_note(part.note)
+        except TurnwrightError as error:
+            if error.reason is not Reason.TURN_NOT_FOUND:
+                raise
+        return None
+
+
+def _pieces_max(request: Any) -> int:
+    check_count("pieces_max", request.pieces_max, EXPLAINED_PIECES_MAX)
+    return request.pieces_max if request.HasField("pieces_max") else EXPLAINED_PIECES_DEFAULT
+
+
+def _moment(known: _Known) -> read_pb2.Moment | None:
+    """The moment that a packet shows; None: not recorded."""
+    result = known.turn.result
+    if known.is_inherited:
+        has_moment = result is not None and result.cursor is not None
+        return read_pb2.Moment(packet_of_turn=known.turn.number) if has_moment else None
+    at: Cursor | None = known.note.cursor or (result.cursor if result else None)
+    return read_pb2.Moment(cursor=cursor_to_pb(at)) if at else None

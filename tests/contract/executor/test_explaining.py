@@ -1,0 +1,130 @@
+"""Every packet explains itself: its pieces, why each is in, what was demoted by which step, where the prefix breaks."""
+
+import hashlib
+
+import pytest
+import pytest_asyncio
+from turnwright.types.v1 import explanation_pb2 as pb
+from turnwright.types.v1 import settings_pb2
+
+from contract.executor.test_pipeline import DONE
+from services import running
+from turnwright_core.errors import Reason, TurnwrightError
+
+MORE = '<update status="102">More.</update>'
+SOURCE = "".join(f"def step_{number}(): return {number * 7919 % 1009}\n" for number in range(40))
+
+
+@pytest_asyncio.fixture(params=["sqlite", "postgres"])
+async def services(request, tmp_path, monkeypatch):
+    """The services on each database."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    on = {"db": request.getfixturevalue("postgres_url")} if request.param == "postgres" else {}
+    async with running(tmp_path, store_settings=on) as made:
+        (made.files / "a.py").write_text(SOURCE)
+        yield made
+
+
+async def sent(services, turn: int, run: str = "r") -> str:
+    return (await services.entry(f"system://{turn}", run)).body + (await services.entry(f"user://{turn}", run)).body
+
+
+def of(told: pb.PacketExplanation, section: str, path: str) -> pb.ExplainedPiece:
+    return next(piece for piece in told.pieces if (piece.section, piece.path) == (section, path))
+
+
+@pytest.mark.asyncio
+async def test_the_bytes_are_those_that_were_sent_and_each_piece_says_what_it_is(services):
+    services.script(f'<get path="a.py"/>{MORE}', f'<set path="known://b">{SOURCE[::-1]}</set>{MORE}', MORE, DONE)
+    assert (await services.until(await services.act())).status == 200
+    for turn in range(1, 5):
+        told = await services.client.explain_packet(services.project, "r", turn)
+        text = (await sent(services, turn)).encode()
+        assert (told.turn, told.bytes, list(told.gaps), told.preview) == (turn, len(text), [], False)
+        assert told.digest == told.stored_digest
+        assert told.stored_render_version == told.render_version
+        begins = [piece.begin for piece in told.pieces]
+        assert begins == [sum(piece.bytes for piece in told.pieces[:place]) for place in range(len(begins))]
+        assert sum(piece.tokens for piece in told.pieces) == told.tokens
+        assert sum(total.tokens for total in told.kinds) == told.tokens
+        for piece in told.pieces:
+            if piece.path and piece.kind not in (pb.PIECE_KIND_TOOL, pb.PIECE_KIND_SYSTEM, pb.PIECE_KIND_PERSONA):
+                assert piece.path.encode() in text[piece.begin : piece.begin + piece.bytes]
+    file = of(told, "visible", "a.py")
+    assert (file.kind, file.form, file.why) == (
+        pb.PIECE_KIND_FILE, pb.PIECE_FORM_WHOLE, "Visible; last touched in turn 1.",
+    )  # fmt: skip
+    assert of(told, "prompt", "prompt://1").why == "The task of loop 1."
+    assert of(told, "log", "log://turn_2/set/known%3A/b").kind == pb.PIECE_KIND_RECORD
+    assert of(told, "system", "get").kind == pb.PIECE_KIND_TOOL
+
+
+@pytest.mark.asyncio
+async def test_the_byte_where_a_packet_leaves_the_one_before(services):
+    services.script(f'<get path="a.py"/>{MORE}', f'<set path="known://b">fact</set>{MORE}', DONE)
+    await services.until(await services.act())
+    assert not (await services.client.explain_packet(services.project, "r", 1)).HasField("prefix")
+    for turn, section, path in ((2, "summary", ""), (3, "summary", "known://b")):
+        told = await services.client.explain_packet(services.project, "r", turn)
+        before, now = (await sent(services, turn - 1)).encode(), (await sent(services, turn)).encode()
+        shared = next(place for place, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1])
+        prefix = told.prefix
+        assert (prefix.before_turn, prefix.bytes, prefix.section, prefix.path) == (turn - 1, shared, section, path)
+        assert prefix.tokens == -(-len(now[:shared].decode()) // 2)
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_there_is_refused_by_name(services):
+    services.script(DONE)
+    await services.until(await services.act())
+    calls = {
+        Reason.RUN_NOT_FOUND: services.client.explain_packet(services.project, "x"),
+        Reason.TURN_NOT_FOUND: services.client.explain_packet(services.project, "r", 7),
+        Reason.LIMIT_EXCEEDED: services.client.explain_packet(services.project, "r", 1, 5001),
+    }
+    for reason, call in calls.items():
+        with pytest.raises(TurnwrightError) as caught:
+            await call
+        assert caught.value.reason is reason
+    await services.client.start_run(services.project, "new", settings_pb2.RunSettings(model="m"))
+    with pytest.raises(TurnwrightError) as caught:
+        await services.client.preview_packet(services.project, "new")
+    assert caught.value.reason is Reason.TURN_NOT_FOUND
+
+
+@pytest.mark.asyncio
+async def test_an_answer_is_bounded_and_says_what_it_leaves_out(services):
+    services.script(f'<get path="a.py"/>{MORE}', DONE)
+    await services.until(await services.act())
+    whole = await services.client.explain_packet(services.project, "r")
+    some = await services.client.explain_packet(services.project, "r", 0, 3)
+    none = await services.client.explain_packet(services.project, "r", 0, 0)
+    kept = sorted(whole.pieces, key=lambda piece: -piece.tokens)[:3]
+    assert sorted(some.pieces, key=lambda piece: -piece.tokens) == kept
+    assert some.pieces_left_out == len(whole.pieces) - 3
+    assert some.tokens_left_out == whole.tokens - sum(piece.tokens for piece in kept)
+    assert (len(none.pieces), none.kinds) == (0, whole.kinds)
+
+
+@pytest.mark.asyncio
+async def test_a_preview_is_what_the_next_turn_is_sent_and_writes_nothing(services):
+    services.script(f'<get path="a.py"/>{MORE}', f"<sh>true</sh>{MORE}", DONE)
+    queued = await services.act(yolo=False)
+    await services.until(queued, 202)
+    state = await everything(services)
+    previews = [await services.client.preview_packet(services.project, "r") for _ in range(3)]
+    assert await everything(services) == state
+    assert previews[0] == previews[1] == previews[2]
+    assert (previews[0].turn, previews[0].preview, previews[0].prefix.before_turn) == (3, True, 2)
+    assert not previews[0].stored_digest
+
+
+async def everything(services) -> str:
+    """All that the store has of the run, as one digest: entries with revisions, history of each, turns, cursor."""
+    answer = await services.client.get_run(services.project, "r", turns_max=1000, history_max=1000)
+    entries = [entry async for entry in services.client.list_entries(services.project, "r", "**")]
+    texts = [
+        answer.SerializeToString(deterministic=True),
+        *(one.SerializeToString(deterministic=True) for one in entries),
+    ]
+    return hashlib.sha256(b"".join(texts)).hexdigest()
