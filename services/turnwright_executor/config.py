@@ -14,7 +14,6 @@ DEFAULT_LISTEN: Final = "127.0.0.1:7440"
 
 
 def check_networks(text: str) -> str:
-    """A list of networks. Raises ValueError with a sentence."""
     networks_of(text)
     return text
 

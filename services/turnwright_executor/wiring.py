@@ -50,7 +50,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
-from turnwright_executor.rpc.plan_watch_servicer import tell_plans
+from turnwright_executor.rpc.plan_watch_servicer import with_plans
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
@@ -188,10 +188,10 @@ class _Wired:
             opens_models=settings.client_models,
         )
         router.route(self._servicer)
-        tell_plans(self._servicer)
+        with_plans(self._servicer)
 
     def _listening(self, address: str) -> None:
-        """Look for work once others can reach who does it: they are to hear of it from here."""
+        """Start to look for work, once other executors can reach this one: they read its address in the lease."""
         advertised = self._settings.advertise or reachable_address(address)
         for one in self._addressed:
             one.reached_at(advertised)
@@ -233,10 +233,10 @@ def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
 
 
 async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> None:
-    """Have the store know the schemes that tools bring along, before any of their entries is written.
+    """Register the schemes of tools with the store, before entries of them are written.
 
-    A store that starts beside this executor is waited for. Raises SettingsError for a scheme that is another one by
-    now, ConnectionError where there is no store.
+    Waits for a store that starts at the same time. Raises SettingsError if a scheme differs from the registered one,
+    ConnectionError if the store stays away.
     """
     wanted = {scheme.name: scheme for tool in tools for scheme in tool.schemes}
     deadline_s = time.monotonic() + SCHEMES_WAIT_S
@@ -256,7 +256,7 @@ async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> 
 
 
 async def _sandbox(settings: ExecutorSettings) -> Sandbox:
-    """How commands are confined here. Raises SettingsError where the settings ask for more than the host can do."""
+    """The sandbox for commands. Raises SettingsError if the settings require what the host cannot do."""
     try:
         writable, more = (
             [path for path in paths.split(os.pathsep) if path] for paths in (settings.sh_writable, settings.sh_readable)
@@ -267,12 +267,11 @@ async def _sandbox(settings: ExecutorSettings) -> Sandbox:
 
 
 def _boot_s() -> float:
-    """Seconds that go on while the host sleeps, where it has such a clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 async def _workspaces(directories: str) -> list[str]:
-    """The ids of the directories' workspaces. Raises OSError where one is no directory."""
+    """The ids of the directories' workspaces. Raises OSError if one does not exist."""
     found = []
     for directory in filter(None, directories.split(os.pathsep)):
         workspace = await locate(directory)

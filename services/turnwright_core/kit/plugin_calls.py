@@ -47,7 +47,7 @@ class PluginCalls:
         self._threads = Threads("plugin", THREADS_MAX)
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    def apart(self) -> PluginCalls:
+    def isolated(self) -> PluginCalls:
         """The same limits for another plugin, with threads of its own."""
         return PluginCalls(self.deadline_s)
 

@@ -94,12 +94,11 @@ class ClientCommand(Struct, frozen=True):
     """Whether the caller has the deployment's secret: then it may use every tool."""
 
     def record_folder(self) -> str:
-        """Folder of its record; the same for the same request id of the same caller."""
+        """The folder of its record: the same for the same request id of the same caller."""
         key = f"{self.principal}\n{self.request_id}" if self.request_id else secrets.token_hex(16)
         return f"log://call_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
     def digest(self) -> str:
-        """SHA-256 of the command, hexadecimal."""
         command = self.command
         sent = json.dumps([command.name, sorted(command.attributes.items()), command.body])
         return hashlib.sha256(sent.encode()).hexdigest()
@@ -138,7 +137,6 @@ class ToolCalls:
         self._stopping = False
 
     async def stop(self) -> None:
-        """Stop everything in progress, including running commands."""
         self._stopping = True
         for task in self._tasks:
             task.cancel()
@@ -207,7 +205,7 @@ class ToolCalls:
             return entry
 
     async def _driven(self, call: ClientCommand, driver: Driver, buffer: WriteBuffer, state: TurnState) -> None:
-        """Carry out our own command, with heartbeats. Raises TurnwrightError."""
+        """Carry out a command that this executor owns, with heartbeats. Raises TurnwrightError."""
         [path] = state.records
         working = asyncio.create_task(driver.drive(), name=f"work on {path}")
         beating = asyncio.create_task(_beat(buffer, path), name=f"beat of {path}")
@@ -228,9 +226,9 @@ class ToolCalls:
     async def _abandoned(
         self, call: ClientCommand, buffer: WriteBuffer, record: CommandRecord, *, is_abandoned: bool
     ) -> None:
-        """The command is abandoned.
+        """Handle a command whose owner has gone.
 
-        A repeated call continues it, or it ends for good if its caller has gone and nobody could.
+        A repeated call continues it. Without one, it ends for good if its caller has gone too.
         """
         if record.stage is Stage.SETTLED and not buffer.writes():
             return
@@ -264,7 +262,7 @@ class ToolCalls:
     async def _taken(
         self, call: ClientCommand, folder: str, events: HookEvents, turn: int
     ) -> tuple[CommandRecord, int]:
-        """The record of the call and its revision, once it is ours or settled."""
+        """The record of the call and its revision, once this executor owns it or it is settled."""
         known, looks, is_taken = 0, 0, False
         while True:
             try:
@@ -290,7 +288,7 @@ class ToolCalls:
             await asyncio.sleep(LOOK_S)
 
     async def _put(self, call: ClientCommand, write: EntryWrite, revision: int) -> int:
-        """Write a record if it has this revision (0: none exists); returns the new one. Raises REVISION_CONFLICT."""
+        """Compare-and-set: write a record if it has this revision (0: none exists). Raises REVISION_CONFLICT."""
         write = replace(write, expected_revision=revision)
         ack = await self._ledger.write(call.address, None, [write], full=True)
         return ack.revisions[0] or revision
@@ -298,9 +296,9 @@ class ToolCalls:
     async def _recorded(
         self, call: ClientCommand, folder: str, events: HookEvents, turn: int
     ) -> tuple[CommandRecord, int] | None:
-        """A new record, and its revision; None if another command was recorded under the request id before.
+        """A new record and its revision; None if the request id already belongs to another command.
 
-        Raises REVISION_CONFLICT if somebody was faster with the same one.
+        Raises REVISION_CONFLICT if a concurrent call with the same request id was faster.
         """
         gate = RecordingGate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.passed(call.command, 0)
@@ -318,7 +316,6 @@ class ToolCalls:
         return record, revision
 
     async def _first(self, call: ClientCommand, folder: str) -> Entry | None:
-        """The record that owns the request id."""
         if not call.request_id:
             return None
         found = await self._ledger.find_entries(call.address, f"{folder}/**", "", RECORDS_MAX, bodies=True)
@@ -362,7 +359,7 @@ def _released(record: CommandRecord) -> CommandRecord:
 
 
 async def _beat(buffer: WriteBuffer, path: str) -> None:
-    """Send heartbeats for the owner of a call. Raises REVISION_CONFLICT once it is no longer the owner."""
+    """Send the owner's heartbeats for a call. Raises REVISION_CONFLICT once somebody else owns it."""
     while True:
         await asyncio.sleep(BEAT_S)
         try:

@@ -102,7 +102,6 @@ def _over_price(budget: Budget, spent: Spend, *, of_run: bool) -> Exhaustion | N
 
 
 def over_time(budget: Budget, *, of_run: bool) -> Exhaustion:
-    """The working time is used up."""
     detail = f"{_who(of_run=of_run)} has worked for all of its {budget.wall_s_max:g} seconds"
     return Exhaustion(BudgetKind.WALL, of_run, detail)
 

@@ -90,7 +90,7 @@ class CommandRecord(Struct, frozen=True):
 
     @property
     def rejection(self) -> Decision | None:
-        """The decision by which nothing happened; somebody's silence is one."""
+        """The decision that prevented the effect. An expired proposal has one too."""
         is_rejected = self.decision is not None and self.decision.ruling is not DecisionKind.ACCEPTED
         return self.decision if is_rejected else None
 
@@ -105,7 +105,7 @@ class CommandRecord(Struct, frozen=True):
         return replace(self, is_dispatched=True)
 
     def questioned(self, question: QuestionEffect) -> CommandRecord:
-        """Somebody is asked what became of its effect; that stands by until it is answered."""
+        """Ask somebody what became of the effect; it is kept as `interrupted` until they answer."""
         return replace(
             self,
             state=State.PROPOSED,
@@ -117,13 +117,13 @@ class CommandRecord(Struct, frozen=True):
         )
 
     def retried(self) -> CommandRecord:
-        """The answer is to carry its effect out once more."""
+        """The answer was to carry out the effect again."""
         return replace(self, effect=self.interrupted, interrupted=None)
 
     def settled(
         self, state: State, outcome: str, body: str, attributes: Mapping[str, Any] | None = None
     ) -> CommandRecord:
-        """It is over. The effect has been carried out or will not be: it goes."""
+        """The command has ended. Its effect is dropped: it has been carried out, or never will be."""
         return replace(
             self,
             state=state,

@@ -90,7 +90,6 @@ def crash_loop(losses: int) -> Ending:
 
 
 def crashed(error_id: str) -> Ending:
-    """The ending for a bug in the runtime."""
     return Ending(
         FAILED, "internal", f"A fault of the runtime ended the loop. Look for {error_id} in the executor's log."
     )

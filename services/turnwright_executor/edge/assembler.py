@@ -104,7 +104,7 @@ def _role_of(pieces: pb.MessagePieces) -> str:
 def _messages(
     roles: Mapping[int, str], changes: Mapping[int, Sequence[Copied | str]], base: Sequence[str]
 ) -> tuple[PacketMessage, ...]:
-    """The messages in order; empty if they copy pieces that the base does not have."""
+    """The messages in order; empty if they copy pieces that the base packet does not have."""
     try:
         return tuple(
             PacketMessage(roles[index], tuple(whole(changes[index], base)), tuple(changes[index]))

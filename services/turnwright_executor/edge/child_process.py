@@ -17,7 +17,7 @@ class ChildProcess:
     """A started process. We hold no pipes to it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        """Watch for its end from now on, in the running event loop."""
+        """Start to watch for its end, in the running event loop."""
         self.pid = process.pid
         self._process = process
         self._loop = asyncio.get_running_loop()
@@ -35,7 +35,6 @@ class ChildProcess:
         return self._process.returncode
 
     async def wait(self) -> None:
-        """Wait for its end."""
         await self._ended.wait()
 
     def _reap(self) -> None:

@@ -82,7 +82,7 @@ class CommandProcess:
         """Exit code of the shell, negative for a signal; None while it runs."""
 
     async def wait(self) -> None:
-        """Wait for the end of the command's shell, or of the supervisor; background processes may go on."""
+        """Wait for the command's shell or its supervisor to exit; background processes may still run."""
         while self.exit_code is None:
             # The supervisor reports the command's group and its exit in a few bytes, once each.
             piece = await asyncio.get_running_loop().sock_recv(self._control, 32)
@@ -101,7 +101,7 @@ class CommandProcess:
                 self._group = number
 
     def over_process_limit(self, most: int) -> bool:
-        """Whether more processes live below the supervisor than that; known a little later."""
+        """Whether more than `most` processes run below the supervisor. Its count lags a little."""
         self._counts += 1
         # If the host has that many new processes, they may be the command's.
         is_due = self._counts % _COUNT_EVERY == 0 or process_group.living() - self._others > most
@@ -112,7 +112,7 @@ class CommandProcess:
         return [process for process in below if process_group.name_of(process) not in self._spared]
 
     def memory_bytes(self) -> int:
-        """Memory of all of them together."""
+        """Memory of all its processes together."""
         return process_group.memory_bytes(self._below())
 
     def has_any(self) -> bool:

@@ -91,14 +91,14 @@ class NewFile:
             raise
 
     def temporary_name(self) -> str:
-        """Its temporary name, which it has from now on."""
+        """Choose its temporary name."""
         if not self._is_named:
             self._link(self._temporary)
             self._is_named = True
         return self._temporary
 
     def put_new(self, name: str) -> bool:
-        """Give it its name unless that is taken."""
+        """Give it its final name (link), unless that name is taken."""
         try:
             self._link(name)
         except FileExistsError:
@@ -111,7 +111,7 @@ class NewFile:
         return True
 
     def put_over(self, name: str) -> None:
-        """Give it its name, and replace the file that has it."""
+        """Give it its final name, replacing the file that has it (rename)."""
         os.rename(self.temporary_name(), name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
     def _link(self, name: str) -> None:
@@ -121,7 +121,7 @@ class NewFile:
             os.link(f"/proc/self/fd/{self._descriptor}", name, dst_dir_fd=self._folder, follow_symlinks=True)
 
     def close(self) -> None:
-        """Delete it unless it has got its name."""
+        """Delete it unless it was given its final name."""
         os.close(self._descriptor)
         if self._is_named:
             with suppress(FileNotFoundError):

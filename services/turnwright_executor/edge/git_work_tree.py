@@ -137,7 +137,6 @@ class GitWorkTree:
         return said if process.returncode in _ANSWERS else None
 
     def _output_of(self, process: subprocess.Popen[bytes]) -> bytes:
-        """The complete output of a process that has ended."""
         assert process.stdout
         said, deadline_s = bytearray(), time.monotonic() + self._timeout_s
         waiting = select.poll()

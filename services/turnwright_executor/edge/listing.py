@@ -141,8 +141,8 @@ class ProjectListing:
             self._look = look
         return self._paths
 
-    def go_apart(self) -> None:
-        """Stop sharing mutable state with the listing that this one was copied from."""
+    def unshare(self) -> None:
+        """Stop sharing mutable state with the listing that this one is a copy of."""
         self._git = copy.copy(self._git)
         self._ignored = dict(self._ignored)
 

@@ -28,7 +28,7 @@ CHANNELS_MAX: Final = 64
 class OwnerLocation(Struct, frozen=True):
     """The owner of a run: the address of another executor, empty for this one or none; and whether it has work."""
 
-    elsewhere: str
+    address: str
     has_work: bool
 
 

@@ -23,7 +23,7 @@ from turnwright_executor.ports.packets import Packet, PacketMessage
 
 
 def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
-    """The packet for the store: by what differs from the packet of `base_turn`, or whole where it copies nothing."""
+    """The packet as it is stored: a delta of the packet of `base_turn`, or whole if it copies nothing of it."""
     if not any(isinstance(piece, Copied) for message in packet.messages for piece in message.changes):
         base_turn = 0
     messages = tuple(

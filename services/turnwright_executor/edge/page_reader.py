@@ -18,7 +18,6 @@ CPU_S_MAX = 20
 
 
 def main(address: str, bytes_max: int) -> None:
-    """Read, convert, write. Ends with an error where the page is too much for the limits."""
     for kind, limit in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CPU, CPU_S_MAX)):
         # Some systems have a kind and cannot set it.
         with suppress(OSError, ValueError):

@@ -21,7 +21,6 @@ def session_of(process: int) -> int:
 
 
 def living() -> int:
-    """How many processes there are on this host."""
     return sum(name.isdecimal() for name in os.listdir(_PROC))  # noqa: PTH208 - thousands of names, and no need of paths
 
 

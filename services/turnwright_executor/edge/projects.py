@@ -23,7 +23,6 @@ class Projects:
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
     async def has_root(self, root: str) -> bool:
-        """Whether a directory, with links resolved, is a project's."""
         try:
             real = await on_files(lambda _: os.path.realpath(root))
         except (OSError, ValueError):

@@ -105,7 +105,7 @@ class ProviderModels:
 
 
 def _sent(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
-    """What the provider is sent of a message of a packet: nothing of tools, of a conversation all its messages."""
+    """The messages for the provider: without tools; of a conversation all messages."""
     if message.role == CONVERSATION:
         return _conversation(decoded(message.text), images)
     if message.role not in _ROLES:
@@ -119,7 +119,7 @@ def _sent(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
 
 
 def _conversation(messages: Sequence[ChatMessage], images: Sequence[Image]) -> list[Message]:
-    """The messages, with those images in them that were read."""
+    """The messages, with the images that could be read."""
     read = {image.path: replace(image, path="") for image in images}
     sent = []
     for message in messages:
@@ -142,7 +142,7 @@ _DEFINITIONS: Final = Decoder(list[_Definition])
 
 
 def tools_to_pb(text: str) -> list[pb.Tool]:
-    """The tools in the packet's message with that role."""
+    """The tools in the packet's `tools` message."""
     return [
         pb.Tool(name=tool.name, description=tool.description, parameters=bytes(tool.parameters).decode())
         for tool in _DEFINITIONS.decode(text)

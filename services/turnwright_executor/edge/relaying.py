@@ -1,10 +1,9 @@
-"""One stream of a run's events from the executor that has the run, for all who watch it through this one.
+"""Relays: one stream of events from a run's owner for all watchers at this executor.
 
-Theory of operation. A relay begins behind an event that a watcher was given by the owner itself, and keeps the newest
-events that follow as the owner's own tail does. A watcher is a position in it. One whose position the relay does not
-have, because it comes anew or was too slow, is answered by a stream of its own until it has come to a moment from
-which the relay goes on. So every snapshot is the owner's, numbers and bytes are the owner's, and a relay needs to
-know nothing of a run but its newest events.
+Theory of operation. A relay begins after an event that a watcher got from the owner itself, and keeps the newest events
+as the owner's own tail does. A watcher is a position in it. A watcher whose position the relay does not have, because
+it is new or was too slow, gets a stream of its own until it has reached a position of the relay. So snapshots, numbers
+and bytes are always the owner's, and a relay needs to know nothing about a run but its newest events.
 Source: architecture 7 (one upstream watch per run).
 """
 
@@ -125,7 +124,6 @@ class Relay:
 
 
 def _log_crash(task: asyncio.Task[None]) -> None:
-    """Log a crash of a relay: its watchers only see that it has ended."""
     if not task.cancelled() and (error := task.exception()):
         _log.error("relay_crashed", relay=task.get_name(), exc_info=error)
 

@@ -1,15 +1,14 @@
-"""Calls for a run reach the executor that works on it, whichever executor they were sent to.
+"""Routing: calls for a run reach the executor that owns it, whichever executor they were sent to.
 
-Theory of operation. A call that the owner has to hear of, and every watch, is looked up: our own lease first, then the
-store, whose lease names the owner's address. A call for another executor's run is forwarded to it once, with the
-client's own token, tier and deadline, and its answer passed on; whoever is reached by forwarding never forwards
-again, but says NOT_OWNER. An owner that does not answer may be dead: the call is answered here then, from the store,
-which is where everything that was acknowledged stands; what only the owner could have done at once, it or the next
-one does when it reads that.
+Theory of operation. For a call that the owner must see, and for every watch, the owner is looked up: our own lease
+first, then the store, whose lease has the owner's address. A call for another executor's run is forwarded once, with
+the client's own token, tier and deadline. A forwarded call is never forwarded again, but refused with NOT_OWNER. An
+owner that does not answer may be dead: then the call is answered here from the store, which has everything that was
+acknowledged; what only an owner can do, it or the next one does when it reads that.
 
-A watch passes on the owner's events with its numbers, and goes on after the last of them wherever the run moves: from
-the owner's tail where it has that moment, from a snapshot where it has not. All watches of a run share one stream from
-its owner: see relaying.
+A watch passes on the owner's events with its numbers. If the run moves it continues after the last of them: from the
+new owner's tail if that has the position, else from a snapshot. All watches of a run share one stream from its owner:
+see relaying.
 Source: architecture 7 (any replica answers for any run), 10 (forwarded calls carry the client's principal).
 """
 
@@ -73,7 +72,7 @@ WatchHandler = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunRespon
 class _OwnerChecks(Struct):
     """Schedules a watch's checks of who owns the run."""
 
-    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
     """Set if somebody may have started to work on the run."""
     is_resting: bool = False
     """Whether no check is due until it is set."""
@@ -106,18 +105,18 @@ class Router:
         async def answer(request: Any, context: Context) -> Any:
             address = RunAddress(request.project, request.run)
             metadata = tuple(context.invocation_metadata() or ())
-            elsewhere = await self._elsewhere(address, metadata)
-            if not elsewhere:
+            owner = await self._owner_address(address, metadata)
+            if not owner:
                 return await inner(request, context)
             if "request_id" in request.DESCRIPTOR.fields_by_name and not request.request_id:
                 # It may have been carried out by an owner that died before it answered.
                 request.request_id = secrets.token_hex(16)
             try:
-                return await self._forwarded(name, elsewhere, request, context, metadata)
+                return await self._forwarded(name, owner, request, context, metadata)
             except TurnwrightError as error:
                 if error.reason not in GONE:
                     raise
-                _log.info("owner_lost", method=name, run=address.run, owner=elsewhere, reason=error.reason.name)
+                _log.info("owner_lost", method=name, run=address.run, owner=owner, reason=error.reason.name)
             return await inner(request, context)
 
         return answer
@@ -131,7 +130,7 @@ class Router:
             except grpc.aio.AioRpcError as error:
                 raise from_rpc(error, "executor", owner) from None
 
-    async def _elsewhere(self, address: RunAddress, metadata: RpcMetadata) -> str:
+    async def _owner_address(self, address: RunAddress, metadata: RpcMetadata) -> str:
         """The address of the run's owner, if it is another executor. Raises NOT_OWNER, RUN_NOT_FOUND."""
         try:
             found = await self._owners.find(address)
@@ -140,9 +139,9 @@ class Router:
             if error.reason in GONE or error.reason is Reason.DATABASE_UNAVAILABLE:
                 return ""
             raise
-        if found.elsewhere and _is_forwarded(metadata):
-            raise _not_owner(address, found.elsewhere)
-        return found.elsewhere
+        if found.address and _is_forwarded(metadata):
+            raise _not_owner(address, found.address)
+        return found.address
 
     # Watches -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +154,7 @@ class Router:
             await context.send_initial_metadata(((ANSWERED, "1"),))
             avoided = ""
             while True:
-                found = await self._elsewhere(RunAddress(request.project, request.run), metadata)
+                found = await self._owner_address(RunAddress(request.project, request.run), metadata)
                 at = "" if found == avoided else found
                 before = request.after.SerializeToString()
                 try:
@@ -252,8 +251,8 @@ class Router:
                     if not coming.done():
                         raise MovedError
                     event = coming.result()
-                if at or ((look.is_resting or not self._owners.is_here(address)) and _tells_of_work(event)):
-                    look.stirred.set()
+                if at or ((look.is_resting or not self._owners.is_here(address)) and _may_start_work(event)):
+                    look.wake.set()
                 yield event
         except StopAsyncIteration:
             return
@@ -264,18 +263,13 @@ class Router:
             await events.aclose()
 
     async def _until_moved(self, address: RunAddress, at: str, avoided: str, look: _OwnerChecks) -> None:
-        """Wait until another executor owns the run; one that did not answer is tried again after a while.
-
-        A watcher here learns from the store that somebody works on the run, but not what the model is saying: so it
-        checks at once who that is. A run at rest does not move: no checks before there is an event.
-        """
         looks = 0
         while True:
             wait_s = self._poll_s * min(looks + 1, SLOWER_MAX)
-            is_told = not at and await _set_within(look.stirred, wait_s)
+            is_told = not at and await _set_within(look.wake, wait_s)
             if at:
                 await asyncio.sleep(wait_s)
-            look.stirred.clear()
+            look.wake.clear()
             if self._owners.is_here(address):
                 if at:
                     return
@@ -283,11 +277,11 @@ class Router:
             looks += not is_told
             with contextlib.suppress(TurnwrightError):
                 found = await self._owners.find(address)
-                if found.elsewhere not in ("", at) and (found.elsewhere != avoided or looks >= AVOIDED_LOOKS):
+                if found.address not in ("", at) and (found.address != avoided or looks >= AVOIDED_LOOKS):
                     return
                 if not found.has_work:
                     look.is_resting = True
-                    await look.stirred.wait()
+                    await look.wake.wait()
                     look.is_resting = False
 
 
@@ -298,7 +292,7 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     return False
 
 
-def _tells_of_work(message: WatchRunResponse) -> bool:
+def _may_start_work(message: WatchRunResponse) -> bool:
     """Whether somebody may have started to work on a run."""
     return any(
         event.HasField("turn_started")

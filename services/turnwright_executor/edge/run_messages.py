@@ -1,4 +1,4 @@
-"""The messages of a run, a page at a time, as clients read them. Which entries they are is core's to say (C40)."""
+"""The messages of a run for clients, in pages. Core decides which entries are messages (C40)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _fitting(messages: Iterable[RunMessage]) -> query_pb2.ListMessagesResponse:
 
 
 def _cut(message: RunMessage) -> RunMessage:
-    """The message with as much of each text as is told."""
+    """The message with each text truncated to its share."""
     said = message.message
     size = len(said.text.encode())
     if size > TEXT_BYTES_MAX:

@@ -99,7 +99,7 @@ class RunPayload:
         is_whole = False
         async with self._store.stream(self._rows.ReadView, wanted, self._store.timeout_s) as parts:
             async for part in parts:
-                self._schemes.learn(part)
+                self._schemes.update(part)
                 found += [entry for entry in part.entries if self._category(entry) not in _AUDIT]
                 is_whole = part.HasField("cursor")
         if not is_whole:

@@ -89,13 +89,12 @@ class DiskScanner:
 
     @property
     def files(self) -> Mapping[str, SeenFile]:
-        """The files as of the last scan, by path."""
         return self._seen
 
-    def go_apart(self, watch: FolderWatch) -> None:
-        """Become independent of the scanner that this one was copied from; not while that one scans."""
+    def unshare(self, watch: FolderWatch) -> None:
+        """Stop sharing state with the scanner that this one is a copy of. Not while that one scans."""
         self._listing = copy.copy(self._listing)
-        self._listing.go_apart()
+        self._listing.unshare()
         self._seen = dict(self._seen)
         self._watch = None if self._takes_in else watch
         self._is_watched = False

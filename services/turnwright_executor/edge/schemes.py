@@ -18,10 +18,10 @@ class SchemesAnswer(Protocol):
 
     @property
     def schemes(self) -> scheme_pb2.SchemeRegistry:
-        """All that is registered."""
+        """The whole registry."""
 
     def HasField(self, field_name: Literal["schemes"]) -> bool:  # noqa: N802 - the runtime of the stubs calls it so
-        """Whether it contains them."""
+        """Whether the answer contains it."""
 
 
 class KnownSchemes:
@@ -32,18 +32,17 @@ class KnownSchemes:
 
     @property
     def version(self) -> str:
-        """To be sent with calls whose answers may contain an update."""
+        """The known version, sent with calls, so that their answers contain the registry only if it is newer."""
         return self._known.version
 
     def rules(self, name: str) -> Scheme:
         return self._known.rules(name)
 
-    def learn(self, answer: SchemesAnswer) -> None:
+    def update(self, answer: SchemesAnswer) -> None:
         """Use the schemes of an answer from now on; most answers contain none."""
-        self.learn_registry(answer.schemes if answer.HasField("schemes") else None)
+        self.update_registry(answer.schemes if answer.HasField("schemes") else None)
 
-    def learn_registry(self, registry: scheme_pb2.SchemeRegistry | None) -> None:
-        """Go by all that is registered; None: nothing is told."""
+    def update_registry(self, registry: scheme_pb2.SchemeRegistry | None) -> None:
         if registry is not None:
             self._known = registry_from_pb(registry)
 

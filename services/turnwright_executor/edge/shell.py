@@ -286,7 +286,7 @@ class LocalShell(Struct):
                 return
 
     async def _too_much_memory(self, process: CommandProcess) -> None:
-        """Wait until a command holds too much memory."""
+        """Wait until a command uses too much memory."""
         if not self.limits.memory_mb:
             await asyncio.Event().wait()
         while True:

@@ -32,7 +32,7 @@ class Status:
     """Asks all services for their status."""
 
     def __init__(self, store: Peer, assembler: Peer, provider: Peer, confinement: str, settings: Settings) -> None:
-        """Use these peers. `confinement` says how commands are confined here; the settings are ours."""
+        """`confinement` describes the sandbox of commands on this host."""
         self._settings = settings
         self._confinement = confinement
         self._store = store

@@ -71,7 +71,7 @@ class StoreLedger(StorePlans):
             project=address.project, run=address.run, schemes_version=self._schemes.version, **self._owner
         )
         answer = await self._call(self.stub.ClaimRun, request)
-        self._schemes.learn(answer)
+        self._schemes.update(answer)
         return (await self._readable([answer]))[0]
 
     async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
@@ -79,7 +79,7 @@ class StoreLedger(StorePlans):
             limit=limit, workspace_ids=workspaces, schemes_version=self._schemes.version, **self._owner
         )
         answer = await self._call(self.stub.ClaimWork, request)
-        self._schemes.learn(answer)
+        self._schemes.update(answer)
         return await self._readable(answer.claims)
 
     async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[Claim]:
@@ -253,7 +253,7 @@ class StoreLedger(StorePlans):
             project=address.project, run=address.run, schemes_version=self._schemes.version
         )
         answer = await self._call(self.stub.GetRun, request)
-        self._schemes.learn(answer)
+        self._schemes.update(answer)
         return run_from_pb(answer.run)
 
     async def spending(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:

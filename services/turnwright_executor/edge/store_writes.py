@@ -98,10 +98,10 @@ class StoreWrites:
                     writes = writes[len(part) :]
                 return await send(writes, paths)
             except TurnwrightError as error:
-                if not self._learns(error):
+                if not self._lowers_limit(error):
                     raise
 
-    def _learns(self, error: TurnwrightError) -> bool:
+    def _lowers_limit(self, error: TurnwrightError) -> bool:
         """Whether a refusal reports a lower limit for writes than was known."""
         told = error.metadata
         if error.reason is not Reason.LIMIT_EXCEEDED or (told.get("field"), told.get("unit")) != ("writes", "items"):
@@ -124,7 +124,7 @@ class StoreWrites:
             return await self._call(self.stub.BeginTurn, message)
 
         answer = await self._in_parts(address, epoch, new.writes, send)
-        self._schemes.learn(answer)
+        self._schemes.update(answer)
         return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
@@ -223,6 +223,6 @@ class StoreWrites:
             return await self._busy(lambda: self._peer.call_by_value(self.stub.EndTurn, END_TURN, call))
 
         ended = await self._in_parts(address, epoch, writes, send)
-        self._schemes.learn_registry(ended.schemes)
+        self._schemes.update_registry(ended.schemes)
         ack = WriteAck((), ended.cursor, view_change=ended.view_change, released=ended.released)
         return ended.next, ack

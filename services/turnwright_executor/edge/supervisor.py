@@ -74,10 +74,6 @@ def _stat(name: str) -> tuple[str, int, int] | None:
 
 
 def send(root: int, number: int) -> bool:
-    """Send a signal to all descendants; returns whether there were any. The process group of this process is its own.
-
-    By groups, because processes that are signalled together cannot fork meanwhile.
-    """
     below = descendants(root)
     for group in dict.fromkeys(group for _, group in below):
         if group != root:
@@ -120,7 +116,6 @@ def main() -> None:
 
 
 def _set_mark(mark: int) -> None:
-    """Set the mark, which all descendants inherit: see process_mark, which this script must not import."""
     if mark:
         try:
             resource.setrlimit(resource.RLIMIT_RTTIME, (mark, mark))

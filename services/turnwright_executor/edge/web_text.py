@@ -62,7 +62,7 @@ def decoded(data: bytes, content_type: str, *, is_cut: bool = False) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without characters that the store refuses, and without carriage returns."""
+    """The text without characters that the store refuses, and without carriage returns."""
     return text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -40,10 +40,10 @@ class DiskWorkspace:
         home: str | Path | None = None,
         is_local: Callable[[str], bool] = MOUNTS.is_local_tree,
     ) -> None:
-        """The root may be named through links. `constraints` are what the project says of its files.
+        """The root may be named through links. `constraints` are the project's file constraints.
 
-        `home` is where the runtime keeps what is its own: nothing below it is a file of a project. `is_local`: whether
-        all that lies below a folder answers at once, so that short files are read in the event loop.
+        `home` is the runtime's own directory: files below it are never files of a project. `is_local`: the whole
+        project is on local file systems, so short files may be read in the event loop.
         """
         self.root = os.path.realpath(root)
         self._home = path_below(self.root, home)
@@ -52,15 +52,15 @@ class DiskWorkspace:
         self._is_local = is_local
 
     async def normalise(self, path: str, *, writing: bool = False) -> str:
-        """The path relative to the root in its one spelling. Raises OutsideProjectError, OSError."""
+        """The normalized path, relative to the root. Raises OutsideProjectError, OSError."""
         return await on_files(lambda _: self._normalise(path, writing=writing))
 
     async def read(self, path: str) -> FileText | None:
-        """The file, None where there is none. Raises OutsideProjectError, OSError."""
+        """The file; None if there is none. Raises OutsideProjectError, OSError."""
         return (await self.find(path))[1]
 
     async def find(self, path: str) -> tuple[str, FileText | None]:
-        """The path in its one spelling and the file there. Raises OutsideProjectError, OSError."""
+        """The normalized path and the file there. Raises OutsideProjectError, OSError."""
 
         def work(check: Check) -> tuple[str, FileText | None]:
             relative = self._normalise(path)
@@ -70,24 +70,19 @@ class DiskWorkspace:
         return (path, short) if short else await on_files(work)
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
-        """The file at a path, or all files below a folder; None where neither is.
+        """The file at a path, or all files below a folder; None if neither exists.
 
-        What is hidden or ignored is left out. Raises OutsideProjectError, TooMuchError, OSError.
+        Hidden and ignored files are left out. Raises OutsideProjectError, TooMuchError, OSError.
         """
         return await on_files(lambda check: self._gather(path, files_max, bytes_max, check))
 
     async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
-        """Write or (None) delete atomically if the file still has the base hash; False when it has not.
-
-        The path is one of `normalise`. A file that already is what it shall become counts as done. A file keeps its
-        mode; a new one gets that of the file `like`, if there is one. Raises OutsideProjectError, OSError.
-        """
         return await on_files(lambda check: self._replace(path, content, base_hash, like, check))
 
     def _read_short(self, path: str) -> FileText | None:
-        """A short file of this machine, read here and now; None for what needs a closer look, or a refusal.
+        """A short local file, read in the event loop; None if it must be read in a thread, or is refused.
 
-        Never by a link: it may lead to a place that does not answer.
+        Never through a link: its target may be on a file system that hangs.
         """
         with suppress(OSError, ValueError, OutsideProjectError), Tree(self.root) as tree:
             self._check(path, path)
@@ -109,7 +104,7 @@ class DiskWorkspace:
         return relative
 
     def _check(self, path: str, relative: str, *, writing: bool = False) -> None:
-        """Raise OutsideProjectError for a path that tools may not use; `relative` is what it leads to."""
+        """Raises OutsideProjectError for a path that tools may not use. `relative` is where it leads."""
         if is_closed(relative, self._home):
             told = "only <sh> and <env> can use it"
             raise OutsideProjectError(f"{path} belongs to version control or to the runtime; {told}.")
@@ -158,7 +153,7 @@ class DiskWorkspace:
             return None
 
     def _status(self, tree: Tree, path: str) -> os.stat_result | None:
-        """What is known of a file; None where there is none."""
+        """The status of a file; None if there is none."""
         try:
             return tree.status(self._normalise(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -174,7 +169,7 @@ class DiskWorkspace:
         return placed
 
     def _put_over(self, tree: Tree, new: NewFile, relative: str, base_hash: str) -> bool:
-        """Give a file another content unless somebody has changed it meanwhile."""
+        """Replace a file unless somebody has changed it meanwhile."""
         if self._hash_of(tree, relative) != base_hash:
             return False
         new.put_over(relative.rpartition("/")[2])

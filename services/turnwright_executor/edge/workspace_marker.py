@@ -56,7 +56,7 @@ class _Marker(Struct, frozen=True):
     inode: int
 
     def names(self, here: _Marker) -> bool:
-        """Whether this is what a marker of that directory says; another host may have another number for the device."""
+        """Whether this marker belongs to that directory. Another host may have another device number."""
         return (self.root, self.inode) == (here.root, here.inode)
 
     def to_bytes(self) -> bytes:
@@ -65,10 +65,9 @@ class _Marker(Struct, frozen=True):
 
 
 def find_workspace(root: str | Path, new_id: Callable[[], str] = lambda: str(uuid4())) -> FoundWorkspace:
-    """The workspace of a directory, by the marker below it, which is made where there is none.
+    """The workspace of a directory, by the marker file below it; the marker is created if there is none.
 
-    Where no marker can be written, or something else stands in its place, the id is that of the real path: it is
-    the same again as long as the directory is not moved. Never raises OSError.
+    If no marker can be written, the id is that of the real path: stable as long as the directory stays where it is.
     """
     real = os.path.realpath(root)
     copied_from = ""
@@ -94,7 +93,7 @@ def _here(tree: Tree, workspace: str) -> _Marker:
 
 
 def _is_copy(tree: Tree, marker: _Marker) -> bool:
-    """Whether the directory is another one than its marker was written for."""
+    """Whether the directory is a copy: the marker in it was written for another one."""
     here = _here(tree, marker.id)
     if here.root == marker.root or not marker.root:
         return False
@@ -106,7 +105,7 @@ def _is_copy(tree: Tree, marker: _Marker) -> bool:
 
 
 def _is_same(tree: Tree, there: Tree) -> bool:
-    """Whether two trees are one directory, which may be mounted twice: what is made in one of them is in both."""
+    """Whether both are the same directory, possibly mounted twice: a file created in one appears in the other."""
     if os.path.samestat(tree.status(""), there.status("")):
         return True
     try:
@@ -122,7 +121,7 @@ def _is_same(tree: Tree, there: Tree) -> bool:
 
 
 def _read(tree: Tree) -> _Marker | None:
-    """A marker, None where there is none. Raises OSError, OutsideProjectError where it is none of ours."""
+    """The marker; None if there is none. Raises OSError, OutsideProjectError if the file is not ours."""
     try:
         with tree.opened(_MARKER) as found:
             data = os.read(found[0], _MARKER_BYTES_MAX) if found else b""
@@ -155,7 +154,7 @@ def _replace(tree: Tree, marker: _Marker) -> None:
 
 @contextmanager
 def _locked(tree: Tree) -> Iterator[None]:
-    """One at a time: all who find out at once that this is a copy agree on its id. A lock that stays is ignored."""
+    """A lock file, so that all who find the copy at the same time agree on its new id. A stale lock is ignored."""
     folder = os.dup(tree.folder(MARKER_FOLDER))
     try:
         for _ in range(LOCK_TRIES):

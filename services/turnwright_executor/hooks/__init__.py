@@ -1,4 +1,4 @@
-"""Hooks: how plugins take part in turns. This is the whole of what a plugin imports; docs/hooks.md tells how."""
+"""The API of hooks for plugins; a plugin imports nothing else. Documentation: docs/hooks.md."""
 
 from turnwright_core.entries import State
 from turnwright_core.runs import Mode, TurnResult, Usage

@@ -1,10 +1,9 @@
-"""Hooks at work: values go through chains, events go to observers.
+"""Running hooks: values go through filter chains, events go to observers.
 
-Theory of operation. A filter is waited for, because the value depends on it; it has a deadline, and what it raises,
-or returns instead of a value, is a failure that the hook decides about. An observer is not waited for: each has a
-queue and a task of its own, so that a slow one delays nobody and a failing one breaks nothing. A queue that is full
-drops the event, with a line in the log: observers are told of what happened here and now, and whoever must not miss
-anything reads the store.
+Theory of operation. A filter is awaited, because the value depends on it. It has a deadline, and any exception or wrong
+return type is a failure that the hook handles. An observer is not awaited: each has its own queue and task, so that a
+slow one delays nobody and a failing one breaks nothing. A full queue drops the event, with a line in the log: whoever
+must not miss anything reads the store.
 Source: rows RU041, RU042, RU155.
 """
 
@@ -27,26 +26,26 @@ V = TypeVar("V")
 C = TypeVar("C")
 
 EVENTS_MAX: Final = 1000
-"""Events that wait for one observer; more are dropped."""
+"""Maximum length of an observer's queue, in events; further ones are dropped."""
 
 DEADLINE_S: Final = 5.0
-"""Default of the longest call of a plugin's function, in seconds."""
+"""Default deadline for a call of a plugin's function, in seconds."""
 
 STOP_S: Final = 2.0
-"""Seconds that observers have for the events that still wait when the service stops."""
+"""Seconds that observers have at shutdown to work off their queues."""
 
 _log = get_logger("hooks")
 
 
 class FilterChange(Struct, Generic[V], frozen=True):
-    """Who changed a value, and what it was before."""
+    """The filter that changed a value, and the value before it."""
 
     by: HookSubscription
     before: V
 
 
 class Hooks:
-    """The subscriptions of a registry, as they are when this is made."""
+    """The subscriptions of a registry as of its construction."""
 
     def __init__(self, registry: Registry, deadline_s: float = DEADLINE_S, events_max: int = EVENTS_MAX) -> None:
         """`deadline_s` bounds each call of a plugin's function, `events_max` the events that wait for one."""
@@ -71,12 +70,12 @@ class Hooks:
         return tuple(self._registry.tool_descriptors.values())
 
     async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:
-        """The value after the hook's chain. Never raises for a fault of a filter."""
+        """The value after the hook's chain of filters. Never raises for an error of a filter."""
         value, _ = await self.trace(hook, value, context)
         return value
 
     async def trace(self, hook: FilterHook[V, C], value: V, context: C) -> tuple[V, FilterChange[V] | None]:
-        """The value after the hook's chain, and who changed it last; None: nobody has. Never raises as `apply`."""
+        """As `apply`, and the last filter that changed the value; None: none did."""
         changed = None
         for one in self._chains[hook.name]:
             if hook.ends and hook.ends(value):
@@ -110,18 +109,18 @@ class Hooks:
         return hook.failed(value, sentence)
 
     def emit(self, hook: EventHook[P], payload: P) -> None:
-        """Tell the observers; returns at once and never raises. Needs a running event loop."""
+        """Notify the observers. Returns at once and never raises. Needs a running event loop."""
         for observer in self._observers[hook.name]:
-            observer.tell(payload)
+            observer.put(payload)
 
     async def stop(self, grace_s: float = STOP_S) -> None:
-        """Let observers finish what waits for them, for so many seconds, and end them."""
+        """Let observers work off their queues for at most `grace_s` seconds, then stop them."""
         observers = [observer for several in self._observers.values() for observer in several]
         await asyncio.gather(*(observer.stop(grace_s) for observer in observers))
 
 
 class _Observer:
-    """One observer, the events that wait for it, and the task that tells it."""
+    """One observer, its queue, and the task that calls it."""
 
     def __init__(self, subscription: HookSubscription, calls: PluginCalls, events_max: int) -> None:
         self._subscription = subscription
@@ -130,8 +129,8 @@ class _Observer:
         self._task: asyncio.Task[None] | None = None
         self._dropped = 0
 
-    def tell(self, payload: object) -> None:
-        """Put an event in line, or drop it where the line is full."""
+    def put(self, payload: object) -> None:
+        """Queue an event; it is dropped if the queue is full."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"observer {self._subscription.name}")
         try:
@@ -171,7 +170,7 @@ def _who(one: HookSubscription) -> dict[str, Any]:
 
 
 def _log_failure(one: HookSubscription, error: BaseException) -> str:
-    """One line about a failed function; the id in it is all that others are told."""
+    """Log a failed function; returns the id under which it is logged, which is all that others see."""
     error_id = secrets.token_hex(8)
     _log.error("hook_failed", **_who(one), error_id=error_id, exc_info=error)
     return error_id

@@ -1,7 +1,7 @@
-"""What hooks are given: frozen payloads, one class for each meaning.
+"""Payloads of hooks: frozen, one class for each meaning.
 
-A filter has a value and a context. The value goes through the chain: each filter is given it and returns the next
-one. The context is what the filter may look at and cannot change. An event has one payload.
+A filter gets a value and a context. The value goes through the chain: each filter gets it and returns the next one. The
+context can be read, but not changed. An event has one payload.
 Source: rows RU041, RU042, RU131, RU148, RU155, RU252-RU254.
 """
 
@@ -24,7 +24,7 @@ OUTCOME_CHARS_MAX: Final = 64
 
 
 def check_refusal(outcome: str, body: str) -> None:
-    """Raises ValueError for a refusal that an entry cannot carry: `word:code` and a sentence for the model."""
+    """Raises ValueError for an invalid refusal: it needs an outcome `word:code` and a sentence for the model."""
     word, _, code = outcome.rpartition(":")
     is_code = len(code) == 3 and code.isascii() and code.isdecimal() and code[0] in "45"
     if not word or len(outcome) > OUTCOME_CHARS_MAX or not is_code:
@@ -45,10 +45,10 @@ def _is_storable(text: str) -> bool:
 
 
 class Recording(Struct, frozen=True):
-    """The value of `entry.recording`: a command that is about to become a record.
+    """The value of `entry.recording`: a command that is about to be recorded.
 
-    A filter may give it another command (`with_command`) or refuse it (`refused`). A refused command is recorded as
-    failed and never dispatched; no later filter sees it. `outcome` is empty while nobody has refused.
+    A filter may replace the command (`with_command`) or refuse it (`refused`). A refused command is recorded as failed
+    and never dispatched; no later filter sees it. `outcome` is empty unless it was refused.
     """
 
     command: Command
@@ -56,7 +56,7 @@ class Recording(Struct, frozen=True):
     body: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no record can hold."""
+        """Raises ValueError for a command that no record can hold."""
         if self.outcome:
             check_refusal(self.outcome, self.body)
         command = self.command
@@ -69,18 +69,18 @@ class Recording(Struct, frozen=True):
         return bool(self.outcome)
 
     def refused(self, outcome: str, body: str) -> Recording:
-        """The command refused: `outcome` is `word:code`, `body` tells the model what to do instead."""
+        """The command, refused: `outcome` is `word:code`, `body` tells the model what to do instead."""
         return replace(self, outcome=outcome, body=body)
 
     def with_command(self, command: Command) -> Recording:
-        """Another command in the place of this one; it has to pass the runtime's own gate like any other."""
+        """Replace the command. The new one must pass the runtime's own gate like any other."""
         return replace(self, command=command)
 
 
 class RecordingContext(Struct, frozen=True):
     """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0).
 
-    `principal` is the client that asked for the command with CallTool; empty for a command of the model.
+    `principal` is the client that called the command with CallTool; empty for a command of the model.
     """
 
     at: TurnAddress
@@ -94,7 +94,7 @@ class RecordingContext(Struct, frozen=True):
 
 
 class Proposal(Struct, frozen=True):
-    """A proposal that waits, or was decided. `yolo`: nobody is asked, it is accepted by itself."""
+    """A pending or decided proposal. `yolo`: it is accepted without asking anybody."""
 
     at: TurnAddress
     path: str
@@ -113,7 +113,7 @@ class Acceptance(Struct, frozen=True):
     body: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a veto that an entry cannot carry."""
+        """Raises ValueError for an invalid veto."""
         if not self.allow:
             check_refusal(self.outcome, self.body)
 
@@ -123,9 +123,9 @@ class Acceptance(Struct, frozen=True):
 
 
 class Content(Struct, frozen=True):
-    """The value of `proposal.content`: what a file will hold, once for each file of an accepted proposal.
+    """The value of `proposal.content`: the content of a file, once for each file of an accepted proposal.
 
-    `text` is None where no file shall be. A filter may change the text; refusing fails the record.
+    `text` is None if the file is to be deleted. A filter may change the text; refusing fails the record.
     """
 
     text: str | None
@@ -133,7 +133,7 @@ class Content(Struct, frozen=True):
     body: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a refusal that an entry cannot carry, or for content that no file can hold."""
+        """Raises ValueError for an invalid refusal, or for content that no file can hold."""
         if self.outcome:
             check_refusal(self.outcome, self.body)
         if self.text is not None and not (isinstance(self.text, str) and _is_storable(self.text)):
@@ -144,14 +144,14 @@ class Content(Struct, frozen=True):
         return bool(self.outcome)
 
     def refused(self, outcome: str, body: str) -> Content:
-        """No content: the record fails with this outcome, and the model reads the body."""
+        """Refuse to provide content: the record fails with this outcome, and the model reads the body."""
         return replace(self, outcome=outcome, body=body)
 
 
 class ProposedFile(Struct, frozen=True):
     """The context of `proposal.content`: one file of a proposal, relative to the project's root.
 
-    `staged` is what the proposal wants in it, `edited` what the client sent with the acceptance; None: no such text.
+    `staged` is the proposed content, `edited` what the client sent with the acceptance; None: no such text.
     """
 
     proposal: Proposal
@@ -163,7 +163,7 @@ class ProposedFile(Struct, frozen=True):
 class ProposalDecided(Struct, frozen=True):
     """The payload of `proposal.accepted` and `proposal.rejected`, sent once the decision is stored.
 
-    `outcome` is empty for an acceptance; a veto has that of the filter. `comment` is what somebody said with it.
+    `outcome` is empty for an acceptance; a veto has that of the filter. `comment` is the comment of the decision.
     """
 
     proposal: Proposal
@@ -183,7 +183,7 @@ class LoopStarted(Struct, frozen=True):
 
 
 class LoopCompleted(Struct, frozen=True):
-    """The payload of `loop.completed`: how a loop ended. `at.turn` is its last turn, 0 where it had none."""
+    """The payload of `loop.completed`: how a loop ended. `at.turn` is its last turn, 0 if it had none."""
 
     at: TurnAddress
     status: int
@@ -198,7 +198,7 @@ class TurnStarted(Struct, frozen=True):
 
 
 class TurnResponse(Struct, frozen=True):
-    """The payload of `turn.response`: the model's whole reply has come and is not yet recorded."""
+    """The payload of `turn.response`: the reply is complete, but not yet recorded."""
 
     at: TurnAddress
     text: str
@@ -224,7 +224,7 @@ class TurnDispatched(Struct, frozen=True):
 
 
 class TurnCompleted(Struct, frozen=True):
-    """The payload of `turn.completed`: the turn has ended with this verdict, 102 when its loop goes on."""
+    """The payload of `turn.completed`: the turn has ended with this verdict; 102 if its loop goes on."""
 
     at: TurnAddress
     status: int

@@ -1,6 +1,6 @@
-"""The executor's plugins: hooks and tools, behind entry points of the groups `turnwright.hooks` and `turnwright.tools`.
+"""Loading the executor's plugins: the entry point groups `turnwright.hooks` and `turnwright.tools`.
 
-The runtime's own filters stand in the one registry beside theirs.
+The runtime's own filters are in the same registry.
 Source: rows RU010, RU129, RU130, RU140, RU145, RU148, RU155, RU159, RU308; architecture 6.
 """
 
@@ -35,16 +35,16 @@ def _recording(
 
 
 def new_registry() -> Registry:
-    """A registry that holds the runtime's own rules and nothing else."""
+    """A registry with the runtime's own rules only."""
     registry = Registry()
     register_rules(registry)
     return registry
 
 
 def load_plugins(hooks: str, tools: str) -> Registry:
-    """The registry with the runtime's rules and the enabled plugins; the words are those of `kit.plugins.chosen`.
+    """The registry with the runtime's rules and the enabled plugins; for the settings see `kit.plugins.chosen`.
 
-    Raises SettingsError that names the plugin which cannot be loaded.
+    Raises SettingsError, which names the plugin that cannot be loaded.
     """
     registry, _ = load_all(new_registry(), ((HOOKS, hooks), (TOOLS, tools)))
     return registry

@@ -1,7 +1,7 @@
-"""Every hook there is: its name, what goes through it, and what becomes of the value when a filter fails.
+"""All hooks: names, payloads, and what happens to the value if a filter fails.
 
-A recording or proposal filter that fails is a refusal, because it may be there to keep something from happening. A
-voter that fails has not voted.
+A failure of a recording or proposal filter is a refusal, because its purpose may be to prevent something. A failure of
+a voter is no vote.
 Source: rows RU010, RU041, RU042, RU131, RU142, RU148, RU155, RU252-RU254.
 """
 
@@ -36,21 +36,21 @@ V = TypeVar("V")
 C = TypeVar("C")
 
 FAILED_OUTCOME: Final = "hook_failed:500"
-"""Outcome of a command whose filter failed: nobody said that it may happen."""
+"""Outcome of a command whose filter failed."""
 
 
 class EventHook(Struct, Generic[P], frozen=True):
-    """Something that has happened. Observers are told; what they return or raise changes nothing."""
+    """An event. Observers are notified; what they return or raise changes nothing."""
 
     name: str
     payload: type[P]
 
 
 class FilterHook(Struct, Generic[V, C], frozen=True):
-    """A value on its way through a chain of filters, with a context that stays.
+    """A chain of filters for a value, with a fixed context.
 
-    `ends` says at which value nobody else is asked. `failed` makes the value after a filter that failed, from the
-    value before it and a sentence about the failure; without it the value stays as it was.
+    `ends`: whether a value ends the chain. `failed` makes the value after a failed filter, from the value before it and
+    a sentence about the failure; without it the value stays as it was.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The one registry: who is told of what, and who filters what, in which order.
+"""The registry of observers and filters, in their order, and of plugins' tools.
 
-The runtime's own rules register here like any plugin, so that a plugin's place among them is a number.
+The runtime's own rules register here like any plugin, so a plugin's place among them is a number.
 Source: rows RU041, RU042, RU145; architecture 6.
 """
 
@@ -25,10 +25,10 @@ V = TypeVar("V")
 C = TypeVar("C")
 
 PRIORITY_DEFAULT: Final = 10
-"""Place in a chain when none is named; lower goes first, equal ones in the order of registration (RU042)."""
+"""Default priority; lower goes first, equal ones in the order of registration (RU042)."""
 
 TAKEN: Final = frozenset(TOOL_ORDER) | DEFAULT_TOOLS | {"error", "repo", "known", "unknown", "file", "plan", "event"}
-"""Names that no tool of a plugin can have: the runtime's tools, built or not, and tags that it writes itself."""
+"""Reserved names: the runtime's tools, whether enabled or not, and tags that it writes itself."""
 
 
 class HookSubscription(Struct, frozen=True):
@@ -42,12 +42,12 @@ class HookSubscription(Struct, frozen=True):
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is one of the runtime's own: pure, quick, called where it is."""
+        """Whether it is one of the runtime's own rules: pure and fast, so it is called in the event loop."""
         return self.plugin == RUNTIME
 
 
 class _Shared(Struct):
-    """What all plugins of an executor have registered. Mutable: filled at the start."""
+    """The registrations of all plugins. Mutable: filled at start-up."""
 
     subscriptions: list[HookSubscription] = field(default_factory=list)
     tools: dict[str, tuple[str, PluginTool]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Registry(PluginRegistry[_Shared]):
     nothing = _Shared
 
     def tool(self, tool: PluginTool) -> None:
-        """Offer a tool. Raises ValueError where its name is taken, and for one that cannot be offered."""
+        """Add a tool. Raises ValueError if its name is taken, or if it is invalid."""
         check_tool(tool)
         other = self._shared.tools.get(tool.name)
         if other or tool.name in TAKEN:
@@ -68,7 +68,7 @@ class Registry(PluginRegistry[_Shared]):
         self._shared.tools[tool.name] = (self.plugin, tool)
 
     def entries(self, at: TurnAddress) -> Entries:
-        """The entries of a run, for an observer or a filter: read as the run sees them, written at plugin tier.
+        """The entries of a run, for an observer or a filter: reads see what the run sees, writes have plugin tier.
 
         Raises RuntimeError before the executor has started.
         """
@@ -77,22 +77,22 @@ class Registry(PluginRegistry[_Shared]):
         return PluginEntries(self._shared.open_entries(at))
 
     def opened(self, open_entries: Callable[[TurnAddress], Entries]) -> None:
-        """Have the store at hand from now on: `open_entries` gives the entries of a run."""
+        """The store is available from now on: `open_entries` gives access to the entries of a run."""
         self._shared.open_entries = open_entries
 
     def offered(self, calls: PluginCalls) -> tuple[PluginToolAdapter, ...]:
-        """The tools of plugins, in the order of registration; `calls` bounds each of their steps, for each plugin."""
-        own = {plugin: calls.apart() for plugin, _ in self._shared.tools.values()}
+        """The plugins' tools in the order of registration. `calls` limits each of their steps, for each plugin."""
+        own = {plugin: calls.isolated() for plugin, _ in self._shared.tools.values()}
         return tuple(PluginToolAdapter(tool, plugin, own[plugin]) for plugin, tool in self._shared.tools.values())
 
     @property
     def tool_descriptors(self) -> Mapping[str, ToolDescriptor]:
-        """What is to be known of these tools before a command of one is dispatched, by name."""
+        """By tool name: what must be known before one of its commands is dispatched."""
         tools = (tool for _, tool in self._shared.tools.values())
         return {tool.name: ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target) for tool in tools}
 
     def on(self, hook: EventHook[P] | str, observer: Callable[[P], object], priority: int = PRIORITY_DEFAULT) -> None:
-        """Have a function told of an event; it may be async. Raises ValueError for a hook that is no event."""
+        """Register an observer, sync or async. Raises ValueError if the hook is not an event."""
         self._add(hook if isinstance(hook, str) else hook.name, EVENTS, observer, priority)
 
     def filter(
@@ -102,7 +102,7 @@ class Registry(PluginRegistry[_Shared]):
         priority: int = PRIORITY_DEFAULT,
         schemes: Sequence[str] = (),  # noqa: ARG002 - for the assembler
     ) -> None:
-        """Put a function `(value, context) -> value` into a chain; it may be async. Raises ValueError as `on`."""
+        """Register a filter `(value, context) -> value`, sync or async. Raises ValueError for other hooks."""
         name = hook if isinstance(hook, str) else hook.name
         if not name.startswith(ASSEMBLY):
             self._add(name, FILTERS, function, priority)
@@ -121,7 +121,7 @@ class Registry(PluginRegistry[_Shared]):
         )
 
     def plugins(self) -> dict[str, tuple[str, ...]]:
-        """Which hooks each plugin takes part in, and which tools it brings as `<name>`; the runtime is left out."""
+        """The hooks that each plugin uses, and its tools as `<name>`; the runtime is left out."""
         taken: dict[str, set[str]] = {}
         for one in self._shared.subscriptions:
             if not one.is_rule:

@@ -1,4 +1,4 @@
-"""What the executor needs from the store: the rows of runs, as their owner reads and writes them."""
+"""The port to the store: the rows of runs, as their owner reads and writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnwright_executor.ports.packets import Packet
 
 
 class Claim(Struct, frozen=True):
-    """The ledger of a run as its owner takes it over. Fields as in ClaimRunResponse."""
+    """The ledger of a run as of its claim. Fields as in ClaimRunResponse."""
 
     epoch: int
     run: Run
@@ -36,14 +36,14 @@ class Claim(Struct, frozen=True):
 
 
 class LeaseRenewal(Struct, frozen=True):
-    """How one lease stands after its renewal: whether it is still held, and whether an abort was requested."""
+    """A lease after its renewal: whether it is still held, and whether an abort of the loop was requested."""
 
     held: bool
     abort_requested: bool
 
 
 class RunOwner(Struct, frozen=True):
-    """Who has a run: the owner and where it answers, empty for nobody; and the run's status."""
+    """The owner of a run and its address, both empty if it has none; and the run's status."""
 
     owner: str
     address: str
@@ -51,62 +51,62 @@ class RunOwner(Struct, frozen=True):
 
 
 class Renewal(Struct, frozen=True):
-    """How leases stand, in the order in which they were asked for, and their length from now on."""
+    """The renewed leases in the order of the request, and their term from now on."""
 
     states: tuple[LeaseRenewal, ...]
     lease_ms: int
 
 
 class WriteAck(Struct, frozen=True):
-    """What a write made: path and revision of each written entry, and the run's cursor after it.
+    """The result of a write: path and revision of each written entry, and the run's cursor after it.
 
-    A revision of 0 says that the entry stayed as it was.
+    A revision of 0 means that the entry did not change.
     """
 
     paths: tuple[str, ...]
     cursor: Cursor
     revisions: tuple[int, ...] = ()
     view_change: ViewChange | None = None
-    """What it has changed of the run's view, if the store could tell it."""
+    """What the write changed in the run's view, if the store could tell."""
     released: bool = False
-    """Whether the run was given back with it."""
+    """Whether the lease was released with it."""
 
 
 class PlanWriter(Struct, frozen=True):
-    """Who writes plans."""
+    """The writer of a plan."""
 
     epoch: int | None
-    """Of the owner's fence; None: a write from outside the loop."""
+    """The fencing token of the owner; None: a write from outside the loop."""
     tier: Tier
     window: int = 0
-    """Tokens that a packet of the loop may take; 0: not known here."""
+    """Token limit of the loop's packets; 0: unknown here."""
 
 
 class Ledger(Protocol):
     """The rows of runs, as their owner writes them. Every method that waits raises TurnwrightError."""
 
     def scheme(self, name: str) -> Scheme:
-        """The rules of a scheme, as the store told them with its latest claim, turn or run."""
+        """The rules of a scheme, as of the latest claim, turn or run that was read."""
         ...
 
     async def claim(self, address: RunAddress) -> Claim:
-        """Take over a run. Raises LEASE_HELD while another executor has it."""
+        """Claim a run: take its lease. Raises LEASE_HELD while another executor holds it."""
         ...
 
     async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
-        """Take over runs that have work and no owner, of these workspaces; none: of any."""
+        """Claim runs that have work and no owner; only of these workspaces if some are given."""
         ...
 
     async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
-        """Make leases longer, each a run and its epoch, and tell which workspaces this executor has."""
+        """Renew leases, each a run and its epoch, and register the workspaces of this executor."""
         ...
 
     async def holding(self, address: RunAddress) -> RunOwner:
-        """Who has a run now."""
+        """The current owner of a run."""
         ...
 
     async def release(self, address: RunAddress, epoch: int) -> None:
-        """Give a run back."""
+        """Release a run's lease."""
         ...
 
     async def begin_turn(self, address: RunAddress, epoch: int, new: TurnStart) -> tuple[Turn, WriteAck]:
@@ -116,7 +116,7 @@ class Ledger(Protocol):
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
         """The project's files that a run sees, with the hashes of their bodies.
 
-        If it sees none it is shown those of another run before, unless `like_run` is empty.
+        If it sees none, it first adopts those of `like_run`, unless that is empty.
         """
         ...
 
@@ -130,29 +130,28 @@ class Ledger(Protocol):
         run_status: int = 0,
         return_view_change: bool = False,
     ) -> WriteAck:
-        """Write entries; `full` survives the loss of power.
+        """Write entries. With `full` they survive a loss of power.
 
-        `epoch` None writes from outside of loops: without a fence, so that no record of an open turn is touched, and
-        all of it or nothing.
-        `return_view_change` asks what it has changed of the view.
+        Without an `epoch` it is a write from outside of loops: unfenced, not allowed on records of an open turn, and
+        atomic. `return_view_change` asks what the write changes in the view.
         """
         ...
 
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
     ) -> WriteAck:
-        """Commit what the assembler wants written, and what the model is sent, before it is sent.
+        """Commit the effects of an assembly and the packet before it is sent.
 
-        `base_turn` is the turn of the packet that this one was based on; 0: none, it is stored whole.
+        The packet is stored as a delta of the one of turn `base_turn`; 0: whole.
         """
         ...
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
-        """The stored packet of the open turn is about to be sent once more: count it."""
+        """Count another model call with the stored packet of the open turn, which is about to be made."""
         ...
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
-        """The packet of a turn as it was stored; None where the turn had not come so far."""
+        """The stored packet of a turn; None if the turn did not come that far."""
         ...
 
     async def end_turn(
@@ -168,14 +167,14 @@ class Ledger(Protocol):
         return_view_change: bool = False,
         release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
-        """End a turn, and the loop with it where `loop_end` says so; or open the next turn, which is returned.
+        """End a turn, and the loop if `loop_end` is given; or open the next turn, which is returned.
 
-        `release` gives the run back with the end of its last loop.
+        `release` gives up the lease together with the end of the last loop.
         """
         ...
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
-        """The entries that exist among the paths."""
+        """Those of the entries that exist."""
         ...
 
     async def find_entries(
@@ -188,41 +187,41 @@ class Ledger(Protocol):
         bodies: bool,
         files_only: bool = False,
     ) -> list[Entry]:
-        """The entries that match, at most `limit`; `files_only`: of project files."""
+        """The matching entries, at most `limit`; `files_only`: project files only."""
         ...
 
     async def read_timeline(self, address: RunAddress, body_bytes_max: int) -> tuple[list[Entry], Cursor]:
-        """The timeline of a run's view."""
+        """The entries of a run's timeline."""
         ...
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
-        """A part of a body, cut at a character: from so many bytes on, at most so many."""
+        """At most `bytes_max` bytes of a body from an offset in bytes; never cuts a character."""
         ...
 
     async def get_plan(self, address: RunAddress, plan_id: str, version: int = 0) -> Plan:
-        """A plan with its deltas; version 0: the latest one. Raises ENTRY_NOT_FOUND."""
+        """A plan with its deltas; version 0: the latest. Raises ENTRY_NOT_FOUND."""
         ...
 
     async def set_plan(self, address: RunAddress, by: PlanWriter, plan: Plan, request_id: str) -> tuple[Plan, Cursor]:
-        """Create or replace a plan, once for each request id."""
+        """Create or replace a plan. Idempotent by request id."""
         ...
 
     async def update_plan(
         self, address: RunAddress, by: PlanWriter, plan_id: str, delta: str, request_id: str
     ) -> tuple[Plan, Cursor]:
-        """Add to a plan, once for each request id. Raises ENTRY_NOT_FOUND."""
+        """Append to a plan. Idempotent by request id. Raises ENTRY_NOT_FOUND."""
         ...
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
-        """What a project says of its files."""
+        """The file constraints of a project."""
         ...
 
     def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
-        """What changes in the timeline, until the caller closes it."""
+        """The change feed of a run's timeline, until the caller closes it."""
         ...
 
     async def get_run(self, address: RunAddress) -> Run: ...
 
     async def spending(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
-        """What a run has spent, and one of its loops; an open turn counts as one that has taken nothing."""
+        """The spend of a run and of one of its loops. An open turn counts as a turn without consumption."""
         ...

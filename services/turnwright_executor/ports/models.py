@@ -1,4 +1,4 @@
-"""What the executor needs from the provider: one model call as it streams."""
+"""The port to the provider: streaming model calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnwright_executor.ports.packets import PacketMessage
 
 
 class RetryNotice(Struct, frozen=True):
-    """A failed try that will be repeated in `wait_s` seconds."""
+    """A failed attempt, to be repeated in `wait_s` seconds."""
 
     wait_s: float
     error_class: str
@@ -22,7 +22,7 @@ class RetryNotice(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """The end of a reply: the vendor's reason, whether it cut the reply off, and the fields that it did not get."""
+    """The end of a reply: the finish reason, whether the vendor cut it off, and request fields not sent to it."""
 
     reason: str
     usage: Usage | None
@@ -38,10 +38,7 @@ class Models(Protocol):
     """The provider."""
 
     async def describe(self, model: Model) -> Model:
-        """The model with what its vendor says of it where its alias does not.
-
-        As it is where nobody says anything in time. Raises nothing.
-        """
+        """The model, completed by what its vendor reports. Unchanged if nobody answers in time. Never raises."""
         ...
 
     def generate(
@@ -54,9 +51,9 @@ class Models(Protocol):
         images: Sequence[Image] = (),
         limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
-        """One model call as it streams; ends after Finished. Close it where you leave it. Raises TurnwrightError.
+        """One streaming model call; ends after Finished. Close it if you stop early. Raises TurnwrightError.
 
-        `images` go with the user's message, and the call is refused where the model takes none. `limits_cost`: it is
-        refused where nobody will say what it cost.
+        `images` go with the user's message; the call is refused if the model takes none. With `limits_cost` it is
+        refused if its cost would be unknown.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the executor needs from the assembler: what the model will read."""
+"""The port to the assembler: what the model will read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from turnwright_executor.domain.addresses import RunAddress
 
 
 class PacketMessage(Struct, frozen=True):
-    """One message for the model: `system` or `user`, and its text in pieces; `tools` is what it may call, as JSON."""
+    """One message for the model: `system` or `user` with its text in pieces; `tools` holds tool definitions as JSON."""
 
     role: str
     pieces: tuple[str, ...]
     changes: tuple[Copied | str, ...]
-    """The pieces by what differs from the packet that this one was based on."""
+    """The pieces as a delta of the base packet."""
 
     @property
     def text(self) -> str:
@@ -31,7 +31,7 @@ class PacketMessage(Struct, frozen=True):
 
 
 class Packet(Struct, frozen=True):
-    """What the model will read, and what the assembler wants written before that."""
+    """What the model will read, and the writes that the assembler decided on."""
 
     messages: tuple[PacketMessage, ...]
     effects: tuple[EntryWrite, ...]
@@ -39,24 +39,24 @@ class Packet(Struct, frozen=True):
     digest: str
     tokens: int
     ceiling: int
-    """Tokens that it may take; 0: not known."""
+    """Token limit; 0: unknown."""
     cursor: Cursor
     effects_chars: float = 0
-    """Code points that effects brought at most which were committed with it and are not listed any more."""
+    """Upper bound in code points for effects that were committed with it and are no longer listed."""
     shows: Mapping[str, str] = field(default_factory=dict)
-    """Texts that are new in it and show the body of an entry, each with the path of that: for the store."""
+    """New texts that show the body of an entry, each with its path. For the store."""
     render_version: str = ""
-    """What made its bytes, plugins among it; empty for one that was read back."""
+    """Release and plugins that rendered it; empty if it was read from the store."""
     plugins: tuple[str, ...] = ()
-    """Plugins that took part: what a turn brings may take more room then than is known here."""
+    """Plugins that rendered parts of it: then the growth of the next packet cannot be predicted here."""
     plan_tokens: int = 0
-    """Of `tokens`, those of plans, which nothing makes fewer; 0 for one that was read back."""
+    """Tokens of plans, which are never shortened; 0 if it was read from the store."""
     calibration: float = 0.0
-    """What it was assembled with; 0: unknown."""
+    """Reported over estimated tokens, with which it was assembled; 0: unknown."""
 
 
 class StoredPacket(Struct, frozen=True):
-    """A packet that was assembled here and stored: the next one is told by what differs from it."""
+    """The latest packet that was assembled here and stored: the next one is sent as a delta of it."""
 
     turn: int
     digest: str
@@ -65,32 +65,31 @@ class StoredPacket(Struct, frozen=True):
 
     @classmethod
     def of(cls, turn: int, packet: Packet) -> StoredPacket:
-        """The packet that was stored for a turn."""
+        """The packet as stored for a turn."""
         return cls(turn, packet.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages)))
 
 
 class ViewChanges:
-    """What the owner of a run has written since its latest packet, as far as the store told it without a gap.
+    """What the owner of a run has written since its latest packet, if the store returned it without a gap.
 
-    The assembler is told it with the next packet, and need not read it. Mutable: grows with each write.
+    The assembler gets it with the next packet, and need not read it. Mutable: grows with each write.
     """
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._changes: list[ViewChange] = []
         self._at: Cursor | None = None
 
     @property
     def is_unbroken(self) -> bool:
-        """Whether all is known: else there is no use in being told more."""
+        """Whether the changes are known without a gap. If not, collecting more is useless."""
         return self._at is not None
 
     def begin(self, cursor: Cursor) -> None:
-        """A packet shows this moment."""
+        """A packet shows this moment: start again from here."""
         self._changes, self._at = [], cursor
 
     def add(self, cursor: Cursor, change: ViewChange | None) -> None:
-        """A write has come to this moment. Where it was not told what that changed, a gap is left."""
+        """Add a write. If the store did not return what it changed, that leaves a gap."""
         if change and self._at and len(self._changes) < VIEW_CHANGES_MAX:
             self._changes.append(change)
             self._at = cursor
@@ -98,7 +97,7 @@ class ViewChanges:
             self._changes, self._at = [], None
 
     def all(self) -> Sequence[ViewChange]:
-        """The changes in order; none where there is a gap."""
+        """The changes in order; empty if there is a gap."""
         return self._changes
 
 
@@ -114,14 +113,14 @@ class Packets(Protocol):
         base: StoredPacket | None,
         view_changes: Sequence[ViewChange] = (),
     ) -> Packet:
-        """The packet of a turn, by what differs from `base` where the assembler has it too. Raises TurnwrightError.
+        """The packet of a turn, as a delta of `base` if the assembler still has that. Raises TurnwrightError.
 
-        `view_changes` is what was written since the packet before.
+        `view_changes` are the writes since the previous packet.
         """
         ...
 
     async def check_budget(
         self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
     ) -> tuple[EntryWrite, ...]:
-        """What to write where a turn brought more than the next packet may have. Raises TurnwrightError."""
+        """The demotions to write if the turn added more than fits into the next packet. Raises TurnwrightError."""
         ...

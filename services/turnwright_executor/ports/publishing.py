@@ -1,4 +1,4 @@
-"""What a turn tells its watchers while it goes on, none of which is stored."""
+"""The port to watchers: what a turn publishes while it runs. None of it is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnwright_core.runs import Usage
 
 
 class Activity(IntEnum):
-    """What a turn is doing; the numbers are those of `RunProgress.Phase`."""
+    """The activity of a turn; the numbers are those of `RunProgress.Phase`."""
 
     THINKING = 1
     PROCESSING = 2
@@ -22,7 +22,7 @@ class Activity(IntEnum):
 
 
 class StreamBegan(Struct, frozen=True):
-    """The model begins to answer."""
+    """The answer has begun."""
 
 
 class StreamEnded(Struct, frozen=True):
@@ -33,7 +33,7 @@ class StreamEnded(Struct, frozen=True):
 
 
 class StreamBroke(Struct, frozen=True):
-    """The answer ended before its end; `reason` is `word:code`."""
+    """The answer was interrupted; `reason` is `word:code`."""
 
     reason: str
 
@@ -42,20 +42,20 @@ StreamEvent = StreamBegan | Delta | StreamEnded | StreamBroke
 
 
 class Publisher(Protocol):
-    """The watchers of a run. Nobody is waited for but by `caught_up`."""
+    """The watchers of a run. Only `caught_up` and `ended` wait."""
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
-        """Something goes on; `wait_s` are the seconds until it goes on again."""
+        """Progress. `wait_s` are the seconds until a retry."""
         ...
 
     def stream(self, turn: int, event: StreamEvent) -> None:
-        """The model's answer moves on."""
+        """An event of the model's streaming answer."""
         ...
 
     async def caught_up(self, cursor: Cursor) -> None:
-        """Wait a moment until what is stored up to there is told, so that what is published next follows it."""
+        """Wait briefly until the stored changes up to `cursor` are published, so that what comes next follows them."""
         ...
 
     async def ended(self, paths: Sequence[str]) -> None:
-        """Wait until somebody has ended one of these growing entries. Raises TurnwrightError when the run has ended."""
+        """Wait until somebody has ended one of these streaming entries. Raises TurnwrightError if the run has ended."""
         ...

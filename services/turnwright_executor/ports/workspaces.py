@@ -1,4 +1,4 @@
-"""What the executor needs from this host: directories with projects, and the files in them."""
+"""The port to this host: project directories, and the files in them."""
 
 from __future__ import annotations
 
@@ -16,44 +16,41 @@ class FoundWorkspace(Struct, frozen=True):
     root: str
     id: str
     copied_from: str = ""
-    """The directory that this one was found to be a copy of, just now: it had the other's id and has its own now."""
+    """If it was just found to be a copy: the original directory, whose id it had. It now has its own."""
 
 
 Locate = Callable[[str], Awaitable[FoundWorkspace | None]]
-"""Finds a directory by its absolute path, making its marker where there is none; None when it is no directory."""
+"""Finds a directory by its absolute path and creates its marker if missing; None if it is not a directory."""
 
 Admits = Callable[[str], Awaitable[bool]]
-"""Whether a directory may be made known by a caller that does not hold the deployment's secret."""
+"""Whether a caller without the deployment's secret may register a directory."""
 
 
 class Scan(Struct, frozen=True):
-    """What a scan found: files that are new or changed since the scan before, and paths that are gone."""
+    """The result of a scan: new and changed files, and deleted paths."""
 
     changed: tuple[ScannedFile, ...]
     removed: tuple[str, ...]
 
 
 class SeenFile(Struct, frozen=True):
-    """A file as a scan found it."""
+    """A file as of the last scan."""
 
     hash: str
-    """Of its bytes, or of what else tells a change."""
+    """Of its bytes, or of its status if it is too long to be read."""
     chars: int | None
-    """Characters of its text; None: it has none."""
+    """Characters of its text; None: not a text file."""
 
 
 class FileScanner(Protocol):
-    """Finds the files of one project; each scan tells what changed since the one before."""
+    """Scans the files of one project; each scan reports the changes since the previous one."""
 
     @property
-    def files(self) -> Mapping[str, SeenFile]:
-        """The files as the scan before found them, by path; before the first one those that another scanner found."""
-        ...
+    def files(self) -> Mapping[str, SeenFile]: ...
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
-        """Look again. Raises OSError when the root cannot be read.
+        """Scan again. Raises OSError if the root cannot be read.
 
-        Of `doubtful` paths it is told what they are now, changed or not: of files that are there, and of those that
-        are gone.
+        The state of `doubtful` paths is reported whether it changed or not: of existing files and of missing ones.
         """
         ...

@@ -1,1 +1,1 @@
-"""The executor's face on the wire."""
+"""gRPC servicers of the executor."""

@@ -1,4 +1,4 @@
-"""The catalogue of what an executor offers, read off its contract. Source: rows RU225, RU226."""
+"""Discover: methods, notifications and tools of an executor, derived from its contract. Source: rows RU225, RU226."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _EVENTS = {
 
 
 def catalogue(tool_docs: Mapping[str, str]) -> watch_pb2.DiscoverResponse:
-    """Methods, notifications, tools: these as they are given, in display order."""
     return watch_pb2.DiscoverResponse(
         version=__version__,
         methods=[

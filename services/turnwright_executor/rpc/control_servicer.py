@@ -1,6 +1,6 @@
-"""Rpcs of control.proto: what clients change of runs, models and files beside the work of runs.
+"""Rpcs of control.proto: changes of runs, models and file constraints by clients.
 
-Each change is one transaction of the store; the executor that works on the run, whichever it is, finds it there.
+Each change is one transaction of the store. The run's owner, whichever executor that is, sees it in the change feed.
 Source: rows RU117-RU120, RU226-RU232, RU238, RU240-RU246; decisions C13, C14, C31.
 """
 
@@ -36,7 +36,7 @@ class ExecutorControlRpcs(Forwarding):
     SetFileConstraints = Forward(floor=Tier.CLIENT)
 
     async def InjectMessage(self, request: pb.InjectMessageRequest, context: Any) -> pb.InjectMessageResponse:
-        """Tell the model something in its next turn; the answer has the status that the run is at (RU251)."""
+        """Add a message for the model's next turn. The answer has the current status of the run (RU251)."""
         check_floor(Tier.CLIENT, "InjectMessage")
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
             cursor = hub.cursor()
@@ -45,7 +45,7 @@ class ExecutorControlRpcs(Forwarding):
         return pb.InjectMessageResponse(run=answer.run, path=answer.path, cursor=cursor)
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
-        """Have a tool carry out a command; what the project is to keep is said before."""
+        """Carry out a client's command with a tool. File constraints that it implies are set first."""
         check_floor(Tier.CLIENT, "CallTool")
         caller = current_caller()
         command, kept = kept_file(Command(request.tool, dict(request.attributes), request.body))
@@ -70,7 +70,7 @@ class ExecutorControlRpcs(Forwarding):
         return pb.RemoveModelResponse()
 
     def _check_models(self, method: str) -> None:
-        """Models are the whole deployment's, and cost money. Raises TIER_FORBIDDEN."""
+        """Models are shared by the whole deployment and cost money. Raises TIER_FORBIDDEN."""
         check_floor(Tier.CLIENT, method)
         if not self._opens_models:
             check_deployment(method, "TURNWRIGHT_CLIENT_MODELS=true")

@@ -1,4 +1,4 @@
-"""ExecutorService: what is raised becomes a status in kit.guard."""
+"""ExecutorService. Exceptions become a status in kit.guard."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ExecutorServicer(
         heartbeat_s: float,
         opens_models: bool,
     ) -> None:
-        """`admits` says which directories are open to clients, `opens_models` whether derived tokens change models."""
+        """`admits` decides which directories clients may use, `opens_models` if derived tokens may change models."""
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._ledger = ledger
         self._hubs = hubs

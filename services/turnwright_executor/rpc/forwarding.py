@@ -1,8 +1,8 @@
-"""Rpcs that the store answers: the executor checks the caller's tier and passes request and answer on.
+"""Forwarding of rpcs to the store, after a check of the caller's tier (facade).
 
-Theory of operation. Messages of the executor and of the store share the names and types of their fields, not their
-numbers, so they are copied by name. A `Forward` compares both contracts when it is defined: a field of the executor's
-that the store's message lacks, or has with another type, is a TypeError at import, and nothing can be lost in a call.
+Theory of operation. Messages of the executor and of the store share the names and types of their fields, but not their
+numbers, so they are copied by name. A `Forward` compares both contracts when it is defined: a field of ours that the
+store's message lacks, or has with another type, is a TypeError at import, so nothing can be lost in a call.
 Source: architecture 7, 10 (forwarded calls carry the client's principal).
 """
 
@@ -32,18 +32,18 @@ _STORE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
 
 
 class CallIdentity(Enum):
-    """In whose name the store is called."""
+    """The identity with which the store is called."""
 
     EXECUTOR = "executor"
     CLIENT = "client"
     PRODUCER = "producer"
-    """The client, as the producer of a stream: at the tier of plugins (C32)."""
+    """The client, as the producer of a stream, with plugin tier (C32)."""
 
 
 class Forward:
-    """One rpc, answered by the store's rpc of this name; by default that of the attribute.
+    """One forwarded rpc; by default the store's rpc has the same name.
 
-    `renamed` names the fields that are called otherwise in the store's request, `given` is said there beside them.
+    `renamed` maps fields to their names in the store's request, `given` has additional values for it.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Forward:
         model: Callable[[Any], str] | None = None,
         **given: Any,
     ) -> None:
-        """`floor` is the tier that a caller needs here; the store checks its own beside it.
+        """`floor` is the minimum tier here; the store checks its own as well.
 
         `model` finds the model in a request that names one.
         """
@@ -67,7 +67,7 @@ class Forward:
         self._given = given
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Find both contracts. Raises TypeError where one does not fit into the other."""
+        """Find both messages. Raises TypeError if their fields do not match."""
         self._name = name
         self._method = self._method or name
         ours, theirs = _EXECUTOR.methods_by_name[name], _STORE.methods_by_name[self._method]
@@ -77,7 +77,6 @@ class Forward:
         self._answer = GetMessageClass(ours.output_type)
 
     def __get__(self, servicer: Forwarding, owner: type) -> Callable[[Any, Any], Awaitable[Any]]:
-        """The handler."""
         return partial(self._handle, servicer)
 
     async def _handle(self, servicer: Forwarding, request: Message, _context: Any) -> Message:
@@ -98,7 +97,7 @@ class Forward:
 
 
 class Forwarding:
-    """Base of the servicers: what they speak to the store by, and what knows the vendors of models."""
+    """Base class of the servicers: the peer of the store, and the list of vendors."""
 
     store: Peer
     rows: store_service_pb2_grpc.StoreServiceAsyncStub
@@ -106,7 +105,7 @@ class Forwarding:
 
 
 def check_floor(floor: Tier, method: str) -> Caller:
-    """The caller; one below a tier is refused. Raises TIER_FORBIDDEN."""
+    """The caller. Raises TIER_FORBIDDEN below the minimum tier."""
     caller = current_caller()
     if caller.tier < floor:
         tier, needed = caller.tier.name.lower(), floor.name.lower()
@@ -116,7 +115,7 @@ def check_floor(floor: Tier, method: str) -> Caller:
 
 
 def copied(source: Message, target: type[M], **given: Any) -> M:
-    """A message with what another one says in fields of the same name and type, and with what is given."""
+    """A new message with those fields of `source` that have the same name and type, and with the given values."""
     shared = _shared(source.DESCRIPTOR, target.DESCRIPTOR)
     said = {field.name: value for field, value in source.ListFields() if field.name in shared}
     return target(**said | given)
@@ -137,7 +136,7 @@ def _type(field: FieldDescriptor) -> tuple[Any, ...]:
 
 
 def _check_shape(ours: Descriptor, theirs: Descriptor, renamed: Mapping[str, str]) -> None:
-    """Raises TypeError where the store's message does not have a field of ours."""
+    """Raises TypeError if the store's message lacks one of our fields."""
     for field in ours.fields:
         if not _same(field, theirs.fields_by_name.get(renamed.get(field.name, field.name))):
             raise TypeError(f"{theirs.full_name} has nothing for {field.full_name}.")

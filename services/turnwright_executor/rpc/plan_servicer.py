@@ -1,4 +1,4 @@
-"""Rpcs of plan.proto: the store has the plans, and the rules for them."""
+"""Rpcs of plan.proto, forwarded to the store, which has the plans and their rules."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _read = partial(Forward, speaker=CallIdentity.EXECUTOR)
 _write = partial(Forward, floor=Tier.CLIENT)
 
 _KNOWN: Final = 0
-"""The window that the store knows of."""
+"""The store uses the window that it knows."""
 
 
 class ExecutorPlanRpcs(Forwarding):
-    """Plans of a run, written in the client's name."""
+    """Plans of a run, written on the client's behalf."""
 
     SetPlan = _write(window=_KNOWN)
     UpdatePlan = _write(window=_KNOWN)

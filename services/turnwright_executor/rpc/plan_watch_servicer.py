@@ -1,6 +1,6 @@
-"""WatchPlans, and the form in which WatchRun tells of plans.
+"""WatchPlans, and plans in WatchRun.
 
-WatchPlans needs no owner: plans are in the store, and every executor hears from it what becomes of them.
+WatchPlans needs no owner: any executor can follow the store.
 Source: architecture 7, 9; rows AP03, AP43.
 """
 
@@ -54,7 +54,7 @@ class PlanWatchRpcs(Forwarding):
 
 
 async def _of_plans(events: AsyncGenerator[WatchRunResponse]) -> AsyncGenerator[plan_pb2.WatchPlansResponse]:
-    """What a run's events tell of its plans; silence is told by who sends it."""
+    """The plan events among a run's events. Heartbeats are sent by the caller."""
     part = 0
     async with contextlib.aclosing(events):
         async for event in events:
@@ -70,8 +70,8 @@ async def _of_plans(events: AsyncGenerator[WatchRunResponse]) -> AsyncGenerator[
                     yield plan_pb2.WatchPlansResponse(removed=event.plan_removed)
 
 
-def tell_plans(servicer: Any) -> None:
-    """Have WatchRun of a servicer tell of plans, beside all that it tells, those who ask for it."""
+def with_plans(servicer: Any) -> None:
+    """Wrap WatchRun of a servicer, so that watches that asked for plans get them."""
     watch: Callable[[WatchRunRequest, Any], AsyncIterator[WatchRunResponse]] = servicer.WatchRun
 
     def chosen(request: WatchRunRequest, context: Any) -> AsyncIterator[WatchRunResponse]:

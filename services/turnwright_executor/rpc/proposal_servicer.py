@@ -1,7 +1,7 @@
-"""Decisions of clients on proposals, and the inbox in which they find them.
+"""Decisions of clients on proposals, and the inbox of pending ones.
 
-A decision is durable first; then whoever works on the run is told. Nothing of it needs the run's owner: the store
-knows what waits, and the next owner finds the decision in the ledger.
+A decision is stored first; then the run's worker is notified. This needs no owner: the store knows what is pending, and
+the next owner finds the decision in the ledger.
 Source: rows RU013, RU040, RU232, RU244, RU249-RU255; decisions C14, C20.
 """
 
@@ -43,7 +43,7 @@ class ExecutorProposalRpcs(Forwarding):
     _watches: OpenWatches
 
     async def Resolve(self, request: proposal_pb2.ResolveRequest, context: Any) -> proposal_pb2.ResolveResponse:
-        """Decide on a proposal; its loop goes on."""
+        """Decide on a proposal, so that its loop continues."""
         decision = _decision(request)
         address = RunAddress(request.project, request.run)
         if request.HasField("accept") and (effect := await self._waiting_effect(address, request.path)):
@@ -55,7 +55,7 @@ class ExecutorProposalRpcs(Forwarding):
         return proposal_pb2.ResolveResponse(run=answer.run, cursor=cursor)
 
     async def _waiting_effect(self, address: RunAddress, path: str) -> Effect | None:
-        """What would be accepted; None where the store will say why nothing can be."""
+        """The effect to be accepted; None if the store will refuse the decision, with the reason."""
         found = await self._ledger.get_entries(address, [path])
         return effect_in(found[0].record) if found and found[0].state is State.PROPOSED else None
 
@@ -87,7 +87,7 @@ class ExecutorProposalRpcs(Forwarding):
     async def WatchProposals(
         self, request: proposal_pb2.WatchProposalsRequest, context: Any
     ) -> AsyncIterator[proposal_pb2.WatchProposalsResponse]:
-        """Stream what waits for a decision. Raises DRAINING."""
+        """Stream the pending proposals. Raises DRAINING."""
         async with (
             contextlib.aclosing(self._changes(request)) as changes,
             contextlib.aclosing(self._watches.follow(changes)) as following,
@@ -116,7 +116,7 @@ def _items(found: Iterable[rows_pb2.PendingProposal]) -> list[proposal_pb2.Inbox
 
 
 def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposalRequest:
-    """The decision that a request asks for, as the store records it. Raises InvalidError."""
+    """The decision in the form in which the store records it. Raises InvalidError."""
     accept, reject = request.accept, request.reject
     match request.WhichOneof("decision"):
         case "accept":
@@ -144,7 +144,7 @@ def _contents(accept: proposal_pb2.Accept) -> dict[str, str]:
 
 
 def _check_acceptance(effect: Effect, accept: proposal_pb2.Accept) -> None:
-    """Raises InvalidError for what does not fit the proposal."""
+    """Raises InvalidError if the decision does not fit the proposal."""
     is_question = isinstance(effect, QuestionEffect)
     if is_question and not accept.answer.strip():
         raise invalid("answer", "The proposal is a question: accept it with `answer`, or reject it.")

@@ -1,4 +1,4 @@
-"""Rpcs that read: runs, entries, models and constraints as the store has them."""
+"""Read-only rpcs: runs, entries, models and constraints from the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _read = partial(Forward, speaker=CallIdentity.EXECUTOR)
 
 
 class QueryRpcs(Forwarding):
-    """Rpcs that read. They are made in the executor's name: who may call it may read."""
+    """Read-only rpcs. They are made in the executor's name: whoever may call them may read."""
 
     _read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]]
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
@@ -54,7 +54,7 @@ class QueryRpcs(Forwarding):
         return await self._status(request)
 
     async def GetEntry(self, request: query_pb2.GetEntryRequest, context: Any) -> query_pb2.GetEntryResponse:
-        """Read an entry, with as much of its body as a message holds."""
+        """Read an entry, with as much of its body as fits into a message."""
         wanted = read_pb2.GetEntriesRequest(project=request.project, run=request.run, paths=[request.path])
         found = await self.store.call(self.rows.GetEntries, wanted)
         if not found.entries:
@@ -65,7 +65,7 @@ class QueryRpcs(Forwarding):
         return query_pb2.GetEntryResponse(entry=entry, body_offset=begin)
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Any) -> pb.ListEntriesResponse:
-        """Entries by patterns; of the run that was written last where none is named."""
+        """Entries by patterns; of the most recently written run if none is named."""
         wanted = copied(request, read_pb2.ListEntriesRequest)
         wanted.run = wanted.run or await self._latest_run(request.project)
         page = await self.store.call(self.rows.ListEntries, wanted)

@@ -1,4 +1,4 @@
-"""Rpcs of stream.proto: streams that clients produce, and the end of any stream."""
+"""Rpcs of stream.proto: streams produced by clients, and ending any stream."""
 
 from __future__ import annotations
 

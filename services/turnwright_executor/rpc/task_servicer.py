@@ -1,4 +1,4 @@
-"""Rpcs that give runs work and end it: each is durable first, then the run's worker is told.
+"""Rpcs that start and abort work: each request is stored first, then the run's worker is notified.
 
 Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
 """
@@ -27,7 +27,7 @@ from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 
 NAMED_MAX: Final = 20
-"""Models that are named to who asks for one that there is not."""
+"""Maximum number of models that the error for an unknown one lists."""
 
 
 class TaskRpcs(Forwarding):
@@ -41,9 +41,9 @@ class TaskRpcs(Forwarding):
     StartRun = Forward("CreateRun", model=lambda request: request.settings.model)
 
     async def InitProject(self, request: pb.InitProjectRequest, context: Any) -> pb.InitProjectResponse:
-        """Make a directory known. Raises WORKSPACE_UNAVAILABLE when it is none.
+        """Register a directory as a project. Raises WORKSPACE_UNAVAILABLE if it does not exist.
 
-        Raises TIER_FORBIDDEN where the caller is not trusted with it; that says nothing of what there is.
+        Raises TIER_FORBIDDEN if the caller may not use it; the error does not tell whether it exists.
         """
         root = request.root
         is_trusted = current_caller().holds_secret
@@ -77,7 +77,6 @@ class TaskRpcs(Forwarding):
             )
 
     async def Ask(self, request: pb.AskRequest, context: Any) -> pb.AskResponse:
-        """Queue a read-only task."""
         return pb.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))
 
     async def Act(self, request: pb.ActRequest, context: Any) -> pb.ActResponse:
@@ -123,9 +122,9 @@ class TaskRpcs(Forwarding):
         return True
 
     async def _fork(self, task: task_pb2.Task) -> str:
-        """The alias of the fork that a task asks for; a repeated one finds the same fork.
+        """The alias of the fork that a task requests. Idempotent: a repeated request finds the same fork.
 
-        Raises TurnwrightError; a model that there is not leaves no fork behind.
+        Raises TurnwrightError. If the model does not exist, no fork is created.
         """
         if task.settings.model and "/" not in task.settings.model:
             await self._check_model(task.settings.model)
@@ -135,7 +134,6 @@ class TaskRpcs(Forwarding):
         return (await self.store.call(self.rows.ForkRun, wanted, caller=current_caller())).run.run
 
     async def _check_model(self, alias: str) -> None:
-        """Raises MODEL_NOT_FOUND where there is no such model."""
         request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
         pages = self.store.pages(self.rows.ListModels, request)
         names = [model.alias async for page in pages for model in page.models]
@@ -155,7 +153,7 @@ class TaskRpcs(Forwarding):
 
 
 def _check_prompt(prompt: str) -> None:
-    """Raises INVALID_FIELD for a task that says nothing, LIMIT_EXCEEDED for one that says too much."""
+    """Raises INVALID_FIELD for an empty prompt, LIMIT_EXCEEDED for one that is too long."""
     check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
     if not prompt.strip():
         raise invalid("prompt", "The prompt is empty. Say what to do.")

@@ -1,8 +1,8 @@
-"""Rpcs of watch.proto, and WatchRun: what clients follow, and what they tell each other.
+"""WatchRun, and the rpcs of watch.proto: watches of a project, and notices between clients.
 
-Theory of operation. Each watch of a project holds one watch of the store. When that one ends the watcher is told
-nothing but heartbeats until the store answers again; then it gets another snapshot, which replaces what it has: nothing
-that happened in between is missed, and nothing is told twice as news. Notices are not stored.
+Theory of operation. Each watch of a project holds one watch of the store. If that one ends, the watcher only gets
+heartbeats until the store answers again, and then another snapshot, which replaces what it has: nothing is missed, and
+nothing is reported twice as new. Notices are not stored.
 Source: architecture 7; rows RU241, RU242, RU246.
 """
 
@@ -33,7 +33,7 @@ from turnwright_executor.watching.hub import FEED_BACKOFF
 from turnwright_executor.watching.hubs import Hubs
 
 LEVELS: Final = ("info", "warning", "error")
-"""How much a notice may matter."""
+"""Severities of a notice."""
 
 
 class WatchRpcs(Forwarding):
@@ -42,7 +42,7 @@ class WatchRpcs(Forwarding):
     _hubs: Hubs
     _watches: OpenWatches
     _heartbeat_s: float
-    """Seconds of silence after which a watcher is told that it is silence."""
+    """Interval of heartbeats, in seconds."""
     _catalogue: watch_pb2.DiscoverResponse
 
     async def WatchRun(self, request: pb.WatchRunRequest, context: Any) -> AsyncIterator[pb.WatchRunResponse]:
@@ -57,7 +57,7 @@ class WatchRpcs(Forwarding):
     async def WatchRuns(
         self, request: watch_pb2.WatchRunsRequest, context: Any
     ) -> AsyncIterator[watch_pb2.WatchRunsResponse]:
-        """Stream the runs of a project: hello, a snapshot, then what changes. Raises PROJECT_NOT_FOUND, DRAINING."""
+        """Stream the runs of a project: hello, a snapshot, then changes. Raises PROJECT_NOT_FOUND, DRAINING."""
         check_floor(Tier.CLIENT, "WatchRuns")
         yield _now(hello=watch_pb2.Hello(version=__version__))
         async with (
@@ -86,7 +86,7 @@ class WatchRpcs(Forwarding):
         check_floor(Tier.CLIENT, "Notify")
         message = _notification(request)
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
-            hub.publish(events.told(message))
+            hub.publish(events.transient(message))
         return watch_pb2.NotifyResponse()
 
     async def Discover(self, request: watch_pb2.DiscoverRequest, context: Any) -> watch_pb2.DiscoverResponse:
@@ -96,7 +96,7 @@ class WatchRpcs(Forwarding):
 async def _translated(
     rows: AsyncIterator[control_pb2.WatchRunsResponse],
 ) -> AsyncIterator[watch_pb2.WatchRunsResponse]:
-    """The store's messages as ours; its heartbeats are not passed on, for silence is told here."""
+    """The store's messages as ours, without its heartbeats: ours are sent here."""
     part = 0
     async for message in rows:
         if message.snapshot:

@@ -1,4 +1,4 @@
-"""Watches that clients hold across runs: they follow the store, and end together when the executor drains."""
+"""Watches of clients that are not of one run: they follow the store, and all end when the executor drains."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ T = TypeVar("T")
 
 
 class OpenWatches:
-    """The common end of the watches of this executor."""
+    """The open watches of this executor, to end them together."""
 
     def __init__(self) -> None:
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """End all watches."""
         self._closing.set()
 
     async def follow(self, source: AsyncGenerator[T], silence_s: float | None = None) -> AsyncGenerator[T | None]:
-        """What comes, and None after each `silence_s` seconds without anything. Raises DRAINING.
+        """The items, and None after each `silence_s` seconds without one. Raises DRAINING.
 
-        Whoever opened the source closes it.
+        The caller closes the source.
         """
         coming: asyncio.Future[T | None] | None = None
         closing = asyncio.ensure_future(self._closing.wait())

@@ -1,10 +1,10 @@
-"""The leases of this executor: renewed together, given back when their work ends, and given up in time.
+"""The leases of this executor: renewed together, released when work ends, and given up in time.
 
-Theory of operation. A lease lasts for its term from the moment of the claim or the renewal that was answered; the
-executor counts from the moment it asked, by a clock of its own. It renews all leases in one call three times a term.
-What could not be renewed for two thirds of the term is stopped: the rest of the term is there for the stopping, so
-that nothing of this executor runs any more when another one may begin. Should it run late all the same (a paused
-process, a blocked machine), the store refuses its writes by the epoch.
+Theory of operation. A lease lasts for its term from the store's answer to a claim or a renewal; the executor counts
+from the moment it asked, by its own clock. It renews all leases in one call, three times a term. Work whose lease could
+not be renewed for two thirds of the term is stopped: the rest of the term is for stopping, so that nothing runs here
+any more when another executor may begin. If it runs late all the same (a paused process, a blocked machine), the store
+refuses its writes by the epoch, the fencing token.
 Source: architecture 3 (runs, loops, turns, leases), 11.
 """
 

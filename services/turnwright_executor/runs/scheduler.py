@@ -340,7 +340,7 @@ class Scheduler:
         # An abort may be requested from another executor, or from the store: the change feed reports it at once, a
         # renewal later.
         heard = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
-        heard.add_done_callback(partial(self._heard, address, loop.sequence))
+        heard.add_done_callback(partial(self._wait_for_abort, address, loop.sequence))
         if worker.aborting:
             driver.interrupt(ABORT)
         try:
@@ -351,7 +351,7 @@ class Scheduler:
             heard.cancel()
             await asyncio.gather(heard, return_exceptions=True)
 
-    def _heard(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
+    def _wait_for_abort(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
         """Wait for an abort in the change feed; if that is unavailable, the next renewal of the lease reports it."""
         if not task.cancelled() and task.exception() is None:
             self.abort(address, sequence)

@@ -39,7 +39,6 @@ class AskUser:
         return Proposed(QuestionEffect(question, options), "\n".join([question, *(f"- {one}" for one in options)]))
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
-        """Settle with the answer; a yolo run has none."""
         if not isinstance(effect, QuestionEffect):
             return failed("invalid:400", "<ask_user> asks a question and changes nothing.")
         if not effect.answer:

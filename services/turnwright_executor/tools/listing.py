@@ -33,7 +33,6 @@ def listed(lines: Sequence[str], lines_max: int) -> str:
 
 
 def changed_files(files: Iterable[dict[str, object]]) -> dict[str, object]:
-    """Attributes that list the files a command changed, each with `path` and `kind`, and how many more there are."""
     coming = iter(files)
     shown = list(islice(coming, LISTED_MAX))
     more = sum(1 for _ in coming)

@@ -27,7 +27,6 @@ def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dic
 
 
 def schema(tool: Tool) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments."""
     return dict(tool.schema) if isinstance(tool, PluginToolAdapter) else schema_of(tool.parameters)
 
 

@@ -31,7 +31,6 @@ SUMMARY: Final = ToolParameter("summary", "What stays of it when it is summarize
 
 
 def schema_of(parameters: Sequence[ToolParameter]) -> dict[str, Any]:
-    """The JSON Schema of the arguments."""
     schema: dict[str, Any] = {"type": "object", "properties": {one.name: _property(one) for one in parameters}}
     if required := [one.name for one in parameters if one.required]:
         schema["required"] = required

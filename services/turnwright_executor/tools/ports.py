@@ -130,7 +130,6 @@ class WebError(Exception):
     """A web request failed: `outcome` is `word:code`, the text tells the model what to do."""
 
     def __init__(self, outcome: str, text: str) -> None:
-        """Keep both."""
         super().__init__(text)
         self.outcome = outcome
 

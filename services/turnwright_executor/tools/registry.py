@@ -65,10 +65,6 @@ def with_plugin_tools(tools: Mapping[str, Tool], more: Sequence[PluginToolAdapte
 
 
 def texts_of(tools: Mapping[str, Tool], *, is_brief: bool = False) -> dict[str, str]:
-    """The documentation of these tools, including plugins'; brief: without optional lines.
-
-    The documentation of plugins' tools is never shortened.
-    """
     return {
         name: tool.doc if isinstance(tool, PluginToolAdapter) else doc_of(name, is_brief=is_brief)
         for name, tool in tools.items()

@@ -89,7 +89,6 @@ class Proposals(Struct):
         return failed(outcome, body)
 
     def accepted(self, record: CommandRecord) -> None:
-        """The acceptance of an effect is stored."""
         if record.effect:
             decided = ProposalDecided(self._proposal(record, record.effect), comment=comment_of(record))
             self.hooks.emit(points.PROPOSAL_ACCEPTED, decided)
@@ -102,11 +101,11 @@ class Proposals(Struct):
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
 
     @property
-    def has_vetoed(self) -> bool:
+    def has_vetoes(self) -> bool:
         """Whether there are vetoes to announce once their records are stored."""
         return bool(self._vetoed)
 
-    def tell_vetoes(self) -> None:
+    def announce_vetoes(self) -> None:
         """The records of all vetoes are stored."""
         for decided in self._vetoed:
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)

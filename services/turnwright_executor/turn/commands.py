@@ -103,10 +103,10 @@ class CommandSteps:
     async def _settle(self, record: CommandRecord, done: Done) -> None:
         self._scope.buffer.settle(record, done)
         self._state.local_stages.pop(record.path, None)
-        if self._scope.proposals.has_vetoed:
+        if self._scope.proposals.has_vetoes:
             # They are announced once their records are stored; they are rare.
             await self._scope.buffer.flush(full=True)
-            self._scope.proposals.tell_vetoes()
+            self._scope.proposals.announce_vetoes()
 
     async def _prepare(self, record: CommandRecord) -> None:
         prepared = await self._prepared(record)
@@ -136,7 +136,6 @@ class CommandSteps:
         self._scope.proposals.pending(record)
 
     async def _accept(self, record: CommandRecord) -> None:
-        """Run the filters on what was accepted."""
         accepted = await self._scope.proposals.accept(record)
         if isinstance(accepted, Done):
             return await self._settle(record, accepted)
@@ -224,7 +223,7 @@ class CommandSteps:
 
     async def _reject(self, record: CommandRecord) -> None:
         self._scope.proposals.rejected(record)
-        self._state.heard.add(record.path)
+        self._state.announced.add(record.path)
         if record.interrupted:
             await self._settle(record, indeterminate.given_up(record))
 

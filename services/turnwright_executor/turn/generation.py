@@ -1,4 +1,4 @@
-"""One model call: the deltas go to the watchers as they come, the whole reply to the loop.
+"""One model call: deltas go to the watchers as they arrive, the complete reply to the loop.
 
 Source: architecture 7, 8; rows RU243, RE05.
 """
@@ -25,49 +25,49 @@ if TYPE_CHECKING:
     from turnwright_grammar import ReplyReader
 
 READ_ALONG_CHARS: Final = 4_096
-"""How much is read at once while a reply comes, in code points: to look at each delta would cost more."""
+"""Parse a streaming reply in pieces of this many code points: parsing each delta would cost more."""
 
 READ_ALONG_CHARS_MAX: Final = 32 * 1024
-"""Length up to which a reply is read while it comes, in code points; the rest is read when it has ended.
+"""A reply is parsed while it streams up to this length in code points; the rest at its end.
 
-What is open may have to be read again as a whole, at 4 us for each character at worst.
+What is unfinished may have to be parsed again as a whole, at up to 4 us for each character.
 """
 
 ATTEMPTS_MAX: Final = 3
-"""Model calls of a turn, where streams stop in the middle: each may be charged in full."""
+"""Maximum model calls of a turn if streams break off: each may be charged in full."""
 
 RESTART_BACKOFF: Final = Backoff(1.0, 5.0)
-"""Before a model call whose stream stopped in the middle is made again."""
+"""Backoff before a model call whose stream broke off is repeated."""
 
 UNTOLD: Final = (Reason.STREAM_INTERRUPTED, Reason.VENDOR_TIMEOUT, Reason.VENDOR_PROTOCOL, Reason.INTERNAL)
-"""Why a call ended that the vendor may have served although nothing of it came."""
+"""Errors after which the vendor may have served the call although nothing arrived."""
 
 
 class Draft(PartialReply):
-    """A reply as far as it has come; what is left of it when the call is cut short."""
+    """The reply while it streams; it holds what had arrived if the call is interrupted."""
 
     finish: str = ""
     is_cut: bool = False
     """Whether the vendor cut the reply off."""
     vendor_model: str = ""
-    """What the vendor called the model that answered."""
+    """The model that answered, by the vendor's name."""
     dropped: tuple[str, ...] = ()
     """Fields of the request that did not reach the vendor."""
     first_delta_ms: int = 0
     model_ms: int = 0
     bytes_: int = 0
     unmade_calls: int = 0
-    """Calls of the turn that are counted and took nothing: the vendor refused them, or nobody took them."""
+    """Calls of the turn that were counted but consumed nothing: the vendor refused them, or was not reached."""
     work_ms: int = 0
-    """Milliseconds that were worked on the turn when it was left."""
+    """Working time of the turn in milliseconds when it was left."""
     turn: int = 0
-    """The turn that it belongs to; 0: none."""
+    """Its turn; 0: none."""
     is_whole: bool = False
-    """Whether the reply has come to its end."""
+    """Whether the reply is complete."""
     reader: ReplyReader | None = None
-    """Reads the content while it comes, as far as the event loop may; None: all is read at the end."""
+    """The incremental parser; None: everything is parsed at the end."""
     pieces_read: int = 0
-    """How many pieces of the content the reader has seen."""
+    """Number of pieces of the content that the parser has seen."""
     chars_read: int = 0
     chars_unread: int = 0
 
@@ -96,7 +96,7 @@ class Draft(PartialReply):
 
 
 class Generation:
-    """Makes the model call of a turn, again where its stream stopped in the middle."""
+    """Makes the model call of a turn, and repeats it if its stream breaks off."""
 
     def __init__(
         self,
@@ -193,7 +193,6 @@ def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
 
 
 def empty(draft: Draft, turn: int) -> None:
-    """Forget the reply before, with what it consumed."""
     fresh = Draft(unmade_calls=draft.unmade_calls if draft.turn == turn else 0, turn=turn)
     for name in Draft.__struct_fields__:
         setattr(draft, name, getattr(fresh, name))

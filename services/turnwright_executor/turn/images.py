@@ -1,7 +1,7 @@
-"""The images of a loop: read once when it begins, kept as entries of the run, and sent with its prompt in every turn.
+"""The images of a loop: read once when it begins, stored as entries, and sent with its prompt in every turn.
 
-A file may change or go while its loop works, and what was sent must be what is sent again (C44): so what counts from
-the loop's first turn on is the entry `image://loop_N/n`, which the runtime alone writes.
+A file may change while its loop runs, and every turn must send the same images (C44): from the first turn on the
+entries `image://loop_N/n` count, which only the runtime writes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KINDS: Final = (
     ("image/gif", re.compile(rb"GIF8[79]a")),
     ("image/webp", re.compile(rb"RIFF.{4}WEBP", re.DOTALL)),
 )
-"""How files of each kind begin: what a name or an address says of a file may be wrong, and vendors look inside."""
+"""Magic numbers of image types: names and headers may be wrong, and vendors check the content."""
 
 _DATA_URL: Final = re.compile(r"data:[a-z]+/[a-z0-9.+-]+;base64,([A-Za-z0-9+/=\s]*)")
 
@@ -65,9 +65,9 @@ async def image_writes(ledger: Ledger, address: RunAddress, loop: Loop, workspac
 async def read_images(
     ledger: Ledger, address: RunAddress, loop: Loop, messages: Sequence[PacketMessage]
 ) -> Sequence[Image]:
-    """The images that a model is to be shown, each with its path: those of a conversation, else of the loop.
+    """The images for a model call, each with its path: those of a conversation, or else of the loop.
 
-    Raises ENTRY_NOT_FOUND where one is gone.
+    Raises ENTRY_NOT_FOUND if one was removed.
     """
     told = next((message.text for message in messages if message.role == CONVERSATION), None)
     images = []

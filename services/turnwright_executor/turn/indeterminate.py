@@ -1,12 +1,12 @@
-"""A command that was interrupted, and of which nobody knows whether it happened: what the model or a person is told.
+"""Interrupted commands whose outcome is unknown: what the model or a person is told.
 
-The person is asked a question with three answers. The effect stands by in the record until it is answered:
+The person gets a question with three answers; until then the effect is kept in the record:
 
-    retry          carried out once more, as if it were accepted now
-    mark done      settled as done
-    anything else  settled as failed, with the answer for the model
+    retry          carry it out again, as if it were accepted now
+    mark done      settle as done
+    anything else  settle as failed, with the answer for the model
 
-A question that is rejected, or that nobody answers in time, leaves it as it is: nobody knows, and the model reads that.
+If the question is rejected or expires, the outcome stays unknown, and the model is told so.
 
 Source: architecture 11 (indeterminate); decision C26.
 """

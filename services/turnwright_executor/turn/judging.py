@@ -38,7 +38,6 @@ async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
 
 
 def limits_of(settings: ExecutorSettings) -> Limits:
-    """The settings of the verdict."""
     return Limits(
         strikes_max=settings.strikes_max,
         cycles_min=settings.cycles_min,

@@ -1,7 +1,7 @@
-"""What is kept of a reply beside its commands: the text and the reasoning as entries, and all else as attributes.
+"""What is stored of a reply besides its commands: text and reasoning as entries, all else as attributes.
 
-A call stands once, in the record of its command; the reply names the path of that. What only the vendor can read
-(signatures, blocks of thinking and of its own tools) is kept as it came, so that it can go back to it.
+A call is stored once, in the record of its command; the reply names that record's path. Data that only the vendor can
+read (signatures, blocks of thinking and of its own tools) is stored unchanged, to be sent back to it.
 Source: rows RU128, RU153; decisions C40, C41.
 """
 
@@ -22,13 +22,13 @@ from turnwright_executor.turn.model_call import CALL, ModelCallRecord
 from turnwright_executor.turn.recording import TOO_LARGE, ParsedReply, kept_vendor_id, lost_call_id
 
 CALLS_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 4
-"""Longest list of calls with signatures and arguments, in bytes of JSON; of a longer one the beginnings are kept."""
+"""Maximum size of the list of calls with signatures and arguments, in bytes of JSON; longer ones are truncated."""
 
 CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
-"""What a reply keeps of calls that are too long to be kept, in code points of their arguments together."""
+"""Maximum length of the arguments of truncated calls together, in code points."""
 
 VENDORS_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
-"""What a reply keeps that only its vendor reads, in bytes of JSON."""
+"""Maximum size of data for the vendor, in bytes of JSON."""
 
 
 def reply_writes(
@@ -50,7 +50,7 @@ def reply_writes(
 
 
 def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) -> list[dict[str, Any]]:
-    """The calls in order, by the records that they became; those that became none, or an empty one, as they came."""
+    """The calls in order, with their records' paths. Calls without a record, or with an empty one, stay as received."""
     chars = CALLS_CHARS_MAX // max(1, len(reading.lost_calls) + len(records))
     for chars_kept in (ATTRIBUTES_BYTES_MAX, chars):
         kept = [
@@ -90,7 +90,7 @@ def _written(call: ToolCall, chars: int) -> dict[str, Any]:
 
 
 def _of_vendor(draft: Draft) -> dict[str, Any]:
-    """What the vendor told beside the text, as far as there is room for it, and the names of what there is none for."""
+    """What the vendor returned besides the text, as far as it fits, and the names of what does not."""
     message = draft.message()
     told = {
         "thinking": to_builtins(message.thinking),

@@ -1,7 +1,6 @@
-"""The steps of a loop around its turns: where it works, begin, verdict, and the end from outside of its turns.
+"""The steps of a loop around its turns: placement, begin, verdict, and the end from outside its turns.
 
-Which one comes next is not known here: see machine.py. Everything that a step leaves behind is in the store before the
-next one needs it.
+Which step comes next is decided in machine.py. Whatever the next step needs is in the store before it.
 Source: architecture 2, 11; rows RU005, RU007, RU127-RU142, RU199; decisions C3, C20, C27, C29, C36.
 """
 
@@ -63,7 +62,7 @@ class LoopSteps:
     """Carries out the steps of one claimed loop."""
 
     def __init__(self, scope: LoopScope, place: Callable[[], Awaitable[Placement]]) -> None:
-        """`place` finds where it works on this host; it raises OSError where it cannot."""
+        """`place` finds the loop's directory on this host; it raises OSError if that is impossible."""
         self._scope = scope
         self._place = place
         self._opener: TurnOpener
@@ -84,7 +83,7 @@ class LoopSteps:
         }
 
     async def perform(self, state: TurnState, step: Step) -> None:
-        """Carry out one step. Raises TurnwrightError when a service fails, OSError, and BudgetError."""
+        """Carry out one step. Raises TurnwrightError if a service fails, OSError, and BudgetError."""
         if step.action is Action.STOP:
             return
         if step.action in self._steps:
@@ -99,7 +98,7 @@ class LoopSteps:
             await buffer.keep(error)
 
     def ending_of(self, error: Exception) -> Ending | None:
-        """How the loop ends by an error; None where it is no fault of the loop, which another owner goes on with."""
+        """How an error ends the loop; None if it is not the loop's fault, so another owner may continue."""
         if is_transient(error):
             return None
         if isinstance(error, TurnwrightError | OSError):
@@ -117,14 +116,14 @@ class LoopSteps:
         self._keep_time()
 
     def _keep_time(self) -> None:
-        """Have the draft say how long the open turn was worked on, for whoever has to end it."""
+        """Record in the draft how long the open turn was worked on, for whoever has to end it."""
         if not self._is_fresh:
             self._scope.known.draft.work_ms = self._scope.spending.work_ms
 
     # Begin ------------------------------------------------------------------------------------------------------
 
     async def _placed(self, state: TurnState) -> None:
-        """Find where the loop works, and take up the turn that was left open, if there is one."""
+        """Find the loop's directory, and resume the open turn if there is one."""
         scope = self._scope
         self._is_fresh = False
         services, claim, loop = scope.services, scope.claim, scope.loop
@@ -159,7 +158,6 @@ class LoopSteps:
         state.is_placed = True
 
     async def _take_up(self, state: TurnState, turn: Turn) -> None:
-        """The turn that an earlier owner, or this one before a decision, left open."""
         scope = self._scope
         if scope.known.draft.turn != turn.number:
             empty(scope.known.draft, turn.number)
@@ -176,7 +174,7 @@ class LoopSteps:
         bind_turn(scope.address, turn.number)
 
     async def _begin(self, state: TurnState) -> None:
-        """Open the next turn by itself."""
+        """Open the next turn with a call of its own."""
         scope = self._scope
         scope.spending.begin_turn()
         turn, cursor = await self._opener.begin(is_first=not scope.turns_ended)
@@ -210,7 +208,7 @@ class LoopSteps:
         return scope.open.commands
 
     async def _judge(self, state: TurnState) -> None:
-        """Give the verdict and end the turn; the next one is opened with its end, or begins by itself."""
+        """Run the voters and end the turn. The next one is opened in the same call, or later by BEGIN."""
         scope = self._scope
         number, buffer = scope.open.turn.number, scope.buffer(state)
         scope.events.dispatched(number, state.records.values())
@@ -254,7 +252,7 @@ class LoopSteps:
             scope.begun(state, opened, ack.cursor)
 
     async def _check_budget(self, state: TurnState, buffer: WriteBuffer) -> None:
-        """Turn demotion where what the turn brought does not fit (RU142)."""
+        """Demote the results of the turn if the next packet would not fit (RU142)."""
         scope = self._scope
         open_turn, note = scope.open, scope.open.note
         if open_turn.turn.request.assembly is Assembly.TRANSCRIPT:
@@ -284,7 +282,7 @@ class LoopSteps:
         return await judge(scope.services.hooks, facts)
 
     def _answer(self, state: TurnState, verdict: Verdict) -> str:
-        """What the loop ends with, where it has to have a form."""
+        """The answer of a loop with a response format."""
         scope = self._scope
         if scope.loop.settings.response_format is None or verdict.status != COMPLETED:
             return ""
@@ -294,7 +292,7 @@ class LoopSteps:
     # End from outside -------------------------------------------------------------------------------------------
 
     async def _end(self, state: TurnState) -> None:
-        """End this loop from whatever state the ledger has it in; leave alone another that has begun since."""
+        """End this loop from any state of its ledger. Does nothing if another loop has begun since."""
         scope = self._scope
         ending = state.ending
         if ending is None:
@@ -315,14 +313,14 @@ class LoopSteps:
 
 
 def _overruled(turn: int, verdict: Verdict) -> list[EntryWrite]:
-    """What is told where a plugin decided the turn."""
+    """The event that a plugin changed the verdict."""
     if verdict.overruling is None:
         return []
     return [event_write(turn, verdict_changed(verdict.overruling, verdict.vote))]
 
 
 def _refuted(records: dict[str, CommandRecord], verdict: Verdict) -> list[EntryWrite]:
-    """The write that refutes an update which claims to be done (RU140)."""
+    """The write that marks an update as refuted, because it claims success (RU140)."""
     record = records.get(verdict.update_override or "")
     if record is None:
         return []

@@ -1,15 +1,15 @@
-"""What comes next in a turn: a pure function of what the ledger holds and of what is known here beside it.
+"""The state machine of a turn: the next step as a pure function of the ledger and of what this process knows.
 
-Theory of operation. Everything that a step leaves behind is in the ledger before the next step needs it, but for a
-reply whose commands are all pure: whoever takes its turn up asks for it again, and nothing else differs. So the state
-that is read back from the ledger after a crash, a takeover or a decision gives the same next step as the state that
-was left there; what only this process knows (an effect that has just happened, a reply that the store could not take
-yet) makes the difference between going on and asking what became of it.
+Theory of operation. Whatever the next step needs is in the ledger before that step, with one exception: a reply whose
+commands are all pure. An owner that takes over without it asks the model again, and nothing else differs. So the state
+read back from the ledger after a crash, a takeover or a decision gives the same next step as the state that was lost.
+What only this process knows (an effect that has just happened, a reply that the store could not take yet) decides
+between going on and asking what became of it.
 
-What interrupts a turn is part of its state like anything else: an abort, a budget that is spent, a failure, too many
-lost owners. It is an `ending`, and a state with an ending has one next step.
+Whatever interrupts a turn is part of its state: an abort, an exhausted budget, a failure, too many lost owners. It is
+an `ending`, and a state with an ending has one next step.
 
-The same tables drive a turn of a loop, a command that a client called, and the end of a loop from outside of its turns.
+The same tables drive the turn of a loop, a command called by a client, and the end of a loop from outside its turns.
 
 Source: architecture 2, 3, 11; rows RU005, RU007, RU127-RU142, RU149-RU157, RU199; decisions C3, C20, C26, C27, C29.
 """
@@ -187,14 +187,14 @@ class TurnState(Struct):
     records: dict[str, CommandRecord] = field(default_factory=dict)
     local_stages: dict[str, LocalStage] = field(default_factory=dict)
     """Knowledge of this process about commands, by record."""
-    heard: set[str] = field(default_factory=set)
-    """Records whose rejection was announced to observers."""
+    announced: set[str] = field(default_factory=set)
+    """Records whose rejection observers were notified of."""
 
     def begin(self, turn: int) -> None:
         """Another turn is open; 0: none is."""
         self.turn = turn
         self.is_assembled = self.is_replied = self.is_recorded = False
-        self.records, self.local_stages, self.heard = {}, {}, set()
+        self.records, self.local_stages, self.announced = {}, {}, set()
 
     @property
     def is_decided(self) -> bool:
@@ -225,7 +225,7 @@ def _of_commands(state: TurnState) -> Step | None:
                 Action.CANCEL if is_cancelled else action_of(record, state.local_stages.get(path, LocalStage.NOTHING)),
                 path,
             )
-        if record.rejection is not None and path not in state.heard and not is_held:
+        if record.rejection is not None and path not in state.announced and not is_held:
             return Step(Action.REJECT, path)
         # A native call gets its own result, and does not stop others (C28).
         broken = broken or (record.state is not State.RESOLVED and not record.call_id)

@@ -48,7 +48,6 @@ class ModelCallRecord(Struct, frozen=True):
     """Code points that the turn may add and that certainly fit into the next packet; None: unknown."""
 
     def to_json(self) -> dict[str, Any]:
-        """The attributes."""
         noted: dict[str, Any] = to_builtins(self)
         return noted
 

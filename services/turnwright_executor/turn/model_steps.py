@@ -1,4 +1,4 @@
-"""The steps of a turn up to its records: assemble what the model reads, ask the model, RECORD what it replied.
+"""The steps of a turn up to its records: assemble the packet, call the model, RECORD the reply.
 
 Source: architecture 2, 11; rows RU128-RU131, RU142, RU199, RU224; decisions C16, C36.
 """
@@ -34,14 +34,13 @@ class ModelSteps:
     """Carries out the steps around a model call."""
 
     def __init__(self, scope: LoopScope) -> None:
-        """Of this loop."""
         self._scope = scope
         self._stored_packet: StoredPacket | None = None
 
     async def assemble(self, state: TurnState) -> None:
-        """What the model reads: what is stored of a turn that was left, else what is assembled and stored now.
+        """Get the packet: the stored one if the turn was resumed, else a newly assembled and stored one.
 
-        Never assembled again: a model that was sent one packet may have been answering it when its reply was lost.
+        Never assembled twice: the model may have been answering the first packet when its reply was lost.
         """
         scope, open_turn, ledger = self._scope, self._scope.open, self._scope.services.ledger
         number, draft, epoch = open_turn.turn.number, scope.known.draft, scope.claim.epoch
@@ -70,7 +69,7 @@ class ModelSteps:
         state.is_assembled = True
 
     async def _overflow(self, state: TurnState, packet: Packet) -> None:
-        """The packet does not fit, and cannot be made to: the loop ends."""
+        """The packet cannot be made to fit: the loop ends."""
         scope, number = self._scope, self._scope.open.turn.number
         result = TurnResult(
             error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
@@ -83,7 +82,6 @@ class ModelSteps:
         state.is_over = True
 
     async def generate(self, state: TurnState) -> None:
-        """Ask the model."""
         scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
         images = await read_images(scope.services.ledger, scope.address, scope.loop, self._packet.messages)
         await scope.services.generation.run(
@@ -109,7 +107,7 @@ class ModelSteps:
         return packet
 
     async def _again(self) -> None:
-        """A call is lost and shall be made again. Raises BudgetError, TurnwrightError."""
+        """Account for a lost call that is about to be repeated. Raises BudgetError, TurnwrightError."""
         scope = self._scope
         scope.spending.lose_call()
         await scope.services.ledger.call_again(scope.address, scope.claim.epoch, scope.open.turn.number)
@@ -117,7 +115,7 @@ class ModelSteps:
     async def record(self, state: TurnState) -> None:
         """Make the reply and its commands durable.
 
-        Where all commands are pure it is written with their results: nothing outside of the store can tell (C58).
+        If all commands are pure, this is left to the write buffer, which writes them with their results (C58).
         """
         scope, services, open_turn, draft = self._scope, self._scope.services, self._scope.open, self._scope.known.draft
         turn, packet = open_turn.turn, self._packet
@@ -151,7 +149,7 @@ class ModelSteps:
         scope.buffer(state)
 
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:
-        """The records under the paths that the store has given them."""
+        """The records with the paths that the store has assigned."""
         ack = await self._write(writes)
         stored = zip(records, ack.paths[-len(records) :], strict=True)
         renamed = {record.path: path for record, path in stored if record.path != path}

@@ -1,7 +1,7 @@
-"""Beginning turns: with a loop's first turn go its prompt and its instructions, with each one what changed on disk.
+"""Opening turns: the first one writes the loop's prompt and instructions, each one the files that changed on disk.
 
-A turn that follows another one is opened by the call that ends that one: a call and a commit less for each turn. Where
-more has changed on disk than that call should carry, the turn is begun by itself.
+A turn that follows another one is opened by the call that ends that one, which saves a call and a commit. If more has
+changed on disk than fits into that call, the turn is opened by a call of its own (BEGIN).
 Source: architecture 2, 12.1; rows RU074, RU165, RU195-RU199, RU204; decision C31.
 """
 
@@ -35,11 +35,11 @@ from turnwright_executor.turn.images import image_paths
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
 
 WITH_END_CHARS_MAX: Final = 256 * 1024
-"""Characters of paths and file texts that go with the end of the turn before."""
+"""Maximum characters of paths and file texts that the end of the previous turn may carry."""
 
 
 class TurnOpener:
-    """Begins the turns of one loop, while one executor works on it."""
+    """Opens the turns of one loop, while one executor works on it."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class TurnOpener:
         files: FileSync | None,
         images: Sequence[EntryWrite] = (),
     ) -> None:
-        """`instructions` are what its turns are assembled with; `files` is None without files.
+        """`instructions` are the run's instructions; `files` is None if it works without files.
 
-        `images` go with the prompt of a loop that begins.
+        `images` go with the prompt of a new loop.
         """
         self._ledger = ledger
         self._address = address
@@ -68,7 +68,7 @@ class TurnOpener:
         """What changed on disk, from when it was found until it is written."""
 
     async def begin(self, *, is_first: bool) -> tuple[Turn, Cursor]:
-        """Begin a turn by itself. Raises TurnwrightError, OSError when the project cannot be read."""
+        """Begin a turn with a call of its own. Raises TurnwrightError; OSError if the project cannot be read."""
         batches = list(in_batches(await self._changes()))
         for batch in batches[:-1]:
             await self._ledger.write(self._address, self._claim.epoch, batch)
@@ -82,23 +82,23 @@ class TurnOpener:
         return turn, ack.cursor
 
     async def with_end(self) -> TurnStart | None:
-        """What the next turn begins with; None where it is to begin by itself. Raises OSError as `begin` does."""
+        """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""
         changes = await self._changes()
         is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
         return TurnStart(self._request, changes) if is_small else None
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
-        """The open turn has written these of project files, or will with its end."""
+        """The open turn has written these entries of project files, or will write them with its end."""
         if self._files:
             self._files.mirrored(writes)
 
     def doubt(self) -> None:
-        """Not all of what the open turn was said to have written of project files was taken."""
+        """Some of the open turn's writes of project files were rejected: look at the files again."""
         if self._files:
             self._files.doubt()
 
     def begun(self) -> None:
-        """The turn that was to begin has begun."""
+        """The next turn has begun."""
         self._changed = None
         if self._files:
             self._files.written()
@@ -130,9 +130,9 @@ def turn_request(
     temperature_default: float,
     begun: TurnRequest | None = None,
 ) -> TurnRequest:
-    """The settings that a turn runs with; the smaller of the model's window and the run's limit counts.
+    """The settings that a turn runs with; its window is the smaller of the model's and the run's limit.
 
-    `begun` is that of a turn that the loop had before: what the run was given since holds from its next loop on.
+    `begun` are those of an earlier turn of the loop: changed settings of a run apply from its next loop on.
     """
     window = model.context_length or CONTEXT_LENGTH_DEFAULT
     limit = run.settings.context_limit
@@ -179,13 +179,13 @@ def prompt_write(loop: Loop) -> EntryWrite:
 
 
 def call_style(wanted: CallStyle, model: Model) -> CallStyle:
-    """How a loop's model calls tools. AUTO is NATIVE where the model is known to take tools."""
+    """How the model is to call tools. AUTO is NATIVE if the model is known to support it."""
     is_native = wanted is CallStyle.NATIVE or (wanted is CallStyle.AUTO and model.capabilities.tools is True)
     return CallStyle.NATIVE if is_native else CallStyle.TAGS
 
 
 def is_to_be_asked_of(model: Model, calls: CallStyle) -> bool:
-    """Whether a loop needs to know of its model what its alias does not say."""
+    """Whether the vendor must be asked about the model, because its alias lacks something that the loop needs."""
     return not model.context_length or (calls is CallStyle.AUTO and model.capabilities.tools is None)
 
 
@@ -197,10 +197,9 @@ def instructions_write(
     is_brief: bool = False,
     is_transcript: bool = False,
 ) -> EntryWrite:
-    """The run's instructions: tool set, tool documentation, persona. The assembler makes the system message of them.
+    """The write of the run's instructions: tool set, tool documentation, persona. They become the system message.
 
-    `native` are the tools as a model is offered them that calls them natively. Brief ones are for a model with a small
-    window.
+    `native` are the definitions for native tool calling. Brief instructions are for models with a small window.
     """
     attributes = {
         "persona": run.settings.persona,
@@ -214,7 +213,7 @@ def instructions_write(
 
 
 def begun_with(claim: Claim, loop: Loop) -> TurnRequest | None:
-    """What the latest turn of a loop runs with that has had one."""
+    """The settings of the loop's latest turn that has some."""
     turns = [*claim.recent_turns, *([claim.open_turn] if claim.open_turn else [])]
     return turns[-1].request if turns and turns[-1].loop == loop.sequence else None
 

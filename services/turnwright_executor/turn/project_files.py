@@ -53,7 +53,6 @@ class FileSync:
         return self._is_waiting or self._is_doubted
 
     def written(self) -> None:
-        """The last writes have reached the store."""
         self._is_waiting = False
 
     def doubt(self) -> None:

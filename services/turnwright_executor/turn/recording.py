@@ -107,7 +107,7 @@ class ParsedReply(Struct, frozen=True):
 
 
 def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
-    """An incremental parser for one reply; `tools` are all that exist."""
+    """An incremental parser for one reply; `tools` are all tools that exist."""
     # Imported with the first reply: an executor is ready for work long before there is one.
     from turnwright_grammar import ReplyReader  # noqa: PLC0415
 

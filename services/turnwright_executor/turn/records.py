@@ -18,7 +18,6 @@ from turnwright_executor.wire.command_records import command_record_to_pb
 
 
 def settled(record: CommandRecord, done: Done) -> CommandRecord:
-    """The record with the outcome of its command."""
     return record.settled(done.state, done.outcome, done.body, done.attributes)
 
 

@@ -1,9 +1,9 @@
-"""The spending of a loop: what it and its run may spend, what they have spent, and what the open turn has taken.
+"""The spend of a loop: its limits and its run's, what they have spent, and what the open turn has used.
 
-Theory of operation. What was spent is in the store, turn by turn, and is read once, when a loop with limits is taken
-up; from then on the spending adds what it ends itself. What a call is expected to take is set aside before the call is
-made: the stored packet with its tokens is that reservation, so a call that was lost with its executor is charged by
-whoever sends the packet again. The time for work is a deadline over all that the loop does.
+Theory of operation. What was spent is stored turn by turn. It is read once, when a loop with limits is resumed; from
+then on the meter adds the turns that it ends. The expected consumption of a call is reserved before the call: the
+stored packet with its tokens is that reservation, so a call that was lost with its executor is charged by the next
+owner. The time limit is a deadline for everything that the loop does.
 Source: architecture 11; rows RU224, RU281.
 """
 
@@ -35,7 +35,6 @@ class BudgetError(Exception):
     """A limit is reached: the loop ends."""
 
     def __init__(self, exhaustion: Exhaustion) -> None:
-        """Say which."""
         super().__init__(exhaustion.detail)
         self.exhaustion = exhaustion
 

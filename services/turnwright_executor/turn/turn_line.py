@@ -20,7 +20,6 @@ def bind_turn(address: RunAddress, turn: int) -> None:
 
 
 def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int) -> None:
-    """Write the line."""
     if not is_logged(INFO):
         return
     usage = result.usage

@@ -60,7 +60,6 @@ class _Group(Struct, frozen=True):
 
     @property
     def paths(self) -> set[str]:
-        """What it writes."""
         return _paths_of(self.writes)
 
     @property
@@ -69,7 +68,7 @@ class _Group(Struct, frozen=True):
 
 
 def _paths_of(writes: Iterable[EntryWrite]) -> set[str]:
-    """What writes are about, and where they copy and move it."""
+    """Paths that writes touch, including the targets of copies and moves."""
     to = {write.change.to for write in writes if isinstance(write.change, CopyEntry | MoveEntry)}
     return to | {write.path for write in writes}
 
@@ -123,7 +122,7 @@ class WriteBuffer:
         """Entries of project files that were or will be written."""
 
     def hold(self, writes: Sequence[EntryWrite]) -> None:
-        """Buffer the reply and its commands as the first writes of the turn: nothing of it is durable before."""
+        """Buffer the reply and its commands as the turn's first writes: they are not durable until the first flush."""
         if writes:
             self._new = {one.path for one in writes if one.path in self._records}
             self.add(*(replace(one, expected_revision=0) if one.path in self._new else one for one in writes))
@@ -167,7 +166,6 @@ class WriteBuffer:
         self._owned = (path, revision)
 
     async def touch(self, write: EntryWrite) -> None:
-        """Write the locked record, and nothing else. Raises TurnwrightError."""
         async with self._flushing:
             await self._send((write,))
 
@@ -193,7 +191,7 @@ class WriteBuffer:
         self._groups.append(_Group(record.path, tuple(map(self._stamped, done.writes)), self._ended(record)))
 
     def _ended(self, record: CommandRecord) -> EntryWrite | None:
-        """The write of how a record ended; None for one that is created so."""
+        """The write of a record's outcome; None if it is created with it."""
         if record.path not in self._new and record.path not in self._created:
             return record_write(record)
         self._new.discard(record.path)
@@ -259,7 +257,7 @@ class WriteBuffer:
 
     @contextmanager
     def _creating(self) -> Iterator[None]:
-        """Around the write that creates buffered records: what ends meanwhile is written behind it."""
+        """Context for the write that creates buffered records: outcomes that arrive meanwhile are written after it."""
         new, created = self._new, self._created
         self._new, self._created = set(), {}
         is_done = False
@@ -352,7 +350,6 @@ class WriteBuffer:
         return found
 
     def scheme(self, name: str) -> Scheme:
-        """The rules of a scheme."""
         return self._ledger.scheme(name)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:

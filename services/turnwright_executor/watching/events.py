@@ -37,7 +37,6 @@ def turn_moved(turn: Turn) -> WatchRunResponse:
 
 
 def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
-    """The model's answer begins, grows or ends."""
     match event:
         case StreamBegan():
             return WatchRunResponse(stream_started=event_pb2.StreamStarted(turn=turn))
@@ -51,7 +50,6 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
 
 
 def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
-    """An entry was added to the timeline or changed."""
     message = entry_to_pb(entry)
     if is_new:
         return WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message))
@@ -59,7 +57,7 @@ def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
 
 
 def as_recorded(moved: WatchRunResponse) -> WatchRunResponse:
-    """A command's record as it was before its end, which may be stored in the same write (C58)."""
+    """A command's record before its end, when creation and end came in the same write (C58)."""
     entry = moved.message_added.entry
     entry.state, entry.outcome, entry.body, entry.body_size_bytes = entry_pb2.STATE_RECORDED, "", "", 0
     entry.record.recorded.SetInParent()
@@ -67,17 +65,15 @@ def as_recorded(moved: WatchRunResponse) -> WatchRunResponse:
 
 
 def entry_removed(path: str) -> WatchRunResponse:
-    """An entry was removed from the timeline."""
     return WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path))
 
 
 def proposal_pending(entry: Entry) -> WatchRunResponse:
-    """A proposal waits."""
+    """A proposal waits for a decision."""
     return WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_of(entry)))
 
 
 def proposal_resolved(entry: Entry) -> WatchRunResponse:
-    """A proposal was decided."""
     state = entry_pb2.State.ValueType(int(entry.state))
     event = event_pb2.ProposalResolved(
         path=entry.path, state=state, outcome=entry.outcome, decision=decision_to_pb(entry.path, entry)
@@ -92,7 +88,7 @@ def run_moved(run: Run, loop: Loop | None) -> WatchRunResponse:
 
 
 def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
-    """A loop ended at a limit; None if it ended otherwise, or has not ended."""
+    """The event for a loop that ended at a budget limit; None for any other loop."""
     found = exhaustion_in(loop.reason) if loop.end_ms else None
     if found is None:
         return None
@@ -102,22 +98,21 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
     return WatchRunResponse(budget_exhausted=event)
 
 
-def told(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:
-    """A transient message for the watchers."""
+def transient(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:
+    """A message that is not stored."""
     if isinstance(message, event_pb2.Notice):
         return WatchRunResponse(notice=message)
     return WatchRunResponse(rendering=message)
 
 
 def progress(activity: Activity, turn: int, detail: str, wait_s: float) -> WatchRunResponse:
-    """Transient progress."""
     phase = event_pb2.RunProgress.Phase.ValueType(int(activity))
     event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
     return WatchRunResponse(run_progress=event)
 
 
 def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply) -> None:
-    """Add the streaming message to the last part of a snapshot; a long one is spread over more parts."""
+    """Add the streaming message to the last part of a snapshot; a long one is split over further parts."""
     parts[-1].partial.turn = turn
     for name, text in (("reasoning", reply.thoughts), ("content", reply.text)):
         for begin in range(0, len(text), PARTIAL_CHARS):
@@ -137,7 +132,7 @@ def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply)
 
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:
-    """Combine events into as few messages as possible: a message costs many times what an event does."""
+    """Combine events into as few messages as possible: the cost of a message is many times that of an event."""
     together: list[WatchRunResponse] = []
     size = 0
     for event in events:

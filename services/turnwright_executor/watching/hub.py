@@ -1,9 +1,9 @@
-"""The events of one run, numbered once, for any number of watchers.
+"""The event log of one run, for any number of watchers (fan-out).
 
-Theory of operation. A hub folds what it publishes into a state, so that a snapshot taken at seq N is exactly the
-fold of the events up to N. Stored facts come from the store's change feed only, in revision order; deltas and
-progress come from the worker directly and are never stored. The newest events stay in a tail bounded by count and
-bytes. A watcher holds nothing but its position in that tail: one that falls out of it gets a snapshot instead, so no
+Theory of operation. A hub folds what it publishes into a state, so that a snapshot at number N is exactly the fold of
+the events up to N. What is stored comes from the store's change feed only, in the order of revisions; deltas and
+progress come directly from the worker and are never stored. The newest events stay in a tail bounded by count and
+bytes. A watcher is only a position in that tail. If the tail no longer has its position it gets a snapshot, so no
 watcher can make the hub keep more.
 Source: architecture 7; rows RE01-RE08, RU242-RU248.
 """
@@ -42,40 +42,39 @@ from turnwright_executor.watching.tail import Tail, TailBounds
 from turnwright_executor.wire.command_records import is_command
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)
-"""Before the change feed is opened again."""
+"""Backoff before the change feed is opened again."""
 
 GATHER_S: Final = 0.01
-"""Seconds after an event in which further ones wait for each other, for watchers that take several in a message."""
+"""Interval in which events are combined for watchers that take batches, in seconds."""
 
 CAUGHT_UP_TIMEOUT_S: Final = 1.0
-"""Seconds that a turn waits at most for its facts to be told."""
+"""Timeout of `caught_up`, in seconds: watching must not hold up a turn."""
 
 FEED_CRASHES_MAX: Final = 2
-"""Times in a row that a feed which crashed is opened again; once more ends the hub."""
+"""Consecutive crashes of the feed after which the hub ends."""
 
 Predicate = Callable[["RunHub"], bool]
-"""Whether a hub tells by now what somebody waits for."""
+"""A condition on what the hub has published; it is checked after each change."""
 
 _log = get_logger("hub")
 
 
 class HubEndedError(Exception):
-    """A hub tells nothing any more; what is waited for may be told by the one that follows it."""
+    """The hub has ended; what was awaited may be published by the next one."""
 
 
 class Signal:
-    """Wakes all who wait for what comes next, and costs nothing where nobody does."""
+    """A condition variable: wakes all tasks that wait for the next change, and costs nothing if there are none."""
 
     def __init__(self) -> None:
         self._next: asyncio.Event | None = None
 
     def next(self) -> asyncio.Event:
-        """Set by the next `give`."""
         self._next = self._next or asyncio.Event()
         return self._next
 
-    def give(self) -> bool:
-        """Whether somebody was waiting."""
+    def notify(self) -> bool:
+        """Wake the waiting; returns whether anybody was."""
         given, self._next = self._next, None
         if given:
             given.set()
@@ -93,9 +92,10 @@ class RunHub:
         settings: ExecutorSettings,
         next_hub: Callable[[Predicate], Awaitable[None]],
     ) -> None:
-        """Prepare; `open` loads the state and starts the feed.
+        """Create it; `open` loads the state and starts the feed.
 
-        `next_hub` waits on for those who wait here when the hub ends; it raises TurnwrightError where it cannot.
+        When the hub ends, `next_hub` continues the waiting of its callers on the next one; it raises TurnwrightError if
+        there is none.
         """
         self.address = address
         self.epoch = epoch
@@ -106,27 +106,27 @@ class RunHub:
         self._known = RunFold()
         self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
         self._learned = Signal()
-        """Given when the store has told something, and at the end."""
+        """Given when the feed has brought something, and at the end."""
         self._changed = Signal()
         """Given with each event."""
         self._gathered = Signal()
-        """The same for those who take several events in one message: a message costs many times what they do."""
+        """The same for watchers that take batches: a message costs many times what an event does."""
         self._gathering: asyncio.TimerHandle | None = None
         self._has_more = False
-        """Whether events wait for the end of the gathering."""
+        """Whether there are events since the last wake-up of these."""
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
         self._closed = False
         self._crashes = 0
-        """Times in a row that the feed crashed."""
+        """Consecutive crashes of the feed."""
         self._aborting = 0
-        """Sequence of the loop that shall end, as the store told it last; 0: none."""
+        """Sequence of the loop whose abort was requested; 0: none."""
 
     async def open(self, fresh: tuple[Run, Cursor] | None = None) -> None:
-        """Load the state and follow the store from there.
+        """Load the state and follow the change feed from there.
 
-        For a run that was just created `fresh` is the run and the cursor before it had anything: there is nothing to
-        load then, and every event of its life is numbered. Raises TurnwrightError; DRAINING when closed meanwhile.
+        For a run that was just created, `fresh` is the run and its cursor before the first change: nothing is loaded,
+        and all its events are numbered. Raises TurnwrightError; DRAINING if closed meanwhile.
         """
         if fresh:
             self._known.run, self._cursor = run_to_pb(fresh[0]), fresh[1]
@@ -147,7 +147,6 @@ class RunHub:
         self._known.load(run, map(entry_to_pb, entries))
 
     async def close(self) -> None:
-        """Stop following; watchers end, and those who wait are sent next_hub."""
         self._end()
         if self._feed:
             self._feed.cancel()
@@ -156,11 +155,11 @@ class RunHub:
     # Writing side ---------------------------------------------------------------------------------------------
 
     def publish(self, event: WatchRunResponse) -> None:
-        """Number an event, fold it, keep it, wake the watchers."""
+        """Number an event, fold it into the state, append it to the tail, and wake the watchers."""
         self._known.fold(event)
-        self._tell(event)
+        self._append(event)
 
-    def _tell(self, event: WatchRunResponse) -> None:
+    def _append(self, event: WatchRunResponse) -> None:
         event.cursor.epoch = self.epoch
         event.cursor.seq = self._tail.seq + 1
         event.time.CopyFrom(now())
@@ -168,61 +167,58 @@ class RunHub:
         self._wake()
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
-        """See Publisher."""
-        self._tell(events.progress(activity, turn, detail, wait_s))
+        self._append(events.progress(activity, turn, detail, wait_s))
 
     def stream(self, turn: int, event: StreamEvent) -> None:
-        """See Publisher."""
         self._known.stream(turn, event)
-        self._tell(events.stream_moved(turn, event))
+        self._append(events.stream_moved(turn, event))
 
     def cursor(self) -> task_pb2.EventCursor:
-        """The moment now."""
+        """The current position."""
         return task_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
 
     async def caught_up(self, cursor: Cursor) -> None:
-        """Wait until the facts up to a moment of the store are events, so that what is published next follows them."""
+        """Wait until the stored changes up to `cursor` are published, so that what is published next follows them."""
         with contextlib.suppress(TimeoutError, HubEndedError):
             async with asyncio.timeout(CAUGHT_UP_TIMEOUT_S):
                 await self.until(lambda hub: hub._cursor.run_revision >= cursor.run_revision)  # noqa: SLF001 - a hub's own
 
     async def abort_requested(self, sequence: int) -> None:
-        """Wait until the store tells that somebody has asked for the end of this loop. Raises TurnwrightError."""
+        """Wait until the feed reports a request to abort this loop. Raises TurnwrightError."""
         await self._until(lambda hub: hub._aborting == sequence)  # noqa: SLF001
 
     async def ended(self, paths: Sequence[str]) -> None:
-        """Wait until one of some entries has ended, as the store tells it: how it had ended before does not count.
+        """Wait until one of these entries ends; one that has already ended does not count.
 
-        Raises TurnwrightError when the run has ended itself.
+        Raises TurnwrightError if the run has ended.
         """
         before = {path: self._known.entries[path].revision if path in self._known.entries else 0 for path in paths}
         await self._until(lambda hub: any(hub._has_ended(path, revision) for path, revision in before.items()))  # noqa: SLF001
 
     @property
     def moment(self) -> int:
-        """The revision of the run up to which the store has told all."""
+        """The revision of the run up to which the feed was published."""
         return self._cursor.run_revision
 
     async def expired(self, since: int) -> None:
-        """Wait until the time for the decision on a proposal has passed after a moment, as the store tells it.
+        """Wait until a proposal expires after the revision `since`.
 
         Raises TurnwrightError.
         """
         await self._until(lambda hub: hub._has_expired(since))  # noqa: SLF001
 
-    async def until(self, is_told: Predicate) -> None:
-        """Wait until this hub tells something. Raises HubEndedError when it tells nothing any more."""
-        while not is_told(self):
+    async def until(self, condition: Predicate) -> None:
+        while not condition(self):
             if self._closed:
                 raise HubEndedError
             await self._learned.next().wait()
 
-    async def _until(self, is_told: Predicate) -> None:
-        """Wait until this hub tells something, or one that follows it."""
+    async def _until(self, condition: Predicate) -> None:
+        """Wait until the condition holds in this hub or a later one of the run."""
         try:
-            await self.until(is_told)
+            await self.until(condition)
         except HubEndedError:
-            await self._next_hub(is_told)
+            await self._next_hub(condition)
 
     def _has_expired(self, since: int) -> bool:
         return any(one.outcome == EXPIRED_OUTCOME and one.revision > since for one in self._known.entries.values())
@@ -232,16 +228,16 @@ class RunHub:
         return entry is not None and entry.revision > after and State(entry.state).is_settled
 
     def _wake(self) -> None:
-        self._changed.give()
+        self._changed.notify()
         if self._gathering is None or self._closed:
             self._wake_gathered()
         else:
             self._has_more = True
 
     def _wake_gathered(self) -> None:
-        """Wake who takes events together, all at the same time: what follows at once waits for the next time."""
+        """Wake the watchers that take batches. Events that follow within GATHER_S wait for the next time."""
         self._has_more = False
-        if self._gathered.give():
+        if self._gathered.notify():
             self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self._end_gathering)
 
     def _end_gathering(self) -> None:
@@ -250,7 +246,7 @@ class RunHub:
             self._wake_gathered()
 
     async def _follow(self, *, is_stale: bool) -> None:
-        """Tell what the store tells; where what is known is stale, all who watch get a snapshot before."""
+        """Publish the change feed. If the state is stale, reload it first: watchers then get a snapshot."""
         failures = self._crashes
         while True:
             if failures:
@@ -259,7 +255,7 @@ class RunHub:
                 if is_stale:
                     await self._load()
                     self._tail.forget()
-                    self._learned.give()
+                    self._learned.notify()
                     self._wake()
                     is_stale = False
                 feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX)
@@ -277,7 +273,7 @@ class RunHub:
             failures += 1
 
     def _fed(self, feed: asyncio.Task[None]) -> None:
-        """A feed that crashed begins anew in this hub, because a worker tells in it too. One that stays so ends it."""
+        """Start a crashed feed again in this hub, which a worker also publishes to. After several crashes it ends."""
         if feed.cancelled() or not (error := feed.exception()):
             return
         _log.error("feed_crashed", run=self.address.run, exc_info=error)
@@ -289,13 +285,13 @@ class RunHub:
 
     def _end(self) -> None:
         self._closed = True
-        self._learned.give()
+        self._learned.notify()
         self._wake()
 
     async def _publish_changes(self, changes: RunChanges) -> None:
-        """Facts as events: each turn with its entries, and the run last: it tells that all came.
+        """Publish changes as events: turns with their entries, and the run last, which tells that all has come.
 
-        One write may end a turn and begin the next one: what belongs to the first is told before the second.
+        One write can end a turn and open the next one: what belongs to the first is published before the second.
         """
         ended = max((turn.number for turn in changes.turns if turn.result), default=0)
         for path in changes.removed_paths:
@@ -310,7 +306,7 @@ class RunHub:
             self._publish_run(changes.run, changes.loops)
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
         self._cursor = changes.cursor
-        self._learned.give()
+        self._learned.notify()
         self._wake()
 
     async def _publish_entries(self, entries: Iterable[Entry]) -> None:
@@ -345,7 +341,7 @@ class RunHub:
         return await self._ledger.read_body(self.address, path, offset, bytes_max)
 
     def _publish_run(self, run: Run, loops: Sequence[Loop]) -> None:
-        """The run with each other loop that moved, then with the one that is active or latest."""
+        """Publish the run with each other loop that changed, then with the active or latest one."""
         latest = run.loop.sequence if run.loop else 0
         for loop in loops:
             if event := events.budget_exhausted(loop):
@@ -359,9 +355,9 @@ class RunHub:
     async def watch(
         self, after: task_pb2.EventCursor | None, *, batched: bool = False
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events after a cursor while the tail has them, else a snapshot first; ends when the hub closes.
+        """The events after a position if the tail still has them, else a snapshot first. Ends when the hub closes.
 
-        `batched`: what is there at the same time comes in one message.
+        `batched`: pending events are combined into one message.
         """
         position = after.seq if after and self._retains(after) else -1
         while not self._closed:
@@ -385,10 +381,10 @@ class RunHub:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the hub has ended, by itself or by `close`."""
+        """Whether it has ended."""
         return self._closed
 
 
 def draining() -> TurnwrightError:
-    """What those hear who come while the executor ends."""
+    """The error for calls during shutdown."""
     return fault(Reason.DRAINING, "The executor is shutting down: retry.")

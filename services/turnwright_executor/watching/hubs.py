@@ -1,4 +1,4 @@
-"""The hubs of the runs that somebody works on or looks at."""
+"""The hubs of runs that are worked on or watched."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predic
 
 
 class _KeyedLock(Struct):
-    """Those who want the hub of one run at once: the first opens it."""
+    """Serializes calls that need the hub of one run: the first one opens it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     callers: int = 0
 
 
 class Hubs:
-    """Opens a hub for the first who holds it, closes it when nobody has held it for a while."""
+    """Opens a hub for its first holder, and closes it when nobody has held it for a while."""
 
     def __init__(self, owner: str, ledger: Ledger, settings: ExecutorSettings) -> None:
-        """`owner` names this executor's time in the epochs of its hubs."""
+        """`owner` identifies this executor process in the epochs of its hubs."""
         self._owner = owner
         self._ledger = ledger
         self._settings = settings
@@ -44,9 +44,9 @@ class Hubs:
 
     @contextlib.asynccontextmanager
     async def hold(self, address: RunAddress, fresh: tuple[Run, Cursor] | None = None) -> AsyncIterator[RunHub]:
-        """The hub of a run, kept open meanwhile and a little longer.
+        """The hub of a run, kept open during the block and a little longer.
 
-        Raises TurnwrightError when the run is unknown, DRAINING when all hubs are closed.
+        Raises TurnwrightError if the run does not exist, DRAINING during shutdown.
         """
         hub = await self._get(address, fresh)
         hub.holders += 1
@@ -92,13 +92,13 @@ class Hubs:
             self._unready.discard(hub)
         return hub
 
-    async def _wait_on(self, address: RunAddress, is_told: Predicate) -> None:
-        """Wait for what a hub did not tell before it ended, on the next one, and so on. Raises TurnwrightError."""
+    async def _wait_on(self, address: RunAddress, condition: Predicate) -> None:
+        """Continue a wait on the next hub of the run, after one has ended. Raises TurnwrightError."""
         pauses = FEED_BACKOFF.pauses()
         while True:
             try:
                 async with self.hold(address) as hub:
-                    return await hub.until(is_told)
+                    return await hub.until(condition)
             except HubEndedError:
                 pass
             except TurnwrightError as error:
@@ -115,7 +115,7 @@ class Hubs:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close all hubs, those that are just being opened too: every watcher's stream ends. None is opened again."""
+        """Close all hubs, including those that are being opened: all watches end, and no hub is opened again."""
         self._is_closed = True
         for timer in self._lingering.values():
             timer.cancel()

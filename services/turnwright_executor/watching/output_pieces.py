@@ -1,8 +1,8 @@
-"""Bodies that grow, as events: the piece that was added, never the whole body again.
+"""Growing bodies as events: only the appended piece is sent, never the whole body again.
 
-The change feed tells the beginning of a body and its length. What was added since the last event is read off that
-beginning while the body is short, and from the store where it is long. A body that was written anew is no growth:
-its beginning is another one.
+The change feed has the beginning of a body and its length. What was appended since the last event is taken from that
+beginning if the body is short, else it is read from the store. A rewritten body has another beginning, so it does not
+count as growth.
 Source: architecture 3 (a change carries the byte length), 7, 12.4; rows RU174, RU245.
 """
 
@@ -21,11 +21,11 @@ from turnwright_core.streams import PRODUCER, record_of_channel
 ABORTED: Final = "aborted:499"
 
 ReadOutput = Callable[[str, int, int], Awaitable[str]]
-"""(path, bytes before, bytes at most) -> that part of a body."""
+"""(path, offset in bytes, maximum bytes) -> that part of a body."""
 
 
 def has_grown(before: entry_pb2.Entry | None, entry: Entry) -> bool:
-    """Whether an entry that was growing has a body that goes on from what it was."""
+    """Whether a streaming entry has a longer body than before, so that a piece can be sent."""
     return (
         before is not None
         and before.state == entry_pb2.STATE_STREAMING
@@ -35,7 +35,7 @@ def has_grown(before: entry_pb2.Entry | None, entry: Entry) -> bool:
 
 
 def is_growth_only(before: entry_pb2.Entry, entry: Entry) -> bool:
-    """Whether nothing but its body has changed of an entry that has grown."""
+    """Whether nothing but the body has changed."""
     return (
         entry.state is State.STREAMING
         and before.visibility == int(entry.visibility)
@@ -47,7 +47,7 @@ def is_growth_only(before: entry_pb2.Entry, entry: Entry) -> bool:
 async def pieces(
     before: entry_pb2.Entry, entry: Entry, read_body: ReadOutput
 ) -> AsyncIterator[event_pb2.OutputAppended]:
-    """What was added, in pieces that a message can carry; an empty one where nothing was. Raises TurnwrightError."""
+    """The appended text in pieces that fit into messages; an empty one if there is none. Raises TurnwrightError."""
     offset = before.body_size_bytes
     whole = entry.body.encode()
     is_whole = len(whole) == entry.body_size_bytes
@@ -67,7 +67,7 @@ async def pieces(
 
 
 def grown(entry: entry_pb2.Entry, event: event_pb2.OutputAppended) -> entry_pb2.Entry:
-    """The entry after a piece; its body stays cut as in every event."""
+    """The entry with a piece appended; its body stays truncated as in every event."""
     after = entry_pb2.Entry()
     after.CopyFrom(entry)
     if event.text:
@@ -81,7 +81,7 @@ def grown(entry: entry_pb2.Entry, event: event_pb2.OutputAppended) -> entry_pb2.
 
 
 def cancellation(entry: Entry) -> event_pb2.OutputCancelled | None:
-    """What the producer of a channel that was cancelled is told; None for other entries, and if it did so itself."""
+    """The event that tells a channel's producer that it was cancelled; None for others, and if the producer did it."""
     channel = record_of_channel(entry.path)
     if channel is None or entry.state is not State.CANCELLED:
         return None

@@ -1,7 +1,7 @@
-"""Plans as the store has them, read once for all who are told them at the same time.
+"""A cache of plans, read once for all watchers that need them at the same time.
 
-What is kept is bounded by bytes for the whole executor: a plan that was forgotten is read again. Each stands under the
-moment at which somebody asked for it: it holds for all who ask at that moment or before.
+It is bounded by bytes for the whole executor; an evicted plan is read again. Each is cached under the moment for which
+it was requested, and valid for requests for that moment or an earlier one.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from turnwright_executor.domain.endings import AWAY, GONE
 from turnwright_executor.ports.ledger import Ledger
 
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of plans that are kept for the next who ask."""
+"""Size of the cache in bytes."""
 
 HEADS_MAX: Final = 10_000
-"""Entries of plans that are looked at for their order."""
+"""Maximum number of plan entries that are read to determine their order."""
 
 
 class PlanMoment(Struct, frozen=True):
-    """A moment of a run's events."""
+    """A position in a run's events."""
 
     epoch: str
     seq: int
 
 
 class ReadPlan(Struct, frozen=True):
-    """A plan, and the items that it has in the one list."""
+    """A plan, and its items in the single list."""
 
     plan: plan_pb2.Plan
     items: tuple[plan_pb2.PlanItem, ...]
@@ -46,17 +46,16 @@ class ReadPlan(Struct, frozen=True):
 
     @property
     def content(self) -> tuple[int, int]:
-        """What tells it from what it was before: no version is used twice, and none loses a delta."""
+        """Version and number of deltas: a version number is never reused, and a version never loses a delta."""
         return self.plan.version, self.plan.deltas[-1].sequence if self.plan.deltas else 0
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, about."""
         return self.plan.ByteSize() + sum(item.ByteSize() for item in self.items)
 
 
 class PlanCache:
-    """Reads the plans of runs."""
+    """Reads plans through the cache."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -66,7 +65,7 @@ class PlanCache:
         """Those who want a plan of one run at once: the first reads it."""
 
     async def plan(self, address: RunAddress, plan_id: str, at: PlanMoment) -> ReadPlan | None:
-        """A plan as it was at a moment, or after it; None where there is none. Raises TurnwrightError."""
+        """A plan as of a moment or later; None if there is none. Raises TurnwrightError."""
         line = self._lines.setdefault(address, asyncio.Lock())
         async with line:
             kept = self._kept.get((address, plan_id))
@@ -86,7 +85,7 @@ class PlanCache:
             return read
 
     async def positions(self, address: RunAddress) -> list[tuple[str, int]]:
-        """The entries of a run's plans, each a path and a position. Raises TurnwrightError."""
+        """The paths and positions of the entries of a run's plans. Raises TurnwrightError."""
         found = await self._ledger.find_entries(address, "plan://*", "", HEADS_MAX, bodies=False)
         return [(entry.path, entry.position) for entry in found]
 

@@ -1,10 +1,10 @@
-"""Plans as a watch is told them, in the form that it asked for.
+"""Adds plans to the events of a watch, in the form that it asked for (content enricher).
 
-Theory of operation. The events of a run tell of plans as of all entries: what changes one has a number, and its body is
-cut. A watch that asked for plans is told more on its way out: before each event that changes a plan, the plan as the
-store has it then, without a number of its own. So neither the tail of a hub nor a relay holds a plan, all watchers have
-the same numbers, one that comes back before the event hears the plan again, and a watch without plans costs what it
-did. Of changes that were there at the same time the watcher hears the last; what it has is not told again (AP43).
+Theory of operation. The events of a run report plans like any entries: numbered, and with truncated bodies. A watch
+that asked for plans gets more on the way out: before each event that changes a plan, the plan as it is in the store,
+without a number. So neither the tail of a hub nor a relay holds plans, all watchers have the same numbers, one that
+resumes before the event gets the plan again, and a watch without plans costs no more. Of several pending changes only
+the last is sent, and nothing that the watcher already has (AP43).
 Source: architecture 7; rows AP03, AP07, AP21-AP25, AP29-AP33, AP43.
 """
 
@@ -34,11 +34,11 @@ from turnwright_executor.watching.hub import FEED_BACKOFF
 from turnwright_executor.watching.plan_cache import PlanCache, PlanMoment, ReadPlan
 
 LIST_BYTES_MAX: Final = PAGE_BYTES_MAX
-"""Longest list of all plans; what is behind that is not told."""
+"""Maximum size of the single list, in bytes; the rest is left out."""
 
 
 class PlanEnricher(ABC):
-    """What one watch is told of the plans of its run."""
+    """The plans of one watch."""
 
     def __init__(self, cache: PlanCache, address: RunAddress) -> None:
         self._cache = cache
@@ -51,7 +51,7 @@ class PlanEnricher(ABC):
         self._read: ReadPlan | None = None
 
     async def over(self, messages: Any) -> AsyncGenerator[WatchRunResponse]:
-        """The messages, with what tells of plans among them; closes where they come from. Raises TurnwrightError."""
+        """The messages, with plans inserted; closes the source. Raises TurnwrightError."""
         async with contextlib.aclosing(messages):
             async for message in messages:
                 if message.HasField("snapshot"):
@@ -110,14 +110,14 @@ class PlanEnricher(ABC):
 
     @abstractmethod
     def _finished(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
-        """The last part of a snapshot, with the plans before it and in it."""
+        """The last part of a snapshot, with the plans before and in it."""
 
     @abstractmethod
     def _moved(self, moves: Sequence[PlanMove], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
-        """What is told before an event that moves some plans."""
+        """The messages to send before an event that changes plans."""
 
     async def _find(self, plan_id: str, event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
-        """Read a plan into `_read`; while the store is away the watcher hears that it is not alone."""
+        """Read a plan into `_read`; sends heartbeats while the store is unavailable."""
         self._read = None
         at = self._moved_at.get(plan_id) or _moment(event)
 
@@ -129,7 +129,7 @@ class PlanEnricher(ABC):
 
 
 class OperationsEnricher(PlanEnricher):
-    """Each plan by its identity."""
+    """Each plan with its id."""
 
     def __init__(self, cache: PlanCache, address: RunAddress) -> None:
         super().__init__(cache, address)
@@ -204,12 +204,12 @@ class LegacyEnricher(PlanEnricher):
             yield _before(event, legacy_plan=self._list)
 
     async def _learn(self) -> None:
-        """Find the plans that were there before the first event."""
+        """Find the plans that existed before the first event."""
         self._heads.load(await self._cache.positions(self._address))
         self._knows_all = True
 
     async def _listed(self, event: WatchRunResponse, moved: Collection[str]) -> AsyncIterator[WatchRunResponse]:
-        """Make the list as it is now, with the texts of those that moved."""
+        """Build the current list, with the texts of changed plans."""
         made, size, texts_bytes = event_pb2.LegacyPlan(), 0, 0
         for plan_id in self._heads.in_order():
             async for beat in self._find(plan_id, event):
@@ -225,7 +225,7 @@ class LegacyEnricher(PlanEnricher):
         self._list = made
 
     def _new_text(self, plan: plan_pb2.Plan) -> str:
-        """The text of a Markdown plan; empty where the watcher has it, and for plans of other kinds."""
+        """The text of a Markdown plan; empty if the watcher has it, and for plans of other kinds."""
         before = self._texts.pop(plan.plan_id, "")
         if plan.kind != plan_pb2.PLAN_KIND_MARKDOWN:
             return ""
@@ -234,12 +234,12 @@ class LegacyEnricher(PlanEnricher):
 
 
 def plan_enricher(form: PlanEvents.ValueType, cache: PlanCache, address: RunAddress) -> PlanEnricher:
-    """What a watch is told that asked for this form."""
+    """The enricher for the form of plans that a watch asked for."""
     return (LegacyEnricher if form == PLAN_EVENTS_LEGACY else OperationsEnricher)(cache, address)
 
 
 async def _patiently(read: Callable[[], Awaitable[None]], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
-    """Heartbeats until the store can be read; a run that is gone has nothing. Raises TurnwrightError."""
+    """Heartbeats until the store can be read. A removed run has no plans. Raises TurnwrightError."""
     for pause_s in FEED_BACKOFF.pauses():
         try:
             await read()
@@ -254,7 +254,7 @@ async def _patiently(read: Callable[[], Awaitable[None]], event: WatchRunRespons
 
 
 def _is_of_plan(event: WatchRunResponse) -> bool:
-    """Whether an event is of an entry that belongs to a plan."""
+    """Whether an event concerns an entry of a plan."""
     match event.WhichOneof("event"):
         case "message_added":
             return event.message_added.entry.scheme == SCHEME
@@ -271,7 +271,7 @@ def _moment(event: WatchRunResponse) -> PlanMoment:
 
 
 def _before(event: WatchRunResponse, **told: Any) -> WatchRunResponse:
-    """What is told at the moment before an event, or at that of a snapshot."""
+    """A message to be sent before an event, at the same moment."""
     cursor = EventCursor(epoch=event.cursor.epoch, seq=event.cursor.seq)
     if not event.HasField("snapshot"):
         cursor.seq -= 1

@@ -1,4 +1,4 @@
-"""Proposals as clients see them: all that a person needs who decides, made from the record that waits."""
+"""Proposals for clients: all that is needed to decide, from the waiting record."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from turnwright_executor.wire.effects import effect_from_pb
 
 
 def proposal_of(entry: Entry, *, whole: bool = False) -> proposal_pb2.Proposal:
-    """The proposal that a record at state PROPOSED holds. Long texts are cut unless all is wanted.
+    """The proposal in a record with state PROPOSED. Long texts are truncated unless `whole`.
 
-    An effect that cannot be read is left out: what is known of the record is told all the same.
+    An effect that cannot be read is left out; the rest of the record is still shown.
     """
     message, attributes = pb.CommandRecord.FromString(entry.record), entry.attributes
     tool = message.tool or str(attributes.get("tool", ""))
@@ -59,7 +59,7 @@ def _put_effect(proposal: proposal_pb2.Proposal, effect: Effect) -> None:
 
 
 def _written(command: pb.CommandText, *, whole: bool) -> proposal_pb2.WrittenCommand:
-    """The command as the model wrote it; nothing of one that was too large to be kept."""
+    """The command as the model wrote it; empty if it was too large to be kept."""
     return proposal_pb2.WrittenCommand(
         attributes={attribute.name: attribute.value for attribute in command.attributes},
         body=_shown(command.body, whole=whole),

@@ -1,4 +1,4 @@
-"""What is known of a run at the end of its events, folded from them: what a snapshot tells."""
+"""The state of a run, folded from its events: the content of a snapshot."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from turnwright_executor.watching.proposals import proposal_of
 
 
 class _Partial(Struct):
-    """The message being streamed."""
+    """The streaming message."""
 
     turn: int
     reply: PartialReply = field(default_factory=PartialReply)
 
 
 class RunFold(Struct):
-    """A run, the entries of its timeline by their paths, and the message that is being streamed."""
+    """A run, the entries of its timeline by path, and the streaming message."""
 
     run: run_pb2.Run = field(default_factory=run_pb2.Run)
     entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
     _partial: _Partial | None = None
 
     def load(self, run: run_pb2.Run, entries: Iterable[entry_pb2.Entry]) -> None:
-        """Take what the store has now; the message that is being streamed goes on."""
+        """Replace the state by what the store has now; the streaming message is kept."""
         self.run, self.entries = run, {}
         for entry in entries:
             self._keep(entry)
 
     def fold(self, event: WatchRunResponse) -> None:
-        """Take the next event."""
         match event.WhichOneof("event"):
             case "message_added":
                 self._keep(event.message_added.entry)
@@ -61,7 +60,7 @@ class RunFold(Struct):
             self._partial = None
 
     def stream(self, turn: int, event: StreamEvent) -> None:
-        """Take how the message that is being streamed moves on, before it is an event: there may be many."""
+        """Update the streaming message directly, because deltas are many."""
         match event:
             case StreamBegan():
                 self._partial = _Partial(turn)
@@ -74,7 +73,7 @@ class RunFold(Struct):
                     self._partial.reply.add(event)
 
     def snapshot(self, cursor: task_pb2.EventCursor) -> list[WatchRunResponse]:
-        """The state in parts of about CHUNK_BYTES, all under one moment."""
+        """The state in parts of about CHUNK_BYTES, all with the same position."""
         parts = [event_pb2.Snapshot(run=self.run)]
         size = 0
         for entry in sorted(self.entries.values(), key=lambda entry: entry.position):
@@ -94,6 +93,5 @@ class RunFold(Struct):
 
 
 def now() -> Timestamp:
-    """The time of an event."""
     seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
     return Timestamp(seconds=seconds, nanos=nanos)

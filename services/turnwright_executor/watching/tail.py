@@ -1,4 +1,4 @@
-"""The newest events of a run, bounded by count and bytes. A watcher is a position in it and holds nothing else.
+"""The newest events of a run, bounded by count and bytes. A watcher is only a position in it.
 
 Source: architecture 7 (the retained tail); rows RE01-RE08.
 """
@@ -17,17 +17,17 @@ from turnwright_executor.watching.events import in_batches
 
 
 class TailBounds(Struct, frozen=True):
-    """How much a tail keeps: so many events, and so many bytes of them."""
+    """Maximum number of events, and of their bytes."""
 
     events: int
     bytes_: int
 
 
 class Tail:
-    """Events with consecutive numbers; the oldest are forgotten first."""
+    """Events with consecutive numbers; the oldest are dropped first."""
 
     def __init__(self, bounds: TailBounds, seq: int = 0) -> None:
-        """Empty, behind the event with this number."""
+        """Empty; the next event gets the number after `seq`."""
         self.seq = seq
         """Number of the newest event."""
         self._bounds = bounds
@@ -38,7 +38,7 @@ class Tail:
 
     @property
     def base(self) -> int:
-        """The earliest position from which nothing is missing."""
+        """The earliest position after which no event is missing."""
         return self.seq - len(self._kept)
 
     def add(self, event: WatchRunResponse) -> None:
@@ -51,17 +51,17 @@ class Tail:
             self._bytes -= self._kept.popleft()[0]
 
     def forget(self) -> None:
-        """Leave a gap behind all that was kept: nobody can go on from before it."""
+        """Drop everything, and leave a gap: nobody can resume from an earlier position."""
         self.seq += 1
         self._kept.clear()
         self._bytes = 0
         self._batch = (0, 0, [])
 
     def after(self, position: int, *, batched: bool = False) -> Iterable[WatchRunResponse]:
-        """The events behind a position that is not before the base; what they cost is their number, not the tail's.
+        """The events after a position, which must not be before the base. Costs their number, not the size of the tail.
 
-        `batched`: in as few messages as it takes. What fits into one message is built once for all watchers at this
-        position, and kept until the next one is built; a longer rest is built as it is sent, so that it is never held.
+        `batched`: in as few messages as possible. What fits into one message is built once for all watchers at this
+        position.
         """
         if batched and self._batch[:2] == (position, self.seq):
             return self._batch[2]

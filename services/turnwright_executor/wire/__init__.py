@@ -1,1 +1,1 @@
-"""Values of the executor as they go over the wire and into the store."""
+"""Conversion between the executor's values and their messages."""

@@ -1,7 +1,7 @@
-"""What a command has come through, as its entry keeps it.
+"""Records of commands: CommandRecord as a value and as the message in its entry.
 
-Its entry says the rest: state, outcome and body, and in its attributes what tags show of it (`tool`, `target`) and what
-tools say. Source: rows RU128, RU149; architecture 11.
+State, outcome and body are those of the entry. Its attributes hold what tags show (`tool`, `target`) and what tools
+add. Source: rows RU128, RU149; architecture 11.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STAGES: Final[Mapping[Stage, tuple[str, tuple[str, ...]]]] = {
     Stage.DISPATCHED: ("dispatched", ("effect", "decision")),
     Stage.SETTLED: ("settled", ("effect", "interrupted", "decision")),
 }
-"""The message of each stage, and what it holds of a record."""
+"""The field of each stage, and the parts of the record that it contains."""
 
 _TO_PB: Final[Mapping[str, Callable[[Any], Any]]] = {
     "effect": effect_to_pb,
@@ -74,7 +74,7 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
 
 
 def record_from_entry(entry: Entry) -> CommandRecord:
-    """The record that an entry keeps; one that was too large to be kept has an empty command and is settled."""
+    """The record in an entry. A record that was too large to be kept has an empty command and is settled."""
     message = pb.CommandRecord.FromString(entry.record)
     attributes = entry.attributes
     target = str(attributes.pop("target", ""))
@@ -107,27 +107,27 @@ def record_from_entry(entry: Entry) -> CommandRecord:
 
 
 def _stage_from_pb(message: pb.CommandRecord) -> dict[str, Any]:
-    """What the stage of a record holds, by the names that a record has for it."""
+    """The fields of a record's stage, by their names in CommandRecord."""
     stage = message.WhichOneof("stage")
     held = getattr(message, stage).ListFields() if stage else ()
     return {field.name: _FROM_PB[field.name](value) for field, value in held if field.name in _FROM_PB}
 
 
 def effect_in(record: bytes) -> Effect | None:
-    """What a record wants to do; None where it says nothing that this version knows."""
+    """The effect in a record; None if this version does not know it."""
     effect: Effect | None = _stage_from_pb(pb.CommandRecord.FromString(record)).get("effect")
     return effect
 
 
 def is_command(entry: Entry) -> bool:
-    """Whether an entry below a turn's records is that of a command; errors and messages stand there too."""
+    """Whether an entry is the record of a command; errors and messages are in the same folder."""
     return bool(entry.record) and is_ours(entry) and pb.CommandRecord.FromString(entry.record).HasField("ordinal")
 
 
 def is_ours(entry: Entry) -> bool:
-    """Whether a record may be carried out, or is over.
+    """Whether a record may be carried out, or has ended.
 
-    `log://` is open to models and plugins too: what they write over an open record is nothing that anybody proposed.
+    Models and plugins may write to `log://` too: what they write over an open record was not proposed by anybody.
     """
     return entry.state.is_settled or entry.writer is Tier.SYSTEM
 

@@ -35,7 +35,7 @@ def effect_to_pb(effect: Effect) -> pb.Effect:
 
 
 def effect_from_pb(effect: pb.Effect) -> Effect | None:
-    """The effect in a record; None for one that this version does not know: its command is prepared again."""
+    """The effect; None if this version does not know it, so the command is prepared again."""
     match effect.WhichOneof("kind"):
         case "files":
             return FileEffect(tuple(map(_edit_from_pb, effect.files.edits)))

@@ -46,7 +46,7 @@ async def confirmed() -> None:
     """The run is still ours."""
 
 
-async def nowhere(is_told: Predicate) -> None:
+async def nowhere(condition: Predicate) -> None:
     """Nobody waits here."""
 
 

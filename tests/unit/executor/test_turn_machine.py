@@ -151,7 +151,7 @@ def test_a_rejection_is_told_once():
     one = record(state=State.FAILED, effect=EFFECT, decision=Decision(DecisionKind.REJECTED))
     state = TurnState(is_placed=True, turn=1, is_recorded=True, records={one.path: one})
     assert next_step(state) == Step(Action.REJECT, one.path)
-    state.heard.add(one.path)
+    state.announced.add(one.path)
     assert next_step(state) == Step(Action.JUDGE)
 
 
