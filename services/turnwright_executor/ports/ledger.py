@@ -212,9 +212,7 @@ class Ledger(Protocol):
         """Append to a plan. Idempotent by request id. Raises ENTRY_NOT_FOUND."""
         ...
 
-    async def file_constraints(self, project: str) -> list[FileConstraint]:
-        """The file constraints of a project."""
-        ...
+    async def file_constraints(self, project: str) -> list[FileConstraint]: ...
 
     def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
         """The change feed of a run's timeline, until the caller closes it."""
