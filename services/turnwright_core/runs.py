@@ -57,6 +57,16 @@ class ReplyKind(IntEnum):
     SUMMARY = 2
 
 
+class TokenSource(IntEnum):
+    """How the tokens of a prompt were counted; the numbers of the contract."""
+
+    UNSPECIFIED = 0
+    ESTIMATE = 1
+    TOKENIZER = 2
+    VENDOR = 3
+    USAGE = 4
+
+
 QUEUED: Final = 100
 RUNNING: Final = 102
 COMPLETED: Final = 200
@@ -319,6 +329,8 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     vendor_model: str = ""
     dropped: tuple[str, ...] = ()
     kind: ReplyKind = ReplyKind.UNSPECIFIED
+    calibration: float = 0.0
+    token_source: TokenSource = TokenSource.UNSPECIFIED
 
 
 class Turn(Struct, frozen=True):

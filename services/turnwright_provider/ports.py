@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -48,6 +48,14 @@ class Vendor(Protocol):
 
     async def check(self, models: Sequence[str]) -> Sequence[ModelCheck]:
         """What is wrong with each model, and its metadata. Costs no tokens."""
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A vendor that counts the tokens of calls itself."""
+
+    async def count_tokens(self, call: ModelCall) -> int | None:
+        """The input tokens of a call; None where it does not say. Costs no tokens. Raises nothing."""
 
 
 class HttpRequest(Struct, frozen=True):

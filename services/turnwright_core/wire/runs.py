@@ -25,6 +25,7 @@ from turnwright_core.runs import (
     Run,
     RunSettings,
     Spend,
+    TokenSource,
     Turn,
     TurnRequest,
     TurnResult,
@@ -108,6 +109,7 @@ turn_result_to_pb, turn_result_from_pb = codec(
     cursor=(cursor_to_pb, cursor_from_pb),
     dropped=(tuple, tuple),
     kind=(int, lambda number: known(ReplyKind, number, "kind")),
+    token_source=(int, lambda number: known(TokenSource, number, "token_source")),
 )
 turn_to_pb, turn_from_pb = codec(
     Turn,

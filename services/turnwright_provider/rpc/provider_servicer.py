@@ -14,6 +14,7 @@ from turnwright_core.errors import ANSWERED
 from turnwright_core.kit.auth import check_deployment
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
 from turnwright_provider.app.check_models import ModelChecks
+from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.app.generate import ReplyStream, find_vendor
 from turnwright_provider.app.pricing import cost_of_call, unpriced
 from turnwright_provider.domain.costs import with_cost
@@ -67,6 +68,15 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
             async for part in parts:
                 yield part_to_pb(with_cost(part, cost))
+
+    async def CountTokens(self, request: pb.CountTokensRequest, context: RpcContext) -> pb.CountTokensResponse:
+        del context
+        self._check_caller("CountTokens")
+        check_generate(request.call)
+        name, model = split_vendor_model(request.call.model.vendor_model)
+        vendor = find_vendor(self._vendors, name)
+        tokens, source = await count_tokens(call_from_pb(request.call, model), vendor, request.near)
+        return pb.CountTokensResponse(tokens=tokens, source=int(source))  # type: ignore[arg-type]
 
     async def ListVendors(self, request: pb.ListVendorsRequest, context: RpcContext) -> pb.ListVendorsResponse:
         del request, context

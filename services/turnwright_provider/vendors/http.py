@@ -19,6 +19,8 @@ from turnwright_provider.domain.failures import Failure, FailureClass, VendorErr
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.urls import SECRET_NAMES, below, public_url, secrets_of
+from turnwright_provider.domain.wires.anthropic import AnthropicWire
+from turnwright_provider.domain.wires.counting import count_request, counted
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.refused_fields import refused_field
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
@@ -130,6 +132,20 @@ class HttpVendor:
         """Ask the server for its models once; a server without a list denies none."""
         checks = await self._catalogue.check(models)
         return [replace(one, problem=self._secrets.hide(one.problem)) for one in checks]
+
+    async def count_tokens(self, call: ModelCall) -> int | None:
+        """Implements ports.TokenCounter."""
+        # llama.cpp counts by Anthropic's endpoint alone.
+        wire = AnthropicWire() if self._access.preset == "llamacpp" else self._wire
+        call = replace(call, extra=with_extra(self._access.extra, call.extra))
+        request = count_request(wire, call, self._refused.get(call.model, frozenset()) | call.lacks)
+        if request is None:
+            return None
+        try:
+            answer = await self._fetch("POST", below(self._access.base_url, request.path), request.body)
+        except VendorError:
+            return None
+        return None if answer is None else counted(answer)
 
     async def _fetch(self, method: str, url: str, body: bytes) -> bytes | None:
         """The answer to a question other than a call; None if it is refused, unless because of the key."""

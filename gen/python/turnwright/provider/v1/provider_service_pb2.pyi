@@ -404,6 +404,62 @@ class Dropped(_message.Message):
 Global___Dropped: _TypeAlias = Dropped  # noqa: Y015
 
 @_typing.final
+class CountTokensRequest(_message.Message):
+    """Counts the input tokens of a call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    NEAR_FIELD_NUMBER: _builtins.int
+    near: _builtins.int
+    """What the result will be compared with, in tokens. The vendor is asked, which takes a network call of at most three
+    seconds, only if the result of a local count is between 3/4 and 4/3 of it. 0: the vendor is not asked.
+    """
+    @_builtins.property
+    def call(self) -> Global___GenerateRequest:
+        """The call."""
+
+    def __init__(
+        self,
+        *,
+        call: Global___GenerateRequest | None = ...,
+        near: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "near", b"near"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensRequest: _TypeAlias = CountTokensRequest  # noqa: Y015
+
+@_typing.final
+class CountTokensResponse(_message.Message):
+    """The input tokens of a call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    tokens: _builtins.int
+    """Tokens of messages, tools and images."""
+    source: _usage_pb2.TokenSource.ValueType
+    """How they were counted: VENDOR, TOKENIZER or ESTIMATE."""
+    def __init__(
+        self,
+        *,
+        tokens: _builtins.int = ...,
+        source: _usage_pb2.TokenSource.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
+
+@_typing.final
 class ListVendorsRequest(_message.Message):
     """Lists vendors."""
 

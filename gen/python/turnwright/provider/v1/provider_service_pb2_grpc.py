@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class ProviderServiceStub(object):
     """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
     CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
     them.
     """
@@ -43,6 +43,11 @@ class ProviderServiceStub(object):
                 request_serializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.CountTokens = channel.unary_unary(
+                '/turnwright.provider.v1.ProviderService/CountTokens',
+                request_serializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.CountTokensRequest.SerializeToString,
+                response_deserializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.CountTokensResponse.FromString,
+                _registered_method=True)
         self.ListVendors = channel.unary_unary(
                 '/turnwright.provider.v1.ProviderService/ListVendors',
                 request_serializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.ListVendorsRequest.SerializeToString,
@@ -57,13 +62,20 @@ class ProviderServiceStub(object):
 
 class ProviderServiceServicer(object):
     """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
     CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
     them.
     """
 
     def Generate(self, request, context):
         """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountTokens(self, request, context):
+        """Counts the input tokens of a call without making it. Costs no tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,6 +103,11 @@ def add_ProviderServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.GenerateRequest.FromString,
                     response_serializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.GenerateResponse.SerializeToString,
             ),
+            'CountTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTokens,
+                    request_deserializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.CountTokensRequest.FromString,
+                    response_serializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.CountTokensResponse.SerializeToString,
+            ),
             'ListVendors': grpc.unary_unary_rpc_method_handler(
                     servicer.ListVendors,
                     request_deserializer=turnwright_dot_provider_dot_v1_dot_provider__service__pb2.ListVendorsRequest.FromString,
@@ -111,7 +128,7 @@ def add_ProviderServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ProviderService(object):
     """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
     CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
     them.
     """
@@ -133,6 +150,33 @@ class ProviderService(object):
             '/turnwright.provider.v1.ProviderService/Generate',
             turnwright_dot_provider_dot_v1_dot_provider__service__pb2.GenerateRequest.SerializeToString,
             turnwright_dot_provider_dot_v1_dot_provider__service__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.provider.v1.ProviderService/CountTokens',
+            turnwright_dot_provider_dot_v1_dot_provider__service__pb2.CountTokensRequest.SerializeToString,
+            turnwright_dot_provider_dot_v1_dot_provider__service__pb2.CountTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class ProviderServiceStub:
     """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
     CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
     them.
     """
@@ -39,6 +39,8 @@ class ProviderServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ProviderServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_provider_service_pb2.GenerateRequest, _provider_service_pb2.GenerateResponse]
     """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream."""
+    CountTokens: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.CountTokensRequest, _provider_service_pb2.CountTokensResponse]
+    """Counts the input tokens of a call without making it. Costs no tokens."""
     ListVendors: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]
     """Lists the known vendors and whether each is configured. Makes no network call."""
     CheckModels: _grpc.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]
@@ -47,7 +49,7 @@ class ProviderServiceStub:
 @_typing.type_check_only
 class ProviderServiceAsyncStub(ProviderServiceStub):
     """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
     CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
     them.
     """
@@ -55,6 +57,8 @@ class ProviderServiceAsyncStub(ProviderServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_provider_service_pb2.GenerateRequest, _provider_service_pb2.GenerateResponse]  # type: ignore[assignment]
     """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream."""
+    CountTokens: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.CountTokensRequest, _provider_service_pb2.CountTokensResponse]  # type: ignore[assignment]
+    """Counts the input tokens of a call without making it. Costs no tokens."""
     ListVendors: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.ListVendorsRequest, _provider_service_pb2.ListVendorsResponse]  # type: ignore[assignment]
     """Lists the known vendors and whether each is configured. Makes no network call."""
     CheckModels: _aio.UnaryUnaryMultiCallable[_provider_service_pb2.CheckModelsRequest, _provider_service_pb2.CheckModelsResponse]  # type: ignore[assignment]
@@ -62,7 +66,7 @@ class ProviderServiceAsyncStub(ProviderServiceStub):
 
 class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
     """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate and
+    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
     CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
     them.
     """
@@ -74,6 +78,14 @@ class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_provider_service_pb2.GenerateResponse], _abc.AsyncIterator[_provider_service_pb2.GenerateResponse]]:
         """Calls a model and streams its reply. Retries happen only before the first delta, and are reported in the stream."""
+
+    @_abc_1.abstractmethod
+    def CountTokens(
+        self,
+        request: _provider_service_pb2.CountTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_provider_service_pb2.CountTokensResponse, _abc.Awaitable[_provider_service_pb2.CountTokensResponse]]:
+        """Counts the input tokens of a call without making it. Costs no tokens."""
 
     @_abc_1.abstractmethod
     def ListVendors(

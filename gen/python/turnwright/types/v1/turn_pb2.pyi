@@ -179,6 +179,8 @@ class TurnResult(_message.Message):
     VENDOR_MODEL_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    CALIBRATION_FIELD_NUMBER: _builtins.int
+    TOKEN_SOURCE_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
@@ -196,7 +198,7 @@ class TurnResult(_message.Message):
     packet_digest: _builtins.str
     """SHA-256 of the packet that the model was sent, lower-case hexadecimal."""
     packet_tokens: _builtins.int
-    """Estimated size of the packet, in tokens."""
+    """Estimated size of the packet, in tokens, before calibration."""
     first_delta_ms: _builtins.int
     """Time from the request to the first delta, in milliseconds."""
     model_ms: _builtins.int
@@ -217,6 +219,10 @@ class TurnResult(_message.Message):
     """Name by which the vendor identified the model that answered; empty if it gave none."""
     kind: Global___ReplyKind.ValueType
     """The purpose of the reply."""
+    calibration: _builtins.float
+    """Ratio by which the estimate for the packet was multiplied when it was compared with the window; 0: none, as 1."""
+    token_source: _usage_pb2.TokenSource.ValueType
+    """Where the ratio comes from."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """Tokens and cost of the model call."""
@@ -251,10 +257,12 @@ class TurnResult(_message.Message):
         vendor_model: _builtins.str = ...,
         dropped: _abc.Iterable[_builtins.str] | None = ...,
         kind: Global___ReplyKind.ValueType = ...,
+        calibration: _builtins.float = ...,
+        token_source: _usage_pb2.TokenSource.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cursor", b"cursor", "dropped", b"dropped", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "cursor", b"cursor", "dropped", b"dropped", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/usage.proto\x12\x13turnwright.types.v1\"\xc0\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x04\x12\x15\n\rcached_tokens\x18\x02 \x01(\x04\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\x04\x12\x18\n\x10reasoning_tokens\x18\x04 \x01(\x04\x12\x14\n\x0ctotal_tokens\x18\x05 \x01(\x04\x12\x15\n\x08\x63ost_usd\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x07 \x01(\x04\x42\x0b\n\t_cost_usdB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/usage.proto\x12\x13turnwright.types.v1\"\xc0\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x04\x12\x15\n\rcached_tokens\x18\x02 \x01(\x04\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\x04\x12\x18\n\x10reasoning_tokens\x18\x04 \x01(\x04\x12\x14\n\x0ctotal_tokens\x18\x05 \x01(\x04\x12\x15\n\x08\x63ost_usd\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x07 \x01(\x04\x42\x0b\n\t_cost_usd*\x93\x01\n\x0bTokenSource\x12\x1c\n\x18TOKEN_SOURCE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOKEN_SOURCE_ESTIMATE\x10\x01\x12\x1a\n\x16TOKEN_SOURCE_TOKENIZER\x10\x02\x12\x17\n\x13TOKEN_SOURCE_VENDOR\x10\x03\x12\x16\n\x12TOKEN_SOURCE_USAGE\x10\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,6 +32,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.usage_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
+  _globals['_TOKENSOURCE']._serialized_start=252
+  _globals['_TOKENSOURCE']._serialized_end=399
   _globals['_USAGE']._serialized_start=57
   _globals['_USAGE']._serialized_end=249
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -15,6 +16,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TokenSource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TokenSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TokenSource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOKEN_SOURCE_UNSPECIFIED: _TokenSource.ValueType  # 0
+    """Not specified: characters divided by TURNWRIGHT_TOKEN_DIVISOR, in turns of earlier releases."""
+    TOKEN_SOURCE_ESTIMATE: _TokenSource.ValueType  # 1
+    """An estimate from the kinds of characters and the model's family."""
+    TOKEN_SOURCE_TOKENIZER: _TokenSource.ValueType  # 2
+    """The model's own tokenizer, and an estimate for what its vendor adds."""
+    TOKEN_SOURCE_VENDOR: _TokenSource.ValueType  # 3
+    """The vendor's token counting endpoint."""
+    TOKEN_SOURCE_USAGE: _TokenSource.ValueType  # 4
+    """Characters, multiplied by the ratio of reported tokens to characters of the turn before."""
+
+class TokenSource(_TokenSource, metaclass=_TokenSourceEnumTypeWrapper):
+    """How the tokens of a prompt were counted before it was sent."""
+
+TOKEN_SOURCE_UNSPECIFIED: TokenSource.ValueType  # 0
+"""Not specified: characters divided by TURNWRIGHT_TOKEN_DIVISOR, in turns of earlier releases."""
+TOKEN_SOURCE_ESTIMATE: TokenSource.ValueType  # 1
+"""An estimate from the kinds of characters and the model's family."""
+TOKEN_SOURCE_TOKENIZER: TokenSource.ValueType  # 2
+"""The model's own tokenizer, and an estimate for what its vendor adds."""
+TOKEN_SOURCE_VENDOR: TokenSource.ValueType  # 3
+"""The vendor's token counting endpoint."""
+TOKEN_SOURCE_USAGE: TokenSource.ValueType  # 4
+"""Characters, multiplied by the ratio of reported tokens to characters of the turn before."""
+Global___TokenSource: _TypeAlias = TokenSource  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):

@@ -1,0 +1,73 @@
+"""Counts the input tokens of a call: with the model's tokenizer where it is installed, else by an estimate.
+
+Where the result is close to what it will be compared with, the vendor is asked. The tokenizer of OpenAI's models comes
+with the package bpe-openai, an extra, which is imported with the first call that needs it.
+"""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from turnwright_core.runs import TokenSource
+from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.token_estimate import counted_call, estimated_tokens
+from turnwright_provider.ports import TokenCounter, Vendor
+
+NEAR: Final = 3 / 4
+"""Share of what a count is compared with, above which the vendor is asked; and below its inverse."""
+
+WAIT_S: Final = 3.0
+"""Longest wait for a vendor's count, in seconds."""
+
+TOKENIZED_CHARS: Final = 50_000
+"""Length up to which a text is tokenized at once, in code points: the tokenizer refuses long ones."""
+
+_ENCODINGS: Final = (
+    (re.compile(r"gpt-4o|gpt-4\.\d|gpt-[5-9]|gpt-oss|(?:^|/)o\d"), "o200k_base"),
+    (re.compile(r"gpt-4|gpt-3\.5"), "cl100k_base"),
+)
+"""The encoding of the first that a model's name matches."""
+
+
+async def count_tokens(call: ModelCall, vendor: Vendor, near: int) -> tuple[int, TokenSource]:
+    """Input tokens of a call, and how they were counted. `near`: what they will be compared with; 0: nothing."""
+    tokens, source = await asyncio.to_thread(_counted_here, call)
+    is_near = near * NEAR <= tokens <= near / NEAR
+    if near and is_near and isinstance(vendor, TokenCounter):
+        try:
+            async with asyncio.timeout(WAIT_S):
+                told = await vendor.count_tokens(call)
+        except TimeoutError:
+            told = None
+        if told is not None:
+            return told, TokenSource.VENDOR
+    return tokens, source
+
+
+def _counted_here(call: ModelCall) -> tuple[int, TokenSource]:
+    encoding = next((name for pattern, name in _ENCODINGS if pattern.search(call.model)), None)
+    count = _tokenizer(encoding) if encoding else None
+    if count is None:
+        return counted_call(call, estimated_tokens), TokenSource.ESTIMATE
+    return counted_call(call, count), TokenSource.TOKENIZER
+
+
+@cache
+def _tokenizer(encoding: str) -> Callable[[str], int] | None:
+    """What counts the tokens of a text; None where it is not installed. The first look takes a second."""
+    try:
+        import bpe_openai
+    except ImportError:
+        return None
+    tokenizer: Any = bpe_openai.get_encoding(encoding)
+
+    def count(text: str) -> int:
+        pieces = (text[begin : begin + TOKENIZED_CHARS] for begin in range(0, len(text), TOKENIZED_CHARS))
+        return sum(len(tokenizer.encode_ordinary(piece)) for piece in pieces)
+
+    return count

@@ -1,0 +1,64 @@
+"""Token counting endpoints: what they take of the request of a call, and where they say the count.
+
+    anthropic    POST /messages/count_tokens               input_tokens
+    responses    POST /responses/input_tokens              input_tokens
+    gemini       POST /models/{model}:countTokens          totalTokens
+
+llama.cpp counts by Anthropic's endpoint, whatever else it is spoken to in. Source: research/wire 2.2; the vendors'
+references.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from turnwright_provider.domain.listing import parsed_body
+from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.model_info import TOKENS_MAX
+from turnwright_provider.domain.wires.wire import Wire, WireRequest
+
+_ANTHROPIC: Final = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+_RESPONSES: Final = (
+    "model",
+    "input",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning",
+    "text",
+)
+_GEMINI: Final = ("contents", "systemInstruction", "tools", "toolConfig")
+
+
+def count_request(wire: Wire, call: ModelCall, without: frozenset[str]) -> WireRequest | None:
+    """The request that counts a call; None where the wire has no such endpoint."""
+    if wire.name not in ("anthropic", "responses", "gemini"):
+        return None
+    request = wire.request(call, without)
+    body: dict[str, Any] = json.loads(request.body)
+    match wire.name:
+        case "anthropic":
+            path, told = "/messages/count_tokens", _only(body, _ANTHROPIC)
+        case "responses":
+            path, told = "/responses/input_tokens", _only(body, _RESPONSES)
+        case _:
+            path, told = request.path.replace(":streamGenerateContent?alt=sse", ":countTokens"), _only(body, _GEMINI)
+            if path.startswith("/models/"):
+                # Vertex takes the fields as they are.
+                told = {"generateContentRequest": {"model": path[1:].removesuffix(":countTokens"), **told}}
+    return WireRequest(path, json.dumps(told, ensure_ascii=False).encode(), request.headers)
+
+
+def _only(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: body[name] for name in names if name in body}
+
+
+def counted(answer: bytes) -> int | None:
+    """The count in an answer; None if there is none."""
+    body = parsed_body(answer)
+    if not isinstance(body, dict):
+        return None
+    tokens = body.get("input_tokens", body.get("totalTokens"))
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens < TOKENS_MAX else None
