@@ -34,6 +34,7 @@ from turnwright_client.control import ControlCalls
 from turnwright_client.fold import Event
 from turnwright_client.plans import PLAN_FORMS, PlanCalls, PlanForm
 from turnwright_client.retrying import RetryingPeer
+from turnwright_client.sessions import SessionCalls
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.errors import Reason, fault
@@ -68,7 +69,7 @@ class QueuedLoop(Struct, frozen=True):
     """The run as it was when the task was queued."""
 
 
-class Client(ControlCalls, PlanCalls, StreamCalls):
+class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
     """A client of an executor.
 
     Every method raises TurnwrightError; unary calls end within the timeout given at connect.

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
-from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2, session_pb2
 
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply, partial_reply
@@ -59,6 +59,8 @@ class RunView(Struct):
     proposals: dict[str, proposal_pb2.Proposal] = field(default_factory=dict)
     partial: Partial | None = None
     held: HeldPlans[plan_pb2.Plan, list[plan_pb2.PlanItem]] = field(default_factory=HeldPlans)
+    state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_UNSPECIFIED
+    """What the run is doing."""
     cursor: task_pb2.EventCursor | None = None
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
@@ -70,7 +72,8 @@ class RunView(Struct):
     __hash__ = None  # type: ignore[assignment] # it changes
 
     def _state(self) -> tuple[object, ...]:
-        return self.run, self.entries, self.proposals, self.partial, list(self.held.plans.items()), self.held.legacy
+        plans = list(self.held.plans.items()), self.held.legacy
+        return self.run, self.state, self.entries, self.proposals, self.partial, plans
 
     def apply(self, event: Event) -> None:
         """Fold one event in. Unknown kinds of events are ignored."""
@@ -106,7 +109,7 @@ def _snapshot(view: RunView, event: Event) -> None:
 
 def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
     last = parts[-1]
-    view.run = last.run
+    view.run, view.state = last.run, last.state
     view.entries = {entry.path: entry for part in parts for entry in part.entries}
     view.proposals = {proposal.path: proposal for proposal in last.proposals}
     legacy = list(last.legacy_plan.items) if last.HasField("legacy_plan") else None
@@ -184,6 +187,10 @@ def _run_state(view: RunView, event: Event) -> None:
     view.run = event.run_state.run
 
 
+def _runtime_updated(view: RunView, event: Event) -> None:
+    view.state = event.runtime_updated.state
+
+
 def _plan_updated(view: RunView, event: Event) -> None:
     plan = event.plan_updated.plan
     view.held.update(plan.plan_id, plan)
@@ -209,6 +216,7 @@ _FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
     "proposal_pending": _pending,
     "proposal_resolved": _decided,
     "run_state": _run_state,
+    "runtime_updated": _runtime_updated,
     "plan_updated": _plan_updated,
     "plan_removed": _plan_removed,
     "legacy_plan": _legacy_plan,

@@ -69,7 +69,8 @@ class RetryingPeer(Peer):
 def _make_idempotent(request: Any) -> bool:
     """Whether a request is safe to retry; adds a request id if the message has one."""
     identified = request.task if "task" in request.DESCRIPTOR.fields_by_name else request
-    if "request_id" in identified.DESCRIPTOR.fields_by_name:
-        identified.request_id = identified.request_id or secrets.token_hex(16)
-        return True
+    for name in ("request_id", "command_id"):
+        if name in identified.DESCRIPTOR.fields_by_name:
+            setattr(identified, name, getattr(identified, name) or secrets.token_hex(16))
+            return True
     return bool(request.DESCRIPTOR.name.startswith(_HARMLESS))

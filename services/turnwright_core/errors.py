@@ -69,6 +69,7 @@ class Reason(IntEnum):
     PLUGIN_FAILED = 40
     MESSAGE_TOO_LARGE = 41
     PLAN_ENTRY = 42
+    COMMAND_GATED = 43
 
 
 class TurnwrightError(Exception):
@@ -172,6 +173,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.NOT_OWNER: PreconditionError,
     Reason.MESSAGE_TOO_LARGE: ExhaustedError,
     Reason.PLAN_ENTRY: InvalidError,
+    Reason.COMMAND_GATED: PreconditionError,
 }
 """The class, and thereby the canonical code, of every reason."""
 

@@ -67,6 +67,20 @@ class TokenSource(IntEnum):
     USAGE = 4
 
 
+class SessionState(IntEnum):
+    """What a run is doing, for people; the numbers of the contract. `core.session` says which one."""
+
+    UNSPECIFIED = 0
+    IDLE = 1
+    GENERATING = 2
+    EXECUTING_TOOLS = 3
+    PAUSED = 4
+    WAITING_IDE = 5
+    WAITING_USER_INPUT = 6
+    COMPLETED = 7
+    ERROR = 8
+
+
 QUEUED: Final = 100
 RUNNING: Final = 102
 COMPLETED: Final = 200
@@ -286,6 +300,8 @@ class Run(Struct, frozen=True):
     forked_from: ForkOrigin | None = None
     held: bool = False
     """Whether somebody holds its lease, if it is running; set for readers only."""
+    state: SessionState = SessionState.UNSPECIFIED
+    """Set for readers only."""
 
 
 class TurnRequest(Struct, frozen=True):

@@ -49,7 +49,18 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
     Scheme("event", "hidden", writable_by=frozenset({Tier.PLUGIN, Tier.SYSTEM})),
     *(
         Scheme(name, "audit", writable_by=_SYSTEM, model_visible=False)
-        for name in ("tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content", "image")
+        for name in (
+            "tool",
+            "instructions",
+            "system",
+            "reasoning",
+            "model",
+            "user",
+            "assistant",
+            "content",
+            "image",
+            "draft",
+        )
     ),
 )
 """The schemes of every store; project files have the empty scheme."""

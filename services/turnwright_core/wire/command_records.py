@@ -16,6 +16,8 @@ from turnwright.types.v1.command_record_pb2 import (
 
 from turnwright_core.chat.run_message import RecordedCall
 from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.entries import State
+from turnwright_core.session import Wait
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 _RULINGS: Final = {
@@ -83,6 +85,19 @@ def _typed(name: str, text: str, command: CommandText) -> str | Raw:
     except (DecodeError, RecursionError):
         # A filter has put something else in its place.
         return text
+
+
+def wait_in(state: State, message: CommandRecord) -> Wait | None:
+    """What a model's command waits for; None where it has ended, and for a client's."""
+    if state.is_settled or not message.HasField("ordinal"):
+        return None
+    if state is not State.PROPOSED:
+        return Wait.WORK
+    return _WAITS.get(message.proposed.effect.WhichOneof("kind") or "", Wait.APPROVAL)
+
+
+_WAITS: Final = {"question": Wait.ANSWER}
+"""What a proposal with an effect waits for, where that is no approval."""
 
 
 def tool_in(record: bytes) -> str:

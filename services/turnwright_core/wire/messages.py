@@ -25,7 +25,7 @@ def part_to_pb(part: Part) -> message_pb2.Part:
     return message_pb2.Part(image=image, cache=part.cache)
 
 
-def _part_from_pb(part: message_pb2.Part) -> Part:
+def part_from_pb(part: message_pb2.Part) -> Part:
     """Decode; a kind of part of a later version becomes an empty text."""
     if part.HasField("image"):
         image = part.image
@@ -40,7 +40,7 @@ message_to_pb, message_from_pb = codec(
     Message,
     message_pb2.Message,
     role=(_NUMBERS.__getitem__, _ROLES.__getitem__),
-    parts=(lambda parts: map(part_to_pb, parts), lambda parts: tuple(map(_part_from_pb, parts))),
+    parts=(lambda parts: map(part_to_pb, parts), lambda parts: tuple(map(part_from_pb, parts))),
     calls=(lambda calls: map(tool_call_to_pb, calls), lambda calls: tuple(map(tool_call_from_pb, calls))),
     thinking=(lambda blocks: map(thinking_to_pb, blocks), lambda blocks: tuple(map(thinking_from_pb, blocks))),
     server_blocks=(

@@ -24,6 +24,7 @@ from turnwright_core.runs import (
     RequestKind,
     Run,
     RunSettings,
+    SessionState,
     Spend,
     TokenSource,
     Turn,
@@ -90,6 +91,7 @@ run_to_pb, run_from_pb = codec(
     settings=(run_settings_to_pb, run_settings_from_pb),
     loop=(loop_to_pb, loop_from_pb),
     forked_from=codec(ForkOrigin, run_pb2.ForkOrigin),
+    state=(int, lambda number: known(SessionState, number, "state")),
 )
 turn_request_to_pb, turn_request_from_pb = codec(
     TurnRequest,

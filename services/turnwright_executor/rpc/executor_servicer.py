@@ -15,10 +15,9 @@ from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
-from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
+from turnwright_executor.rpc.session_servicer import ExecutorSessionRpcs
 from turnwright_executor.rpc.stream_servicer import ExecutorStreamRpcs
-from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
@@ -27,9 +26,8 @@ from turnwright_executor.watching.plan_cache import PlanCache
 
 
 class ExecutorServicer(
-    TaskRpcs,
+    ExecutorSessionRpcs,
     WatchRpcs,
-    ExecutorProposalRpcs,
     ExecutorControlRpcs,
     ExecutorPlanRpcs,
     PlanWatchRpcs,

@@ -47,7 +47,7 @@ class ExecutorProposalRpcs(Forwarding):
         decision = _decision(request)
         address = RunAddress(request.project, request.run)
         if request.HasField("accept") and (effect := await self._waiting_effect(address, request.path)):
-            _check_acceptance(effect, request.accept)
+            check_acceptance(effect, request.accept)
         async with self._hubs.hold(address) as hub:
             cursor = hub.cursor()
             answer = await self.store.call(self.rows.ResolveProposal, decision, caller=current_caller())
@@ -143,7 +143,7 @@ def _contents(accept: proposal_pb2.Accept) -> dict[str, str]:
     return {one.path: one.content for one in accept.contents}
 
 
-def _check_acceptance(effect: Effect, accept: proposal_pb2.Accept) -> None:
+def check_acceptance(effect: Effect, accept: proposal_pb2.Accept) -> None:
     """Raises InvalidError if the decision does not fit the proposal."""
     is_question = isinstance(effect, QuestionEffect)
     if is_question and not accept.answer.strip():

@@ -8,13 +8,13 @@ from typing import Final
 from msgspec.structs import replace
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, session_pb2
 
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Loop, Run, Turn, Usage
+from turnwright_core.runs import Loop, Run, SessionState, Turn, Usage
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.messages import message_to_pb
@@ -96,6 +96,12 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
         loop=loop.sequence, kind=found.kind.value, of_run=found.of_run, detail=found.detail
     )
     return WatchRunResponse(budget_exhausted=event)
+
+
+def runtime_updated(state: SessionState) -> WatchRunResponse:
+    """What the run is doing has changed."""
+    number = session_pb2.SessionState.ValueType(int(state))
+    return WatchRunResponse(runtime_updated=event_pb2.RuntimeUpdated(state=number))
 
 
 def transient(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:

@@ -129,7 +129,8 @@ class RunHub:
         and all its events are numbered. Raises TurnwrightError; DRAINING if closed meanwhile.
         """
         if fresh:
-            self._known.run, self._cursor = run_to_pb(fresh[0]), fresh[1]
+            self._known.load(run_to_pb(fresh[0]), ())
+            self._cursor = fresh[1]
         else:
             await self._load()
         if self._closed:
@@ -302,6 +303,8 @@ class RunHub:
         for turn in sorted(changes.turns, key=lambda turn: turn.number):
             self.publish(events.turn_moved(turn))
         await self._publish_entries(entry for entry in changes.entries if entry.turn > ended or not ended)
+        if (state := self._known.state_now(changes.run)) is not self._known.state:
+            self.publish(events.runtime_updated(state))
         if changes.run:
             self._publish_run(changes.run, changes.loops)
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0

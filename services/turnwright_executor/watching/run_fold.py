@@ -9,10 +9,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import entry_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, run_pb2, session_pb2
 
 from turnwright_core.chat.reply import PartialReply
+from turnwright_core.entries import State
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.runs import Run, SessionState
+from turnwright_core.session import Wait, session_state
+from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent
 from turnwright_executor.watching import events, output_pieces
@@ -31,13 +35,26 @@ class RunFold(Struct):
 
     run: run_pb2.Run = field(default_factory=run_pb2.Run)
     entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
+    state: SessionState = SessionState.UNSPECIFIED
+    """As it was told last."""
+    _waits: dict[str, Wait] = field(default_factory=dict)
+    """What commands wait for, by path; those of the run's latest turn count."""
     _partial: _Partial | None = None
 
     def load(self, run: run_pb2.Run, entries: Iterable[entry_pb2.Entry]) -> None:
         """Replace the state by what the store has now; the streaming message is kept."""
-        self.run, self.entries = run, {}
+        self.run, self.entries, self._waits = run, {}, {}
         for entry in entries:
             self._keep(entry)
+        self.state = self.state_now()
+
+    def state_now(self, run: Run | run_pb2.Run | None = None) -> SessionState:
+        """What the run is doing by now, told or not; `run` is its row where that is newer."""
+        run = run or self.run
+        prefix = f"log://turn_{run.turn}/"
+        waits = {wait for path, wait in self._waits.items() if path.startswith(prefix)}
+        status, reason = (run.loop.status, run.loop.reason) if run.loop else (0, "")
+        return session_state(status, reason, run.loops_queued, waits)
 
     def fold(self, event: WatchRunResponse) -> None:
         match event.WhichOneof("event"):
@@ -51,11 +68,20 @@ class RunFold(Struct):
                     self.entries[path] = output_pieces.grown(self.entries[path], event.output_appended)
             case "message_removed":
                 self.entries.pop(event.message_removed.path, None)
+                self._waits.pop(event.message_removed.path, None)
             case "run_state":
                 self.run = event.run_state.run
+            case "runtime_updated":
+                self.state = SessionState(event.runtime_updated.state)
 
     def _keep(self, entry: entry_pb2.Entry) -> None:
         self.entries[entry.path] = entry
+        state = State(entry.state)
+        is_open = not state.is_settled and entry.scheme == "log" and entry.writer == entry_pb2.TIER_SYSTEM
+        if is_open and (wait := wait_in(state, entry.record)):
+            self._waits[entry.path] = wait
+        else:
+            self._waits.pop(entry.path, None)
         if self._partial and entry.path == f"assistant://{self._partial.turn}":
             self._partial = None
 
@@ -87,6 +113,7 @@ class RunFold(Struct):
             events.add_partial(parts, self._partial.turn, self._partial.reply)
         last = parts[-1]
         last.last = True
+        last.state = session_pb2.SessionState.ValueType(int(self.state))
         proposed = (entry for entry in self.entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
         last.proposals.extend(proposal_of(entry_from_pb(entry)) for entry in proposed)
         return [WatchRunResponse(cursor=cursor, time=now(), snapshot=part) for part in parts]

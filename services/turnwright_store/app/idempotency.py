@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -88,6 +88,14 @@ def once(
         )
     response = answer()
     response.ParseFromString(stored[1])
+    return _marked(response)
+
+
+def _marked(response: R) -> R:
+    """An answer that says that it is a repeated one, where it can."""
+    told: Any = response
+    if "duplicate" in told.DESCRIPTOR.fields_by_name:
+        told.duplicate = True
     return response
 
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import QUEUED, RUNNING, Loop, Model, Project, Run, RunSettings, Turn
+from turnwright_core.runs import QUEUED, RUNNING, Loop, Model, Project, Run, RunSettings, SessionState, Turn
+from turnwright_core.session import is_active, session_state
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
     RUN_ALIAS,
@@ -28,6 +29,7 @@ from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_scope, bump_scope
+from turnwright_store.sql.sessions import waiting_commands
 
 _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
@@ -151,9 +153,18 @@ def get_run(connection: Connection, project: str, alias: str) -> Run:
 
 def told(connection: Connection, row: runs.RunRow) -> Run:
     """A run as readers see it; the clock is read only if somebody seems to hold it."""
-    if row.run.status != RUNNING or not row.lease_owner:
-        return row.run
-    return replace(row.run, held=row.lease_expires_ms > read_now(connection))
+    run = replace(row.run, state=state_of(connection, row))
+    if run.status != RUNNING or not row.lease_owner:
+        return run
+    return replace(run, held=row.lease_expires_ms > read_now(connection))
+
+
+def state_of(connection: Connection, row: runs.RunRow) -> SessionState:
+    """What a run is doing."""
+    waiting = waiting_commands(connection, row.id, row.run.turn) if is_active(row.run) else {}
+    loop = row.run.loop
+    status, reason = (loop.status, loop.reason) if loop else (0, "")
+    return session_state(status, reason, row.run.loops_queued, {wait for wait, _ in waiting.values()})
 
 
 def list_loops(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Loop], str]:

@@ -15,6 +15,7 @@ from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import plan_pb2 as _plan_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
+from turnwright.types.v1 import session_pb2 as _session_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
@@ -44,10 +45,13 @@ class Snapshot(_message.Message):
     PARTIAL_FIELD_NUMBER: _builtins.int
     PLANS_FIELD_NUMBER: _builtins.int
     LEGACY_PLAN_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     part: _builtins.int
     """0-based number of this part."""
     last: _builtins.bool
     """True in the last part."""
+    state: _session_pb2.SessionState.ValueType
+    """What the run is doing. In the last part."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run with its active or latest loop. In every part."""
@@ -85,10 +89,11 @@ class Snapshot(_message.Message):
         partial: Global___PartialMessage | None = ...,
         plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
         legacy_plan: Global___LegacyPlan | None = ...,
+        state: _session_pb2.SessionState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "legacy_plan", b"legacy_plan", "partial", b"partial", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "entries", b"entries", "last", b"last", "legacy_plan", b"legacy_plan", "part", b"part", "partial", b"partial", "plans", b"plans", "proposals", b"proposals", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "entries", b"entries", "last", b"last", "legacy_plan", b"legacy_plan", "part", b"part", "partial", b"partial", "plans", b"plans", "proposals", b"proposals", "run", b"run", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__legacy_plan: _TypeAlias = _typing.Literal["legacy_plan"]  # noqa: Y015
     _WhichOneofArgType__legacy_plan: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan"]  # noqa: Y015
@@ -472,6 +477,28 @@ class RunState(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
+
+@_typing.final
+class RuntimeUpdated(_message.Message):
+    """What the run is doing has changed. Sent after the events that say why, and only if the state is another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    state: _session_pb2.SessionState.ValueType
+    """The state."""
+    def __init__(
+        self,
+        *,
+        state: _session_pb2.SessionState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuntimeUpdated: _TypeAlias = RuntimeUpdated  # noqa: Y015
 
 @_typing.final
 class RunProgress(_message.Message):

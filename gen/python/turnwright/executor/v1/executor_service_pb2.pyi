@@ -333,6 +333,7 @@ class WatchRunResponse(_message.Message):
     PROPOSAL_PENDING_FIELD_NUMBER: _builtins.int
     PROPOSAL_RESOLVED_FIELD_NUMBER: _builtins.int
     RUN_STATE_FIELD_NUMBER: _builtins.int
+    RUNTIME_UPDATED_FIELD_NUMBER: _builtins.int
     RUN_PROGRESS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     OUTPUT_APPENDED_FIELD_NUMBER: _builtins.int
@@ -407,6 +408,10 @@ class WatchRunResponse(_message.Message):
         """
 
     @_builtins.property
+    def runtime_updated(self) -> _event_pb2.RuntimeUpdated:
+        """What the run is doing has changed."""
+
+    @_builtins.property
     def run_progress(self) -> _event_pb2.RunProgress:
         """Transient progress."""
 
@@ -470,6 +475,7 @@ class WatchRunResponse(_message.Message):
         proposal_pending: _event_pb2.ProposalPending | None = ...,
         proposal_resolved: _event_pb2.ProposalResolved | None = ...,
         run_state: _event_pb2.RunState | None = ...,
+        runtime_updated: _event_pb2.RuntimeUpdated | None = ...,
         run_progress: _event_pb2.RunProgress | None = ...,
         heartbeat: _event_pb2.Heartbeat | None = ...,
         output_appended: _event_pb2.OutputAppended | None = ...,
@@ -482,11 +488,11 @@ class WatchRunResponse(_message.Message):
         legacy_plan: _event_pb2.LegacyPlan | None = ...,
         batch: Global___EventBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "runtime_updated", b"runtime_updated", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "runtime_updated", b"runtime_updated", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering", "plan_updated", "plan_removed", "legacy_plan", "batch"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "runtime_updated", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering", "plan_updated", "plan_removed", "legacy_plan", "batch"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -9,6 +9,7 @@ from turnwright.executor.v1 import explain_pb2 as turnwright_dot_executor_dot_v1
 from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_dot_plan__pb2
 from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
+from turnwright.executor.v1 import session_pb2 as turnwright_dot_executor_dot_v1_dot_session__pb2
 from turnwright.executor.v1 import stream_pb2 as turnwright_dot_executor_dot_v1_dot_stream__pb2
 from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
 
@@ -74,6 +75,11 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/WatchRun',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.FromString,
+                _registered_method=True)
+        self.SubmitCommand = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/SubmitCommand',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
                 _registered_method=True)
         self.Resolve = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Resolve',
@@ -313,6 +319,15 @@ class ExecutorServiceServicer(object):
         ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
         error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
         if the run was removed or renamed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitCommand(self, request, context):
+        """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
+        fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
+        reason QUEUE_FULL; aborts and decisions never wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -619,6 +634,11 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.WatchRun,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.SerializeToString,
+            ),
+            'SubmitCommand': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitCommand,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.SerializeToString,
             ),
             'Resolve': grpc.unary_unary_rpc_method_handler(
                     servicer.Resolve,
@@ -955,6 +975,33 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/WatchRun',
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitCommand(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/SubmitCommand',
+            turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
             options,
             channel_credentials,
             insecure,

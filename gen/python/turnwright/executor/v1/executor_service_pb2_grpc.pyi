@@ -11,6 +11,7 @@ from turnwright.executor.v1 import explain_pb2 as _explain_pb2
 from turnwright.executor.v1 import plan_pb2 as _plan_pb2
 from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
+from turnwright.executor.v1 import session_pb2 as _session_pb2
 from turnwright.executor.v1 import stream_pb2 as _stream_pb2
 from turnwright.executor.v1 import watch_pb2 as _watch_pb2
 import abc as _abc_1
@@ -63,6 +64,11 @@ class ExecutorServiceStub:
     ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
     error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
     if the run was removed or renamed.
+    """
+    SubmitCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]
+    """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
+    fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
+    reason QUEUE_FULL; aborts and decisions never wait.
     """
     Resolve: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
@@ -182,6 +188,11 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
     error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
     if the run was removed or renamed.
+    """
+    SubmitCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]  # type: ignore[assignment]
+    """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
+    fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
+    reason QUEUE_FULL; aborts and decisions never wait.
     """
     Resolve: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]  # type: ignore[assignment]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
@@ -328,6 +339,17 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
         error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
         if the run was removed or renamed.
+        """
+
+    @_abc_1.abstractmethod
+    def SubmitCommand(
+        self,
+        request: _session_pb2.SubmitCommandRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.SubmitCommandResponse, _abc.Awaitable[_session_pb2.SubmitCommandResponse]]:
+        """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
+        fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
+        reason QUEUE_FULL; aborts and decisions never wait.
         """
 
     @_abc_1.abstractmethod

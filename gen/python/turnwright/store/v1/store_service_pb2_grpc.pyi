@@ -14,6 +14,7 @@ from turnwright.store.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
+from turnwright.store.v1 import session_pb2 as _session_pb2
 from turnwright.store.v1 import stream_pb2 as _stream_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -89,6 +90,10 @@ class StoreServiceStub:
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
+    SubmitCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]
+    """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
+    COMMAND_GATED, if the state of the run does not allow it.
+    """
     ListLoops: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]
     """Lists loops of a run, latest first."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]
@@ -218,6 +223,10 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
+    SubmitCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]  # type: ignore[assignment]
+    """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
+    COMMAND_GATED, if the state of the run does not allow it.
+    """
     ListLoops: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]  # type: ignore[assignment]
     """Lists loops of a run, latest first."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]  # type: ignore[assignment]
@@ -464,6 +473,16 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.EnqueueLoopResponse, _abc.Awaitable[_queue_pb2.EnqueueLoopResponse]]:
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
+
+    @_abc_1.abstractmethod
+    def SubmitCommand(
+        self,
+        request: _session_pb2.SubmitCommandRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.SubmitCommandResponse, _abc.Awaitable[_session_pb2.SubmitCommandResponse]]:
+        """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
+        COMMAND_GATED, if the state of the run does not allow it.
+        """
 
     @_abc_1.abstractmethod
     def ListLoops(

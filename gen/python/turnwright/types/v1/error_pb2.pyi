@@ -138,6 +138,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
     UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
     """
+    ERROR_REASON_COMMAND_GATED: _ErrorReason.ValueType  # 43
+    """FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
+    `generating`, ...).
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason for which an rpc of this product can fail. It is sent in google.rpc.ErrorInfo: `reason` is the name
@@ -262,5 +266,9 @@ ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 41
 ERROR_REASON_PLAN_ENTRY: ErrorReason.ValueType  # 42
 """INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
 UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
+"""
+ERROR_REASON_COMMAND_GATED: ErrorReason.ValueType  # 43
+"""FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
+`generating`, ...).
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -7,6 +7,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
+from turnwright.types.v1 import session_pb2 as _session_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
@@ -38,6 +39,7 @@ class Run(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     FORKED_FROM_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -58,6 +60,8 @@ class Run(_message.Message):
     """True if an executor holds the run's lease. A run with status 102 that nobody holds was interrupted, and goes on
     when an executor claims it. Set by GetRun, ListRuns and WatchRuns; false elsewhere.
     """
+    state: _session_pb2.SessionState.ValueType
+    """What the run is doing, for people. Set by GetRun, ListRuns, WatchRuns and SubmitCommand; elsewhere unspecified."""
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
         """The settings that its loops share."""
@@ -94,10 +98,11 @@ class Run(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         forked_from: Global___ForkOrigin | None = ...,
         held: _builtins.bool = ...,
+        state: _session_pb2.SessionState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "status", b"status", "summary", b"summary", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "state", b"state", "status", b"status", "summary", b"summary", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forked_from: _TypeAlias = _typing.Literal["forked_from"]  # noqa: Y015
     _WhichOneofArgType__forked_from: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from"]  # noqa: Y015

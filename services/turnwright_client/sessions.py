@@ -1,0 +1,48 @@
+"""Commands of chats: a message, a decision, an edit, ... each with an id under which it is carried out once.
+
+Source: architecture 7; protos/turnwright/executor/v1/session.proto.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict, Unpack
+
+from turnwright.executor.v1 import executor_service_pb2_grpc, session_pb2
+from turnwright.types.v1 import message_pb2, session_command_pb2, settings_pb2
+
+from turnwright_core.kit.peer import Peer
+
+
+class CommandKinds(TypedDict, total=False):
+    """The kinds of commands; a command is exactly one of them."""
+
+    user_message: session_command_pb2.UserMessage
+    set_params: session_command_pb2.SetParams
+    abort: session_command_pb2.AbortSession
+    approve_tools: session_command_pb2.ApproveTools
+    reject_tools: session_command_pb2.RejectTools
+    branch_from_chat: session_command_pb2.BranchFromChat
+    set_draft: session_command_pb2.SetDraft
+    clear_draft: session_command_pb2.ClearDraft
+
+
+class SessionCalls:
+    """Base of the client: rpcs of session.proto. Every method raises TurnwrightError."""
+
+    _peer: Peer
+    _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+
+    async def submit(
+        self, project: str, run: str, command_id: str = "", **kind: Unpack[CommandKinds]
+    ) -> session_pb2.SubmitCommandResponse:
+        """Give a run a command, such as `abort=AbortSession()`. Without an id one is generated for this call."""
+        command = session_command_pb2.SessionCommand(**kind)
+        request = session_pb2.SubmitCommandRequest(project=project, run=run, command_id=command_id, command=command)
+        return await self._peer.call(self._stub.SubmitCommand, request)
+
+
+def user_message(
+    text: str, *, settings: settings_pb2.LoopSettings | None = None, priority: bool = False
+) -> session_command_pb2.UserMessage:
+    """A message that is one text."""
+    return session_command_pb2.UserMessage(parts=[message_pb2.Part(text=text)], settings=settings, priority=priority)

@@ -1,0 +1,78 @@
+"""What a run is doing, as a chat shows it: one table from the rows of a run to eight states.
+
+The store asks it for readers and for its gates, the hub of an executor for watchers; so everybody says the same. While
+a loop is active, what its latest turn waits for decides; the first of `_WAITING` counts. Otherwise a queued loop is
+about to ask the model, and behind the last loop its end decides.
+Source: architecture 7; rows RS01-RS06, RS08, RS10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Final
+
+from turnwright_core.runs import (
+    COMPLETED,
+    FAILED,
+    NO_CONTENT,
+    PROPOSED,
+    RUNNING,
+    TOO_LARGE,
+    UNPROCESSABLE,
+    Run,
+    SessionState,
+)
+
+
+class Wait(Enum):
+    """What a command of the latest turn, which has not ended, waits for."""
+
+    APPROVAL = "approval"
+    """Somebody who accepts its effect."""
+    ANSWER = "answer"
+    """Somebody who answers its question."""
+    CLIENT = "client"
+    """The client that executes its tool."""
+    WORK = "work"
+    """The executor."""
+
+
+_WAITING: Final = (
+    (Wait.APPROVAL, SessionState.PAUSED),
+    (Wait.ANSWER, SessionState.WAITING_USER_INPUT),
+    (Wait.CLIENT, SessionState.WAITING_IDE),
+    (Wait.WORK, SessionState.EXECUTING_TOOLS),
+)
+
+_ACTIVE: Final = (RUNNING, PROPOSED)
+
+UPDATE: Final = "update"
+"""Reason of a loop that was ended by a terminal update."""
+
+_ENDED: Final = {
+    (COMPLETED, True): SessionState.COMPLETED,
+    (NO_CONTENT, True): SessionState.COMPLETED,
+    (UNPROCESSABLE, True): SessionState.COMPLETED,
+    (UNPROCESSABLE, False): SessionState.ERROR,
+    (TOO_LARGE, False): SessionState.ERROR,
+    (FAILED, False): SessionState.ERROR,
+}
+"""By the status of the latest loop, and whether an update ended it; any other end leaves a run idle (RS10)."""
+
+
+def is_active(run: Run) -> bool:
+    """Whether a loop of the run is running or waiting."""
+    return run.loop is not None and run.loop.status in _ACTIVE
+
+
+def session_state(status: int, reason: str, loops_queued: int, waits: Collection[Wait]) -> SessionState:
+    """What a run is doing, by status and reason of the loop that it shows (0: none), and what waits.
+
+    `waits` is what the commands of its latest turn wait for that have not ended.
+    """
+    if status in _ACTIVE:
+        return next((state for wait, state in _WAITING if wait in waits), SessionState.GENERATING)
+    if loops_queued:
+        return SessionState.GENERATING
+    return _ENDED.get((status, reason == UPDATE), SessionState.IDLE)

@@ -1,0 +1,232 @@
+"""Commands of a session: each is carried out, queued or refused in one transaction, by the state of the run.
+
+A command is what the rpcs of a run do already, under one space of ids and one table of gates; there is no second queue:
+a user's message is a loop, and steering is an injected message.
+Source: architecture 7; rows RS06, RS07, RC01, RC02, RC06-RC12; decision C48.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnwright_core.checks import check_bytes, check_count, invalid
+from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
+from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.runs import Loop, LoopSettings, Mode, Run, RunSettings, SessionState
+from turnwright_core.session import Wait
+from turnwright_store.app import commands, control
+from turnwright_store.app.forks import fork_run
+from turnwright_store.app.proposals import Resolution, resolve_proposal
+from turnwright_store.app.read_view import RunRef
+from turnwright_store.app.registry import state_of
+from turnwright_store.app.session_commands import (
+    AbortSession,
+    BranchFromChat,
+    DecideTools,
+    SessionCommand,
+    SetDraft,
+    SetParams,
+    UserMessage,
+)
+from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.session_gates import GATES, CommandKind, Gate, gated
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.user_content import user_content
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.sessions import waiting_commands
+from turnwright_store.sql.views import find_shown
+
+DRAFT: Final = "draft://main"
+"""Path of a run's draft."""
+
+DRAFT_BYTES_MAX: Final = 64 * 1024
+"""Longest draft, in bytes."""
+
+CALLS_MAX: Final = 100
+"""Most calls that one command decides on."""
+
+
+class Submitted(Struct, frozen=True):
+    """A command that was carried out or queued; the cursor is that before it."""
+
+    run: Run
+    cursor: Cursor
+    loop: Loop | None = None
+    created: bool = False
+
+
+class _Session(Struct, frozen=True):
+    """A run that gets a command."""
+
+    tx: Transaction
+    rules: StoreRules
+    caller: Caller
+    address: RunRef
+    row: RunRow
+    state: SessionState
+    gate: Gate
+
+
+def submit_command(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: SessionCommand
+) -> Submitted:
+    """Carry out a command, or queue it. Raises COMMAND_GATED, and what the command itself raises."""
+    check_floor(caller, Tier.CLIENT, "SubmitCommand")
+    if isinstance(command, BranchFromChat):
+        return _branched(tx, rules, address, command)
+    row = find_run(tx.connection, address.project, address.run) if address.run else None
+    if row is None and isinstance(command, UserMessage):
+        return _begun(tx, rules, caller, address, command)
+    row = row or get_run(tx.connection, address.project, address.run)
+    state = state_of(tx.connection, row)
+    kind = kind_of(command)
+    gate = GATES[kind][state]
+    if gate is Gate.REFUSE:
+        raise gated(address.run, kind, state)
+    loop = _DONE[type(command)](command, _Session(tx, rules, caller, address, row, state, gate))
+    after = get_run(tx.connection, address.project, address.run)
+    return Submitted(_shown(tx, after), row.cursor(rules.incarnation), loop)
+
+
+def kind_of(command: SessionCommand) -> CommandKind:
+    """Its name in the contract and in the table of gates."""
+    match command:
+        case UserMessage():
+            return CommandKind.USER_MESSAGE
+        case SetParams():
+            return CommandKind.SET_PARAMS
+        case AbortSession():
+            return CommandKind.ABORT
+        case DecideTools():
+            return CommandKind.APPROVE_TOOLS if command.accept else CommandKind.REJECT_TOOLS
+        case BranchFromChat():
+            return CommandKind.BRANCH_FROM_CHAT
+        case SetDraft():
+            return CommandKind.CLEAR_DRAFT if command.text is None else CommandKind.SET_DRAFT
+
+
+def _shown(tx: Transaction, row: RunRow) -> Run:
+    return replace(row.run, state=state_of(tx.connection, row))
+
+
+def _branched(tx: Transaction, rules: StoreRules, address: RunRef, command: BranchFromChat) -> Submitted:
+    run = fork_run(tx, RunRef(address.project, command.source), address.run, 0)
+    row = get_run(tx.connection, run.project, run.run)
+    return Submitted(_shown(tx, row), row.cursor(rules.incarnation), created=True)
+
+
+def _begun(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage) -> Submitted:
+    """A message that opens a session."""
+    content = user_content(command.parts, command.context_files)
+    settings = _settings(command, None, content.images)
+    done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, RunSettings())
+    row = get_run(tx.connection, done.run.project, done.run.run)
+    return Submitted(_shown(tx, row), done.cursor, done.loop, created=True)
+
+
+def _settings(command: UserMessage, latest: Loop | None, images: tuple[str, ...]) -> LoopSettings:
+    """The settings of a message's loop: as given, else as in the latest loop."""
+    given = command.settings
+    if given is None:
+        before = latest.settings if latest else LoopSettings(Mode.ACT)
+        return replace(before, budget=None, response_format=None, images=images)
+    return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
+
+
+def _message(command: UserMessage, at: _Session) -> Loop | None:
+    content = user_content(command.parts, command.context_files)
+    is_plain = not content.images and len(content.text.encode()) <= COMMENT_BYTES_MAX
+    if at.state is SessionState.WAITING_USER_INPUT and not command.priority and is_plain:
+        asked = [path for path, wait in _waits(at).items() if wait is Wait.ANSWER]
+        if len(asked) == 1:
+            resolve_proposal(at.tx, at.rules, at.caller, at.address, asked[0], Resolution(True, content.text))
+            return None
+    if command.priority and (at.gate is Gate.QUEUE or at.state is SessionState.WAITING_USER_INPUT):
+        if content.images:
+            raise invalid("parts", "A priority message has only texts: send the images without priority.")
+        check_bytes("parts", content.text, COMMENT_BYTES_MAX)
+        control.inject_message(at.tx, at.rules, at.caller, at.address, content.text)
+        return None
+    settings = _settings(command, at.row.run.loop, content.images)
+    done = commands.enqueue_loop(at.tx, at.rules, at.caller, at.address, content.text, settings, RunSettings())
+    return done.loop
+
+
+def _set_params(command: SetParams, at: _Session) -> None:
+    control.configure_run(at.tx, at.address, command.patch)
+
+
+def _abort(_command: AbortSession, at: _Session) -> None:
+    commands.request_abort(at.tx, at.rules, at.caller, at.address)
+
+
+def _decide(command: DecideTools, at: _Session) -> None:
+    if not command.calls:
+        raise invalid("calls", "calls is required: name the calls to decide on.")
+    check_count("calls", len(command.calls), CALLS_MAX)
+    if len(command.calls) > 1 and (command.contents or (command.accept and command.comment)):
+        raise invalid("calls", "Contents and an answer are for one call: name one call.")
+    named = _named(at)
+    paths = [named.get(call, call) for call in command.calls]
+    if len(set(paths)) < len(paths):
+        raise invalid("calls", "calls must name each call once.")
+    resolution = Resolution(command.accept, command.comment, command.contents)
+    waits = _waits(at)
+    for call, path in zip(command.calls, paths, strict=True):
+        if not path.startswith("log://"):
+            raise fault(Reason.ENTRY_NOT_FOUND, f"No call {call!r} of {at.address.run} waits.", path=call)
+        if command.accept:
+            _check_answer(call, command.comment, is_question=waits.get(path) is Wait.ANSWER)
+        resolve_proposal(at.tx, at.rules, at.caller, at.address, path, resolution)
+
+
+def _check_answer(call: str, answer: str, *, is_question: bool) -> None:
+    if is_question and not answer.strip():
+        raise invalid("answer", f"{call} is a question: approve it with `answer`, or reject it.")
+    if answer and not is_question:
+        raise invalid("answer", f"{call} is not a question: approve it without an answer.")
+
+
+def _waits(at: _Session) -> dict[str, Wait]:
+    return {path: wait for path, (wait, _) in waiting_commands(at.tx.connection, at.row.id, at.row.run.turn).items()}
+
+
+def _named(at: _Session) -> dict[str, str]:
+    """The paths of the calls that have not ended, by their ids."""
+    waiting = waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
+    return {record.call_id: path for path, (_, record) in waiting.items() if record.call_id}
+
+
+def _set_draft(command: SetDraft, at: _Session) -> None:
+    shown = DRAFT in find_shown(at.tx.connection, at.row.id, [DRAFT])
+    if command.text is None:
+        if shown:
+            _write(at, EntryWrite(DRAFT, RemoveEntry(), Tier.SYSTEM))
+        return
+    if not command.text:
+        raise invalid("text", "The draft is empty: remove it with clear_draft.")
+    check_bytes("text", command.text, DRAFT_BYTES_MAX)
+    change = SetEntry(command.text, "{}", Visibility.ARCHIVED, state=State.RESOLVED)
+    _write(at, EntryWrite(DRAFT, change, Tier.SYSTEM))
+
+
+def _write(at: _Session, write: EntryWrite) -> None:
+    apply_writes(at.tx, at.rules, at.row, [write], at.caller.principal)
+
+
+_DONE: Final[Mapping[type, Callable[[Any, _Session], Loop | None]]] = {
+    UserMessage: _message,
+    SetParams: _set_params,
+    AbortSession: _abort,
+    DecideTools: _decide,
+    SetDraft: _set_draft,
+}
+"""What carries out a command, and returns the loop that it has added."""

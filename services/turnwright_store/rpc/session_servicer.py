@@ -1,0 +1,93 @@
+"""Commands of sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from turnwright.store.v1 import session_pb2
+from turnwright.types.v1 import message_pb2
+from turnwright.types.v1 import session_command_pb2 as pb
+
+from turnwright_core.chat.message import Part
+from turnwright_core.checks import invalid
+from turnwright_core.kit.auth import Caller
+from turnwright_core.wire import runs as wire
+from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.wire.messages import part_from_pb
+from turnwright_store.app import sessions
+from turnwright_store.app.session_commands import (
+    AbortSession,
+    BranchFromChat,
+    DecideTools,
+    SessionCommand,
+    SetDraft,
+    SetParams,
+    UserMessage,
+)
+from turnwright_store.ports import Transaction
+from turnwright_store.rpc.calls import Calls, address_of, mutation, project_locks, run_locks
+from turnwright_store.rpc.control_servicer import patch_of
+
+
+def _part(part: message_pb2.Part) -> Part | None:
+    return part_from_pb(part) if part.WhichOneof("part") else None
+
+
+def _user_message(said: pb.UserMessage) -> UserMessage:
+    settings = wire.loop_settings_from_pb(said.settings) if said.HasField("settings") else None
+    return UserMessage(tuple(map(_part, said.parts)), tuple(said.context_files), settings, said.priority)
+
+
+def _approval(said: pb.ApproveTools) -> DecideTools:
+    contents = tuple((one.path, one.content) for one in said.contents)
+    return DecideTools(True, tuple(said.calls), said.answer, contents)
+
+
+_DECODERS: Final[Mapping[str, Callable[[Any], SessionCommand]]] = {
+    "user_message": _user_message,
+    "set_params": lambda said: SetParams(patch_of(said.patch)),
+    "abort": lambda _: AbortSession(),
+    "approve_tools": _approval,
+    "reject_tools": lambda said: DecideTools(False, tuple(said.calls), said.reason),
+    "branch_from_chat": lambda said: BranchFromChat(said.source),
+    "set_draft": lambda said: SetDraft(said.text),
+    "clear_draft": lambda _: SetDraft(None),
+}
+
+
+def command_of(message: pb.SessionCommand) -> SessionCommand:
+    """The command of a request. Raises INVALID_FIELD for one of no known kind."""
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise invalid("command", "command has no kind that this version knows.")
+    return _DECODERS[kind](getattr(message, kind))
+
+
+def _locks(request: session_pb2.SubmitCommandRequest) -> set[str]:
+    """A run that is made needs its alias, and keeps its family from being removed."""
+    if request.command.HasField("branch_from_chat"):
+        source = session_pb2.SubmitCommandRequest(project=request.project, run=request.command.branch_from_chat.source)
+        return {*run_locks(source), *run_locks(request), *project_locks(request)}
+    return run_locks(request) if request.run else project_locks(request)
+
+
+def _starts(answer: Any) -> str:
+    """The run whose work a command has started."""
+    return answer.run.run if answer.HasField("loop") else ""
+
+
+class SessionRpcs(Calls):
+    """Rpcs of session.proto."""
+
+    @mutation(locks=_locks, starts=_starts, inline=True)
+    def SubmitCommand(
+        self, request: session_pb2.SubmitCommandRequest, tx: Transaction, caller: Caller
+    ) -> session_pb2.SubmitCommandResponse:
+        done = sessions.submit_command(tx, self._rules, caller, address_of(request), command_of(request.command))
+        return session_pb2.SubmitCommandResponse(
+            run=wire.run_to_pb(done.run),
+            loop=wire.loop_to_pb(done.loop) if done.loop else None,
+            created=done.created,
+            cursor=cursor_to_pb(done.cursor),
+        )

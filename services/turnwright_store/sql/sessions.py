@@ -1,0 +1,50 @@
+"""What the commands of a run's latest turn wait for: a range of current views, with the records of open commands.
+
+Source: architecture 7; rows RS01-RS06.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, bindparam, literal_column, select
+from turnwright.types.v1.command_record_pb2 import CommandRecord
+
+from turnwright_core.entries import STATES, State, Tier
+from turnwright_core.session import Wait
+from turnwright_core.wire.command_records import wait_in
+from turnwright_store.ports import Connection
+from turnwright_store.sql.entries import SEEN_VERSION
+from turnwright_store.sql.tables import entries, versions, views
+from turnwright_store.sql.views import ENTRY
+
+_OPEN: Final[list[ColumnElement[int]]] = [
+    literal_column(str(int(state))) for state in State if state and not state.is_settled
+]
+_UNSETTLED: Final[Select[Any]] = (
+    select(views.c.path, views.c.state, versions.c.record)
+    .select_from(views)
+    .join(entries, ENTRY)
+    .join(versions, SEEN_VERSION)
+    .where(
+        views.c.run_id == bindparam("run_id"),
+        views.c.to_rev.is_(None),
+        views.c.path >= bindparam("low"),
+        views.c.path < bindparam("high"),
+        views.c.state.in_(_OPEN),
+        versions.c.writer == literal_column(str(int(Tier.SYSTEM))),
+    )
+    .order_by(views.c.position)
+)
+
+
+def waiting_commands(connection: Connection, run_id: int, turn: int) -> dict[str, tuple[Wait, CommandRecord]]:
+    """The model's commands of a turn that have not ended, by path, in their order."""
+    prefix = f"log://turn_{turn}/"
+    values = {"run_id": run_id, "low": prefix, "high": prefix + "\U0010ffff"}
+    found = {}
+    for path, state, record in connection.execute(_UNSETTLED, values):
+        message = CommandRecord.FromString(record or b"")
+        if wait := wait_in(STATES[state], message):
+            found[path] = (wait, message)
+    return found
