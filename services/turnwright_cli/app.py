@@ -241,6 +241,7 @@ _OF_MODEL: Final = (
     Option(["--images/--no-images"], default=None, help="Whether it reads images."),
     Option(["--reasoning/--no-reasoning"], default=None, help="Whether it reasons before it answers."),
     Option(["--response-format/--no-response-format"], default=None, help="Whether it answers by a JSON Schema."),
+    Option(["--prefill/--no-prefill"], default=None, help="Whether it continues a message of its own."),
 )
 add_command(
     models,

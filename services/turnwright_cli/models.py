@@ -21,7 +21,7 @@ from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
-CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format")
+CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefill")
 
 
 class ModelWords(Struct, frozen=True):
@@ -34,6 +34,7 @@ class ModelWords(Struct, frozen=True):
     images: bool | None = None
     reasoning: bool | None = None
     response_format: bool | None = None
+    prefill: bool | None = None
 
     def of(self, before: model_pb2.Model) -> model_pb2.Model:
         """The model as it is now."""

@@ -70,6 +70,9 @@ class Reason(IntEnum):
     MESSAGE_TOO_LARGE = 41
     PLAN_ENTRY = 42
     COMMAND_GATED = 43
+    PROMPT_MESSAGE_UNKNOWN = 44
+    PROMPT_TARGET_MISSING = 45
+    PROMPT_SHAPE_REFUSED = 46
 
 
 class TurnwrightError(Exception):
@@ -174,6 +177,9 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.MESSAGE_TOO_LARGE: ExhaustedError,
     Reason.PLAN_ENTRY: InvalidError,
     Reason.COMMAND_GATED: PreconditionError,
+    Reason.PROMPT_MESSAGE_UNKNOWN: PreconditionError,
+    Reason.PROMPT_TARGET_MISSING: PreconditionError,
+    Reason.PROMPT_SHAPE_REFUSED: PreconditionError,
 }
 """The class, and thereby the canonical code, of every reason."""
 

@@ -156,7 +156,7 @@ SHOWN_BYTES_MAX: Final = 32 * 1024
 """Longest such body: the store reads it whenever it reads the piece."""
 
 IMAGES_MAX: Final = 8
-"""Most images that a loop shows its model."""
+"""Most images that a loop shows its model, with those of its edits."""
 
 IMAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Longest image that a run keeps, in bytes; as base64 it fits into a body."""
@@ -169,3 +169,12 @@ EXPLAINED_PIECES_MAX: Final = 5000
 
 EXPLAINED_PIECES_DEFAULT: Final = 1000
 """Pieces of a packet in an explanation for which the request gives no number."""
+
+IMAGE_URL_CHARS_MAX: Final = 8192
+"""Longest URL of an image, in characters."""
+
+PROMPT_EDITS_MAX: Final = 64
+"""Most edits of one prompt, those of plugins included."""
+
+PROMPT_EDITS_BYTES_MAX: Final = 64 * 1024
+"""Most bytes of UTF-8 that the texts, ids and URLs of these edits have together: each turn keeps its edits."""

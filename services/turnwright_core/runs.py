@@ -13,6 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
 
 
@@ -47,6 +48,7 @@ class RequestKind(IntEnum):
     UNSPECIFIED = 0
     PRIMARY = 1
     COMPACTION = 2
+    TITLE = 3
 
 
 class ReplyKind(IntEnum):
@@ -144,6 +146,7 @@ class Capabilities(Struct, frozen=True, omit_defaults=True):
     images: bool | None = None
     reasoning: bool | None = None
     response_format: bool | None = None
+    prefill: bool | None = None
 
     def or_else(self, other: Capabilities) -> Capabilities:
         """With what another says where this one says nothing."""
@@ -245,6 +248,7 @@ class LoopSettings(Struct, frozen=True):
     response_format: AnswerFormat | None = None
     images: tuple[str, ...] = ()
     assembly: Assembly = Assembly.UNSPECIFIED
+    edits: tuple[PromptEdit, ...] = ()
 
 
 class RunSettings(Struct, frozen=True):
@@ -347,6 +351,8 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     kind: ReplyKind = ReplyKind.UNSPECIFIED
     calibration: float = 0.0
     token_source: TokenSource = TokenSource.UNSPECIFIED
+    edits: tuple[PromptEdit, ...] = ()
+    """Those of the prompt, as they were applied."""
 
 
 class Turn(Struct, frozen=True):

@@ -36,6 +36,17 @@ def part_from_pb(part: message_pb2.Part) -> Part:
 _ROLES = {getattr(message_pb2, f"ROLE_{role.name}"): role for role in Role}
 _NUMBERS = {role: number for number, role in _ROLES.items()}
 
+
+def role_to_pb(role: Role) -> message_pb2.Role.ValueType:
+    number: message_pb2.Role.ValueType = _NUMBERS[role]
+    return number
+
+
+def role_from_pb(number: int) -> Role | None:
+    """Decode; None for none, or one of a later version."""
+    return _ROLES.get(number)
+
+
 message_to_pb, message_from_pb = codec(
     Message,
     message_pb2.Message,

@@ -34,6 +34,7 @@ from turnwright_core.runs import (
 )
 from turnwright_core.wire.codec import FieldCodec, codec
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
+from turnwright_core.wire.prompt_edits import edit_to_pb, edits_from_pb
 
 project_to_pb, _ = codec(Project, project_pb2.Project)
 _can_to_pb, _can_from_pb = codec(Capabilities, model_pb2.Capabilities)
@@ -69,6 +70,7 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
 _REASONING = (reasoning_to_pb, reasoning_from_pb)
 _mode = (int, lambda number: known(Mode, number, "mode"))
 _assembly = (int, lambda number: known(Assembly, number, "assembly"))
+_edits: FieldCodec = (lambda edits: map(edit_to_pb, edits), edits_from_pb)
 _form = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
     LoopSettings,
@@ -79,6 +81,7 @@ loop_settings_to_pb, loop_settings_from_pb = codec(
     response_format=_form,
     images=(tuple, tuple),
     assembly=_assembly,
+    edits=_edits,
 )
 _calls = (int, lambda number: known(CallStyle, number, "calls"))
 run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls)
@@ -112,6 +115,7 @@ turn_result_to_pb, turn_result_from_pb = codec(
     dropped=(tuple, tuple),
     kind=(int, lambda number: known(ReplyKind, number, "kind")),
     token_source=(int, lambda number: known(TokenSource, number, "token_source")),
+    edits=_edits,
 )
 turn_to_pb, turn_from_pb = codec(
     Turn,

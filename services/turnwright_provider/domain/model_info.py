@@ -31,6 +31,7 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "images": ("vision", "supports_vision", "supports_image_input", "supports_image_in", "image_input"),
     "reasoning": ("thinking", "reasoning", "supports_reasoning"),
     "response_format": ("structured_outputs", "supports_structured_output", "supports_response_schema"),
+    "prefill": ("supports_assistant_prefill",),
 }
 """Fields that say yes or no."""
 

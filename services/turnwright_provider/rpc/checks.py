@@ -14,12 +14,12 @@ from turnwright.types.v1 import message_pb2
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.json_text import parse_json
+from turnwright_core.limits import IMAGE_URL_CHARS_MAX
 
 MESSAGES_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum size of the text in a conversation, in bytes of UTF-8."""
 
 IMAGE_BYTES_MAX: Final = 20 * 1024 * 1024
-URL_CHARS_MAX: Final = 8192
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 TOOLS_MAX: Final = 128
 CALLS_MAX: Final = 128
@@ -129,7 +129,7 @@ def _check_url(field: str, url: str) -> None:
     if not url.startswith("data:"):
         if not url.startswith(("https://", "http://")):
             raise invalid(f"{field}.url", "The URL of an image must begin with https://, http:// or data:.")
-        check_chars(f"{field}.url", url, URL_CHARS_MAX)
+        check_chars(f"{field}.url", url, IMAGE_URL_CHARS_MAX)
         return
     found = _DATA_URL.fullmatch(url)
     if found is None or found[1] not in MIMES:

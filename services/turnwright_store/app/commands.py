@@ -18,7 +18,7 @@ from turnwright_store.app.ledger import bump_revision
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import add_run, check_model_exists
 from turnwright_store.app.writing import TurnTag, apply_writes, check_writes
-from turnwright_store.domain.checks import RUN_ALIAS, check_answer_format, check_budget, check_images, check_name
+from turnwright_store.domain.checks import RUN_ALIAS, check_answer_format, check_budget, check_name, check_shown
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -54,7 +54,7 @@ def enqueue_loop(
         raise invalid("settings.mode", "settings.mode must be ask or act.")
     check_budget(settings.budget, "settings.budget")
     check_answer_format(settings.response_format)
-    check_images(settings.images)
+    check_shown(settings.images, settings.edits)
     owner = registry.get_project(tx.connection, address.project)
     if address.run:
         check_name("run", address.run, RUN_ALIAS)

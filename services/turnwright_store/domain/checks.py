@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, image_paths_in
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.errors import Reason, fault
 from turnwright_core.json_schema import SCHEMA_BYTES_MAX, check_schema
@@ -156,11 +157,17 @@ def check_answer_format(form: AnswerFormat | None) -> None:
         raise invalid("settings.response_format.schema", f"{error}.") from None
 
 
-def check_images(paths: Sequence[str]) -> None:
-    """Refuse more images than a loop may show, and what is no path."""
-    check_count("settings.images", len(paths), IMAGES_MAX)
-    for path in paths:
+def check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
+    """Refuse edits that no prompt could take, more images than a loop may show, and what is no path."""
+    check_edits(edits, "settings.edits")
+    if any(edit.plugin for edit in edits):
+        raise invalid("settings.edits.plugin", "Only the runtime says which plugin made an edit: leave `plugin` empty.")
+    edited = image_paths_in(edits)
+    check_count("settings.images", len(images) + len(edited), IMAGES_MAX)
+    for path in images:
         check_path(path, field="settings.images")
+    for path in edited:
+        check_path(path, field="settings.edits.parts")
 
 
 def check_budget(budget: Budget | None, field: str) -> None:

@@ -29,7 +29,7 @@ MESSAGES_MAX: Final = 16
 BLOCKS_MAX: Final = 100_000
 """Most blocks of a packet."""
 
-NOTE_BYTES_MAX: Final = 4096
+NOTE_BYTES_MAX: Final = 512 * 1024
 """Longest note with a packet, in bytes of UTF-8."""
 
 CHAIN_MAX: Final = 32

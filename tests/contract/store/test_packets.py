@@ -295,6 +295,6 @@ async def test_the_note_of_a_packet_comes_with_its_first_part(run):
 async def test_a_note_that_is_too_long_is_refused(run):
     turn = (await run.begin()).turn.number
     record = packet(turn, ("user", ["one"]))
-    record.note = "x" * 4097
+    record.note = "x" * (512 * 1024 + 1)
     error = await refused(run.write(packet=record))
     assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, "packet.note")

@@ -13,6 +13,8 @@ from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import explanation_pb2 as _explanation_pb2
 from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import packet_pb2 as _packet_pb2
+from turnwright.types.v1 import prompt_edit_pb2 as _prompt_edit_pb2
+from turnwright.types.v1 import turn_pb2 as _turn_pb2
 from turnwright.types.v1 import view_pb2 as _view_pb2
 import builtins as _builtins
 import sys
@@ -41,6 +43,9 @@ class AssembleRequest(_message.Message):
     BASE_DIGEST_FIELD_NUMBER: _builtins.int
     VIEW_CHANGES_FIELD_NUMBER: _builtins.int
     TRANSCRIPT_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    PREFILL_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -61,6 +66,8 @@ class AssembleRequest(_message.Message):
     """
     transcript: _builtins.bool
     """True assembles the run's messages instead of a packet of sections. `base_digest` and `view_changes` are ignored."""
+    prefill: _builtins.bool
+    """True if the model takes a conversation that ends with a message of the assistant. Default: false."""
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
         """The packet must include this moment. Absent: whatever the store has."""
@@ -70,6 +77,18 @@ class AssembleRequest(_message.Message):
         """What was written since the caller's latest packet of this run, in order, as returned by the store. If the changes
         lead from the moment that the assembler has to `at_least`, it does not read the store; otherwise it does. At most
         64.
+        """
+
+    @_builtins.property
+    def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
+        """Edits of the prompt, in order. The images in them name entries of `image://`. Fails with PROMPT_MESSAGE_UNKNOWN,
+        PROMPT_TARGET_MISSING or PROMPT_SHAPE_REFUSED if they cannot be applied.
+        """
+
+    @_builtins.property
+    def request(self) -> _turn_pb2.TurnRequest:
+        """Settings of the turn, for plugins that edit prompts. Absent: those plugins are not called, and `edits` are all that
+        is applied. So the edits of a stored turn give its packet again.
         """
 
     def __init__(
@@ -85,14 +104,22 @@ class AssembleRequest(_message.Message):
         base_digest: _builtins.str = ...,
         view_changes: _abc.Iterable[_view_pb2.ViewChange] | None = ...,
         transcript: _builtins.bool = ...,
+        edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
+        request: _turn_pb2.TurnRequest | None = ...,
+        prefill: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "edits", b"edits", "loop", b"loop", "prefill", b"prefill", "project", b"project", "request", b"request", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
+    _WhichOneofReturnType__request: _TypeAlias = _typing.Literal["request"]  # noqa: Y015
+    _WhichOneofArgType__request: _TypeAlias = _typing.Literal["_request", b"_request"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__at_least) -> _WhichOneofReturnType__at_least | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request) -> _WhichOneofReturnType__request | None: ...
 
 Global___AssembleRequest: _TypeAlias = AssembleRequest  # noqa: Y015
 
@@ -148,8 +175,9 @@ class MessagePieces(_message.Message):
     `description` and `parameters` (a JSON Schema). At most one, and the last; none if models call tools with tags.
     """
     conversation: _builtins.bool
-    """True if this is not a message but the conversation after the system message: one message a line, as JSON of the form
-    that the assembler and the executor of a release share.
+    """True if this is not a message but several: a message a line, as JSON of the form that the assembler and the executor of
+    a release share. In a transcript the conversation after the system message; in a packet what edits added before or
+    after the user message, whose adjacent messages of the user are sent as one with it.
     """
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
@@ -189,6 +217,8 @@ class PacketReport(_message.Message):
     PLUGINS_FIELD_NUMBER: _builtins.int
     PLAN_TOKENS_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
+    EDIT_TOKENS_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True if the packet does not fit even after all demotions: the turn must end with 413."""
     digest: _builtins.str
@@ -205,6 +235,8 @@ class PacketReport(_message.Message):
     """
     plan_tokens: _builtins.int
     """The part of `tokens` that plans and their deltas take, which are never summarized."""
+    edit_tokens: _builtins.int
+    """The part of `tokens` that edits take."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
         """Writes that the caller must commit before it calls the model: demotions, error entries, and archived events with
@@ -227,6 +259,10 @@ class PacketReport(_message.Message):
         from the one before needs only one message.
         """
 
+    @_builtins.property
+    def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
+        """The edits as they were applied: those of the request, then those of plugins."""
+
     def __init__(
         self,
         *,
@@ -241,10 +277,12 @@ class PacketReport(_message.Message):
         plugins: _abc.Iterable[_builtins.str] | None = ...,
         plan_tokens: _builtins.int = ...,
         pieces: _abc.Iterable[Global___MessagePieces] | None = ...,
+        edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
+        edit_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -379,7 +379,7 @@ class PacketRecord(_message.Message):
     turn: _builtins.int
     """Number of the open turn."""
     note: _builtins.str
-    """What an owner must know about a packet that it sends again without having assembled it: a JSON object, at most 4096
+    """What an owner must know about a packet that it sends again without having assembled it: a JSON object, at most 524288
     bytes; empty: nothing. Opaque to the store, which returns it with the packet.
     """
     base_turn: _builtins.int

@@ -128,7 +128,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_PLUGIN_FAILED: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
-    `plugin`, `part`, `error_id`.
+    `plugin`, `part` (`prompt` if it edits prompts), `error_id`.
     """
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 41
     """RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
@@ -141,6 +141,19 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_COMMAND_GATED: _ErrorReason.ValueType  # 43
     """FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
     `generating`, ...).
+    """
+    ERROR_REASON_PROMPT_MESSAGE_UNKNOWN: _ErrorReason.ValueType  # 44
+    """FAILED_PRECONDITION. An edit of a prompt names a message that the prompt does not have: it was removed, left out or
+    folded, or it belongs to another run. Metadata: `edit` (0-based index in the list), `message_id`, `plugin`.
+    """
+    ERROR_REASON_PROMPT_TARGET_MISSING: _ErrorReason.ValueType  # 45
+    """FAILED_PRECONDITION. An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
+    `target`, `plugin`.
+    """
+    ERROR_REASON_PROMPT_SHAPE_REFUSED: _ErrorReason.ValueType  # 46
+    """FAILED_PRECONDITION. The edited prompt has a form that the model's vendor does not accept: it begins with a message
+    of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
+    (`leading_assistant` or `trailing_assistant`), `plugin`.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -257,7 +270,7 @@ ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 39
 """
 ERROR_REASON_PLUGIN_FAILED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
-`plugin`, `part`, `error_id`.
+`plugin`, `part` (`prompt` if it edits prompts), `error_id`.
 """
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 41
 """RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
@@ -270,5 +283,18 @@ UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
 ERROR_REASON_COMMAND_GATED: ErrorReason.ValueType  # 43
 """FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
 `generating`, ...).
+"""
+ERROR_REASON_PROMPT_MESSAGE_UNKNOWN: ErrorReason.ValueType  # 44
+"""FAILED_PRECONDITION. An edit of a prompt names a message that the prompt does not have: it was removed, left out or
+folded, or it belongs to another run. Metadata: `edit` (0-based index in the list), `message_id`, `plugin`.
+"""
+ERROR_REASON_PROMPT_TARGET_MISSING: ErrorReason.ValueType  # 45
+"""FAILED_PRECONDITION. An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
+`target`, `plugin`.
+"""
+ERROR_REASON_PROMPT_SHAPE_REFUSED: ErrorReason.ValueType  # 46
+"""FAILED_PRECONDITION. The edited prompt has a form that the model's vendor does not accept: it begins with a message
+of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
+(`leading_assistant` or `trailing_assistant`), `plugin`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

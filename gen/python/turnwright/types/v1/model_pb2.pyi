@@ -68,6 +68,7 @@ class Capabilities(_message.Message):
     IMAGES_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
+    PREFILL_FIELD_NUMBER: _builtins.int
     tools: _builtins.bool
     """Native tool calls."""
     images: _builtins.bool
@@ -76,6 +77,8 @@ class Capabilities(_message.Message):
     """Reasoning before the answer."""
     response_format: _builtins.bool
     """Replies that conform to a JSON Schema."""
+    prefill: _builtins.bool
+    """A conversation that ends with a message of the assistant, which the reply continues."""
     def __init__(
         self,
         *,
@@ -83,13 +86,16 @@ class Capabilities(_message.Message):
         images: _builtins.bool | None = ...,
         reasoning: _builtins.bool | None = ...,
         response_format: _builtins.bool | None = ...,
+        prefill: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_images", b"_images", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_tools", b"_tools", "images", b"images", "reasoning", b"reasoning", "response_format", b"response_format", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_images", b"_images", "_prefill", b"_prefill", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_tools", b"_tools", "images", b"images", "prefill", b"prefill", "reasoning", b"reasoning", "response_format", b"response_format", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_images", b"_images", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_tools", b"_tools", "images", b"images", "reasoning", b"reasoning", "response_format", b"response_format", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_images", b"_images", "_prefill", b"_prefill", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_tools", b"_tools", "images", b"images", "prefill", b"prefill", "reasoning", b"reasoning", "response_format", b"response_format", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__images: _TypeAlias = _typing.Literal["images"]  # noqa: Y015
     _WhichOneofArgType__images: _TypeAlias = _typing.Literal["_images", b"_images"]  # noqa: Y015
+    _WhichOneofReturnType__prefill: _TypeAlias = _typing.Literal["prefill"]  # noqa: Y015
+    _WhichOneofArgType__prefill: _TypeAlias = _typing.Literal["_prefill", b"_prefill"]  # noqa: Y015
     _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
     _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
     _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
@@ -98,6 +104,8 @@ class Capabilities(_message.Message):
     _WhichOneofArgType__tools: _TypeAlias = _typing.Literal["_tools", b"_tools"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__images) -> _WhichOneofReturnType__images | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prefill) -> _WhichOneofReturnType__prefill | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
     @_typing.overload

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.types.v1 import budget_pb2 as turnwright_dot_types_dot_v1_dot_budget__pb2
+from turnwright.types.v1 import prompt_edit_pb2 as turnwright_dot_types_dot_v1_dot_prompt__edit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/settings.proto\x12\x13turnwright.types.v1\x1a turnwright/types/v1/budget.proto\">\n\x0eResponseFormat\x12\x0e\n\x06schema\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06strict\x18\x03 \x01(\x08\"_\n\tReasoning\x12\x36\n\x06\x65\x66\x66ort\x18\x01 \x01(\x0e\x32$.turnwright.types.v1.ReasoningEffortH\x00\x12\x10\n\x06tokens\x18\x02 \x01(\rH\x00\x42\x08\n\x06\x61mount\"\xbe\x03\n\x0cLoopSettings\x12\'\n\x04mode\x18\x01 \x01(\x0e\x32\x19.turnwright.types.v1.Mode\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07no_repo\x18\x03 \x01(\x08\x12\x16\n\x0eno_interaction\x18\x04 \x01(\x08\x12\x0e\n\x06no_web\x18\x05 \x01(\x08\x12\x14\n\x0cno_proposals\x18\x06 \x01(\x08\x12\x0c\n\x04yolo\x18\x07 \x01(\x08\x12\x30\n\x06\x62udget\x18\x08 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x00\x88\x01\x01\x12\x36\n\treasoning\x18\t \x01(\x0b\x32\x1e.turnwright.types.v1.ReasoningH\x01\x88\x01\x01\x12\x41\n\x0fresponse_format\x18\n \x01(\x0b\x32#.turnwright.types.v1.ResponseFormatH\x02\x88\x01\x01\x12\x0e\n\x06images\x18\x0b \x03(\t\x12/\n\x08\x61ssembly\x18\x0c \x01(\x0e\x32\x1d.turnwright.types.v1.AssemblyB\t\n\x07_budgetB\x0c\n\n_reasoningB\x12\n\x10_response_format\"\x90\x02\n\x0bRunSettings\x12\r\n\x05model\x18\x01 \x01(\t\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x03\x88\x01\x01\x12\x0c\n\x04yolo\x18\x06 \x01(\x08\x12-\n\x05\x63\x61lls\x18\x07 \x01(\x0e\x32\x1e.turnwright.types.v1.CallStyleB\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budget\"\xc1\x02\n\x10RunSettingsPatch\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x04\x88\x01\x01\x12\x11\n\x04yolo\x18\x06 \x01(\x08H\x05\x88\x01\x01\x12\x32\n\x05\x63\x61lls\x18\x07 \x01(\x0e\x32\x1e.turnwright.types.v1.CallStyleH\x06\x88\x01\x01\x42\x08\n\x06_modelB\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budgetB\x07\n\x05_yoloB\x08\n\x06_calls*8\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0c\n\x08MODE_ASK\x10\x01\x12\x0c\n\x08MODE_ACT\x10\x02*\x9f\x01\n\x0fReasoningEffort\x12 \n\x1cREASONING_EFFORT_UNSPECIFIED\x10\x00\x12\x18\n\x14REASONING_EFFORT_OFF\x10\x01\x12\x18\n\x14REASONING_EFFORT_LOW\x10\x02\x12\x1b\n\x17REASONING_EFFORT_MEDIUM\x10\x03\x12\x19\n\x15REASONING_EFFORT_HIGH\x10\x04*h\n\tCallStyle\x12\x1a\n\x16\x43\x41LL_STYLE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41LL_STYLE_TAGS\x10\x01\x12\x15\n\x11\x43\x41LL_STYLE_NATIVE\x10\x02\x12\x13\n\x0f\x43\x41LL_STYLE_AUTO\x10\x03*R\n\x08\x41ssembly\x12\x18\n\x14\x41SSEMBLY_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41SSEMBLY_PACKET\x10\x01\x12\x17\n\x13\x41SSEMBLY_TRANSCRIPT\x10\x02\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/settings.proto\x12\x13turnwright.types.v1\x1a turnwright/types/v1/budget.proto\x1a%turnwright/types/v1/prompt_edit.proto\">\n\x0eResponseFormat\x12\x0e\n\x06schema\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06strict\x18\x03 \x01(\x08\"_\n\tReasoning\x12\x36\n\x06\x65\x66\x66ort\x18\x01 \x01(\x0e\x32$.turnwright.types.v1.ReasoningEffortH\x00\x12\x10\n\x06tokens\x18\x02 \x01(\rH\x00\x42\x08\n\x06\x61mount\"\xee\x03\n\x0cLoopSettings\x12\'\n\x04mode\x18\x01 \x01(\x0e\x32\x19.turnwright.types.v1.Mode\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07no_repo\x18\x03 \x01(\x08\x12\x16\n\x0eno_interaction\x18\x04 \x01(\x08\x12\x0e\n\x06no_web\x18\x05 \x01(\x08\x12\x14\n\x0cno_proposals\x18\x06 \x01(\x08\x12\x0c\n\x04yolo\x18\x07 \x01(\x08\x12\x30\n\x06\x62udget\x18\x08 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x00\x88\x01\x01\x12\x36\n\treasoning\x18\t \x01(\x0b\x32\x1e.turnwright.types.v1.ReasoningH\x01\x88\x01\x01\x12\x41\n\x0fresponse_format\x18\n \x01(\x0b\x32#.turnwright.types.v1.ResponseFormatH\x02\x88\x01\x01\x12\x0e\n\x06images\x18\x0b \x03(\t\x12/\n\x08\x61ssembly\x18\x0c \x01(\x0e\x32\x1d.turnwright.types.v1.Assembly\x12.\n\x05\x65\x64its\x18\r \x03(\x0b\x32\x1f.turnwright.types.v1.PromptEditB\t\n\x07_budgetB\x0c\n\n_reasoningB\x12\n\x10_response_format\"\x90\x02\n\x0bRunSettings\x12\r\n\x05model\x18\x01 \x01(\t\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x03\x88\x01\x01\x12\x0c\n\x04yolo\x18\x06 \x01(\x08\x12-\n\x05\x63\x61lls\x18\x07 \x01(\x0e\x32\x1e.turnwright.types.v1.CallStyleB\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budget\"\xc1\x02\n\x10RunSettingsPatch\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07persona\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x1a\n\rcontext_limit\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x30\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.BudgetH\x04\x88\x01\x01\x12\x11\n\x04yolo\x18\x06 \x01(\x08H\x05\x88\x01\x01\x12\x32\n\x05\x63\x61lls\x18\x07 \x01(\x0e\x32\x1e.turnwright.types.v1.CallStyleH\x06\x88\x01\x01\x42\x08\n\x06_modelB\x0e\n\x0c_temperatureB\n\n\x08_personaB\x10\n\x0e_context_limitB\t\n\x07_budgetB\x07\n\x05_yoloB\x08\n\x06_calls*8\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0c\n\x08MODE_ASK\x10\x01\x12\x0c\n\x08MODE_ACT\x10\x02*\x9f\x01\n\x0fReasoningEffort\x12 \n\x1cREASONING_EFFORT_UNSPECIFIED\x10\x00\x12\x18\n\x14REASONING_EFFORT_OFF\x10\x01\x12\x18\n\x14REASONING_EFFORT_LOW\x10\x02\x12\x1b\n\x17REASONING_EFFORT_MEDIUM\x10\x03\x12\x19\n\x15REASONING_EFFORT_HIGH\x10\x04*h\n\tCallStyle\x12\x1a\n\x16\x43\x41LL_STYLE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41LL_STYLE_TAGS\x10\x01\x12\x15\n\x11\x43\x41LL_STYLE_NATIVE\x10\x02\x12\x13\n\x0f\x43\x41LL_STYLE_AUTO\x10\x03*R\n\x08\x41ssembly\x12\x18\n\x14\x41SSEMBLY_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41SSEMBLY_PACKET\x10\x01\x12\x17\n\x13\x41SSEMBLY_TRANSCRIPT\x10\x02\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,22 +34,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.setting
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_MODE']._serialized_start=1302
-  _globals['_MODE']._serialized_end=1358
-  _globals['_REASONINGEFFORT']._serialized_start=1361
-  _globals['_REASONINGEFFORT']._serialized_end=1520
-  _globals['_CALLSTYLE']._serialized_start=1522
-  _globals['_CALLSTYLE']._serialized_end=1626
-  _globals['_ASSEMBLY']._serialized_start=1628
-  _globals['_ASSEMBLY']._serialized_end=1710
-  _globals['_RESPONSEFORMAT']._serialized_start=93
-  _globals['_RESPONSEFORMAT']._serialized_end=155
-  _globals['_REASONING']._serialized_start=157
-  _globals['_REASONING']._serialized_end=252
-  _globals['_LOOPSETTINGS']._serialized_start=255
-  _globals['_LOOPSETTINGS']._serialized_end=701
-  _globals['_RUNSETTINGS']._serialized_start=704
-  _globals['_RUNSETTINGS']._serialized_end=976
-  _globals['_RUNSETTINGSPATCH']._serialized_start=979
-  _globals['_RUNSETTINGSPATCH']._serialized_end=1300
+  _globals['_MODE']._serialized_start=1389
+  _globals['_MODE']._serialized_end=1445
+  _globals['_REASONINGEFFORT']._serialized_start=1448
+  _globals['_REASONINGEFFORT']._serialized_end=1607
+  _globals['_CALLSTYLE']._serialized_start=1609
+  _globals['_CALLSTYLE']._serialized_end=1713
+  _globals['_ASSEMBLY']._serialized_start=1715
+  _globals['_ASSEMBLY']._serialized_end=1797
+  _globals['_RESPONSEFORMAT']._serialized_start=132
+  _globals['_RESPONSEFORMAT']._serialized_end=194
+  _globals['_REASONING']._serialized_start=196
+  _globals['_REASONING']._serialized_end=291
+  _globals['_LOOPSETTINGS']._serialized_start=294
+  _globals['_LOOPSETTINGS']._serialized_end=788
+  _globals['_RUNSETTINGS']._serialized_start=791
+  _globals['_RUNSETTINGS']._serialized_end=1063
+  _globals['_RUNSETTINGSPATCH']._serialized_start=1066
+  _globals['_RUNSETTINGSPATCH']._serialized_end=1387
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import budget_pb2 as _budget_pb2
+from turnwright.types.v1 import prompt_edit_pb2 as _prompt_edit_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -214,6 +215,7 @@ class LoopSettings(_message.Message):
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
@@ -253,6 +255,12 @@ class LoopSettings(_message.Message):
         call, VENDOR_REJECTED.
         """
 
+    @_builtins.property
+    def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
+        """Edits of the prompt of every turn of the loop. Later loops do not inherit them. If they cannot be applied, the loop
+        ends with 500 and the reason of the error, and the model is not called.
+        """
+
     def __init__(
         self,
         *,
@@ -268,10 +276,11 @@ class LoopSettings(_message.Message):
         response_format: Global___ResponseFormat | None = ...,
         images: _abc.Iterable[_builtins.str] | None = ...,
         assembly: Global___Assembly.ValueType = ...,
+        edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

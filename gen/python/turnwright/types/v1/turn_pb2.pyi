@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import prompt_edit_pb2 as _prompt_edit_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
@@ -35,6 +36,8 @@ class _RequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestKi
     """Continues the task."""
     REQUEST_KIND_COMPACTION: _RequestKind.ValueType  # 2
     """Summarizes earlier messages, to continue with fewer tokens."""
+    REQUEST_KIND_TITLE: _RequestKind.ValueType  # 3
+    """Asks for a title of the run."""
 
 class RequestKind(_RequestKind, metaclass=_RequestKindEnumTypeWrapper):
     """The purpose of a turn's model call."""
@@ -45,6 +48,8 @@ REQUEST_KIND_PRIMARY: RequestKind.ValueType  # 1
 """Continues the task."""
 REQUEST_KIND_COMPACTION: RequestKind.ValueType  # 2
 """Summarizes earlier messages, to continue with fewer tokens."""
+REQUEST_KIND_TITLE: RequestKind.ValueType  # 3
+"""Asks for a title of the run."""
 Global___RequestKind: _TypeAlias = RequestKind  # noqa: Y015
 
 class _ReplyKind:
@@ -181,6 +186,7 @@ class TurnResult(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     CALIBRATION_FIELD_NUMBER: _builtins.int
     TOKEN_SOURCE_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
@@ -235,6 +241,12 @@ class TurnResult(_message.Message):
     def dropped(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Fields of the request that did not reach the vendor; see GenerateRequest.required for their names."""
 
+    @_builtins.property
+    def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
+        """The edits of the prompt as they were applied, in order: those of the loop, then those of plugins. `packet_digest`
+        is the digest of the edited packet, so it can be rebuilt without the plugins.
+        """
+
     def __init__(
         self,
         *,
@@ -259,10 +271,11 @@ class TurnResult(_message.Message):
         kind: Global___ReplyKind.ValueType = ...,
         calibration: _builtins.float = ...,
         token_source: _usage_pb2.TokenSource.ValueType = ...,
+        edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "cursor", b"cursor", "dropped", b"dropped", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
