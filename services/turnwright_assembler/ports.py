@@ -29,6 +29,8 @@ class ViewPatch(Struct, frozen=True):
     """The changes; its cursor is the moment after the write."""
     schemes_version: str
     """Version of the registered schemes that was used."""
+    messages: bool = False
+    """Whether it is about what messages are made of, else what a packet shows."""
 
 
 class PastMoment(Struct, frozen=True):
@@ -49,8 +51,8 @@ class RunReader(Protocol):
         """
         ...
 
-    def read_messages(self, project: str, run: str) -> AsyncGenerator[ViewPart, None]:
-        """What the messages of a run are made of, and `instructions://system`. Raises TurnwrightError."""
+    def read_messages(self, project: str, run: str, after: Cursor | None) -> AsyncGenerator[ViewPart, None]:
+        """The same of what the messages of a run are made of, which no scheme has a say in."""
         ...
 
     def read_at(

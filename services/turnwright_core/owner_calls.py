@@ -7,6 +7,7 @@ turnwright_core.wire.owner_calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -14,6 +15,17 @@ from msgspec import Struct, field
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry
 from turnwright_core.runs import Loop, LoopEnd, Run, Turn, TurnRequest, TurnResult
+
+
+class ReturnView(IntEnum):
+    """Which change of the run's view an answer tells, if any: what the assembler need not read then."""
+
+    NONE = 0
+    PACKET = 1
+    """Of what a packet shows."""
+    MESSAGES = 2
+    """Of what messages are made of."""
+
 
 _WRITE_BYTES: Final = 200
 """What a write takes beside its texts, generously."""
@@ -60,6 +72,8 @@ class ViewChange(Struct, frozen=True):
     removed: Sequence[str]
     schemes_version: str = ""
     """Of the registered schemes that it goes by."""
+    messages: bool = False
+    """Whether it is about what messages are made of, else what a packet shows."""
 
 
 class TurnStart(Struct, frozen=True):
@@ -92,7 +106,7 @@ class EndTurnCall(Struct, frozen=True):
     epoch: int
     end: TurnEnd
     schemes_version: str = ""
-    return_view_change: bool = False
+    return_view_change: ReturnView = ReturnView.NONE
 
     @property
     def weight_bytes(self) -> int:
@@ -124,7 +138,7 @@ class WriteEntriesCall(Struct, frozen=True):
     durability: int = 0
     run_status: int = 0
     packet: TurnPacket | None = None
-    return_view_change: bool = False
+    return_view_change: ReturnView = ReturnView.NONE
 
     @property
     def weight_bytes(self) -> int:

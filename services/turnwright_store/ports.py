@@ -17,6 +17,7 @@ from sqlalchemy import Dialect
 
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.owner_calls import ReturnView
 from turnwright_store.domain.known_runs import KnownRuns
 from turnwright_store.domain.path_state import PathState
 
@@ -161,8 +162,8 @@ class Transaction(Struct):
     """
     is_followed: Callable[[int], bool] = followed_by_nobody
     """Whether a scope has followers, who want the delta of this transaction."""
-    returns_view_change: bool = False
-    """Whether the answer to the request says what it has changed in the view of its run."""
+    returns_view_change: ReturnView = ReturnView.NONE
+    """What the answer to the request says of what it has changed in the view of its run."""
     stored: list[WrittenPaths] = field(default_factory=list)
     """The entries that were written, of scopes that are followed; all of them where `returns_view_change` is set."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)

@@ -7,47 +7,30 @@ Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from turnwright_assembler.app.packet import ComposedPacket, compose, draft_of
-from turnwright_assembler.app.run_cache import BorrowedRows, RunCache
-from turnwright_assembler.app.run_rows import OtherRulesError, RunRows
+from turnwright_assembler.app.reading import PacketRequest, RowsReader
+from turnwright_assembler.app.run_cache import RunCache
+from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
-from turnwright_assembler.app.transcript import Transcript, fitting_transcript, read_transcript
+from turnwright_assembler.app.transcript import Transcript, fitting_transcript
+from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
-from turnwright_assembler.ports import RunReader, ViewPatch
+from turnwright_assembler.ports import RunReader
 from turnwright_assembler.sections.contract import PacketDraft
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_core.differences import Copied
-from turnwright_core.entries import Cursor, Entry, EntryWrite
-from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
-
-
-class PacketRequest(Struct, frozen=True):
-    """The packet to build. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
-
-    project: str
-    run: str
-    turn: int
-    loop: int
-    context_length: int
-    at_least: Cursor | None = None
-    calibration: float = 0.0
-    base_digest: str = ""
-    """Digest of the packet that the caller has; the answer may copy from it."""
-    view_changes: tuple[ViewPatch, ...] = ()
-    """What the caller has written since, in order."""
-    transcript: bool = False
-    """Whether the messages of the run are wanted instead of a packet of sections."""
+from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.errors import Reason, fault
 
 
 class Rules(Struct, frozen=True):
@@ -108,89 +91,66 @@ class Assembler:
         `section_deadline_s` limits each step of a packet that involves plugins, in seconds.
         """
         self.packet_plugins = packet_plugins
-        self._reader = reader
         self._cache = cache
         self.rules = rules
         self.runner = StepRunner(packet_plugins, section_deadline_s)
+        self._packets = RowsReader(
+            RunRows,
+            partial(RunRows, rules.token_divisor, packet_plugins),
+            lambda ask, rows: reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version),
+            lambda change, rows: not change.messages and change.schemes_version == rows.schemes.version,
+            self.runner,
+        )
+        self._transcripts = RowsReader(
+            TranscriptRows,
+            TranscriptRows,
+            lambda ask, rows: reader.read_messages(ask.project, ask.run, rows.cursor),
+            lambda change, _: change.messages,
+            self.runner,
+        )
 
     async def assemble(self, ask: PacketRequest) -> Assembled:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
         if ask.transcript:
-            return await self._transcript(ask)
+            self._check_unfiltered()
+            async with self._cache.hold((ask.project, ask.run)) as held:
+                return self._transcript(ask, await self._transcripts.up_to_date(ask, held))
         async with self._cache.hold((ask.project, ask.run)) as held:
-            rows = await self._up_to_date(ask, held)
-            return await self.runner.run(self._assembled, ask, rows)
+            return await self.runner.run(self._assembled, ask, await self._packets.up_to_date(ask, held))
 
-    async def _transcript(self, ask: PacketRequest) -> Assembled:
-        """The messages of a run, as far as they fit.
+    def _transcript(self, ask: PacketRequest, rows: TranscriptRows) -> Assembled:
+        """The messages of a run, as far as they fit."""
+        made = self.fit_transcript(ask, rows)
+        assert rows.cursor is not None
+        return Assembled(
+            digest=made.digest,
+            messages=made.messages,
+            shows={},
+            effects=made.effects,
+            overflow=made.overflow,
+            ceiling=self.ceiling(ask),
+            cursor=rows.cursor,
+            plan_tokens=0,
+            tokens=made.tokens,
+            chars=made.chars,
+        )
 
-        Raises PLUGIN_FAILED where plugins change packets: what they would hide must not appear.
-        """
+    def _check_unfiltered(self) -> None:
+        """Raises PLUGIN_FAILED where plugins change packets: what they would hide must not appear."""
         if self.packet_plugins.plugins:
             names = " ".join(self.packet_plugins.plugins)
             message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
-        ceiling = self.ceiling(ask)
-        budget = TokenBudget(ceiling, ask.calibration)
-        read = await read_transcript(self._reader, ask.project, ask.run, self.rules.token_divisor, budget)
-        if not _shows(read.cursor, ask.at_least):
-            raise _not_there_yet()
-        return Assembled(
-            digest=read.digest(),
-            messages=tuple((role, tuple(pieces)) for role, pieces in read.messages),
-            shows={},
-            effects=read.effects,
-            overflow=budget.excess(read.tokens) > 0,
-            ceiling=ceiling,
-            cursor=read.cursor,
-            plan_tokens=0,
-            tokens=read.tokens,
-            chars=read.chars,
-        )
 
-    def fit_transcript(self, ask: PacketRequest, entries: dict[str, Entry], cursor: Cursor) -> Transcript:
-        """The transcript of these entries, with what gives way where it would not fit."""
+    def fit_transcript(self, ask: PacketRequest, rows: TranscriptRows) -> Transcript:
+        """The transcript of these rows, with what gives way where it would not fit."""
         budget = TokenBudget(self.ceiling(ask), ask.calibration)
-        return fitting_transcript(entries, cursor, self.rules.token_divisor, budget)
+        return fitting_transcript(rows, ask.base_digest, self.rules.token_divisor, budget)
 
     async def check(self, ask: PacketRequest) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
-            rows = await self._up_to_date(ask, held)
-            return await self.runner.run(self._checked, ask, rows)
-
-    async def _up_to_date(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
-        if held.rows and ask.at_least and _lead_to(ask.at_least, ask.view_changes, held.rows):
-            for change in ask.view_changes:
-                await self.runner.run(held.rows.apply, change.part)
-            return held.rows
-        rows = await self._refreshed(ask, held)
-        if not _shows(rows.cursor, ask.at_least):
-            rows = await self._refreshed(ask, held)
-        if not _shows(rows.cursor, ask.at_least):
-            raise _not_there_yet()
-        return rows
-
-    async def _refreshed(self, ask: PacketRequest, held: BorrowedRows) -> RunRows:
-        """The cached rows, brought up to date; or a snapshot if there are none or they are unusable."""
-        if held.rows:
-            try:
-                return await self._read_into(ask, held.rows)
-            except (RangeError, OtherRulesError):
-                held.rows = None
-        empty = await self.runner.run(RunRows, self.rules.token_divisor, self.packet_plugins)
-        held.rows = await self._read_into(ask, empty)
-        return held.rows
-
-    async def _read_into(self, ask: PacketRequest, rows: RunRows) -> RunRows:
-        cursor = None
-        async with aclosing(self._reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version)) as parts:
-            async for part in parts:
-                await self.runner.run(rows.apply, part)
-                cursor = part.cursor
-        if cursor is None:
-            raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")
-        return rows
+            return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
 
     def ceiling(self, ask: PacketRequest) -> int:
         """Maximum tokens of a packet."""
@@ -260,31 +220,3 @@ class Assembler:
             tokens=packet.tokens,
             chars=packet.chars,
         )
-
-
-def _not_there_yet() -> TurnwrightError:
-    message = "The store does not have the requested revision yet; retry."
-    return fault(Reason.SERVICE_UNAVAILABLE, message, service="store")
-
-
-def _lead_to(wanted: Cursor, changes: Sequence[ViewPatch], rows: RunRows) -> bool:
-    """Whether changes lead without a gap from the moment of the rows to one that includes `wanted`."""
-    at = rows.cursor
-    for change in changes:
-        if change.before != at or change.schemes_version != rows.schemes.version:
-            return False
-        at = change.part.cursor
-    return bool(changes) and _shows(at, wanted)
-
-
-def _shows(cursor: Cursor | None, wanted: Cursor | None) -> bool:
-    """Whether a moment includes another one. Raises RangeError for moments of different histories of the store."""
-    if cursor is None or wanted is None:
-        return wanted is None
-    if cursor.incarnation != wanted.incarnation:
-        raise fault(Reason.CURSOR_FOREIGN, "`at_least` belongs to another history of the store: read a new cursor.")
-    return (
-        cursor.run_revision >= wanted.run_revision
-        and cursor.project_revision >= wanted.project_revision
-        and cursor.global_revision >= wanted.global_revision
-    )

@@ -13,10 +13,12 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_assembler.app.assemble import Assembler, PacketRequest
+from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.packet_pieces import RUNG_NAMES, Reduction, packet_pieces, reductions
+from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript_pieces import explained_transcript
+from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import summarized
 from turnwright_assembler.domain.effects import PastDemotion, demotion_in
 from turnwright_assembler.domain.explanation import (
@@ -153,17 +155,15 @@ class Explainer:
         return Reassembled(pieces, composed.digest(), composed.tokens, ceiling, rows.cursor, tuple(steps))
 
     async def _transcript(self, ask: ExplainRequest) -> Reassembled:
-        entries: dict[str, Entry] = {}
-        cursor = None
+        rows = TranscriptRows()
         async for part in self._parts(ask, messages=True):
-            entries |= {entry.path: entry for entry in part.entries}
-            cursor = part.cursor or cursor
-        if cursor is None:
+            rows.apply(part)
+        if rows.cursor is None:
             raise _ended_early()
-        told = await self._assembler.runner.run(self._assembler.fit_transcript, ask.packet, entries, cursor)
-        pieces, steps = explained_transcript(told, entries, self._assembler.packet_plugins)
+        told = self._assembler.fit_transcript(ask.packet, rows)
+        pieces, steps = explained_transcript(told, rows, self._assembler.packet_plugins)
         ceiling = self._assembler.ceiling(ask.packet)
-        return Reassembled(pieces, told.digest(), told.tokens, ceiling, cursor, steps)
+        return Reassembled(pieces, told.digest, told.tokens, ceiling, rows.cursor, steps)
 
     def _explained(
         self,

@@ -9,12 +9,18 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from turnwright_assembler.app.run_rows import RunRows
 from turnwright_core.errors import Reason, fault
+
+
+class CachedRows(Protocol):
+    """What is kept of a run from one turn to the next."""
+
+    size_bytes: int
+
 
 RunKey = tuple[str, str]
 
@@ -28,7 +34,7 @@ CALLS_PER_RUN_MAX: Final = 16
 class BorrowedRows(Struct):
     """The rows of a run during one call; None if nothing is cached."""
 
-    rows: RunRows | None
+    rows: CachedRows | None
 
 
 class _KeyedLock(Struct):
@@ -47,7 +53,7 @@ class RunCache:
         self._timer: asyncio.TimerHandle | None = None
         self._bytes_max = bytes_max
         self._calls_per_run_max = calls_per_run_max
-        self._kept: OrderedDict[RunKey, tuple[float, RunRows]] = OrderedDict()
+        self._kept: OrderedDict[RunKey, tuple[float, CachedRows]] = OrderedDict()
         """Rows with the time of their last use, in that order."""
         self._lines: dict[RunKey, _KeyedLock] = {}
         self.size_bytes = 0
@@ -80,13 +86,13 @@ class RunCache:
             if not line.calls:
                 del self._lines[key]
 
-    def _take(self, key: RunKey) -> RunRows | None:
+    def _take(self, key: RunKey) -> CachedRows | None:
         _, rows = self._kept.pop(key, (0.0, None))
         if rows:
             self.size_bytes -= rows.size_bytes
         return rows
 
-    def _keep(self, key: RunKey, rows: RunRows | None) -> None:
+    def _keep(self, key: RunKey, rows: CachedRows | None) -> None:
         if rows is None:
             return
         loop = asyncio.get_running_loop()

@@ -3,48 +3,102 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from turnwright_assembler.app.packet_pieces import system_pieces, tool_pieces
 from turnwright_assembler.app.transcript import Transcript
+from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.explanation import FittingStep, Piece, PieceKind
+from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_assembler.sections.system import SYSTEM_PATH
-from turnwright_core.chat.message import Role
-from turnwright_core.chat.transcript import CONVERSATION, decoded
-from turnwright_core.entries import Entry, SetEntry, Visibility
+from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.chat.transcript import Segment
+from turnwright_core.entries import SetEntry, Visibility
+from turnwright_core.packet_digest import CONVERSATION
 
-_KINDS: Final = {Role.USER: PieceKind.PROMPT, Role.ASSISTANT: PieceKind.REPLY, Role.TOOL: PieceKind.RESULT}
-_STEPS: Final = {Visibility.SUMMARIZED: "stub", Visibility.ARCHIVED: "drop"}
+_KINDS: Final[Mapping[MessageKind, PieceKind]] = {
+    MessageKind.PROMPT: PieceKind.PROMPT,
+    MessageKind.STEERING: PieceKind.PROMPT,
+    MessageKind.REPLY: PieceKind.REPLY,
+    MessageKind.SUMMARY: PieceKind.SUMMARY,
+    MessageKind.RESULT: PieceKind.RESULT,
+    MessageKind.EVENT: PieceKind.EVENT,
+    MessageKind.PLAN: PieceKind.PLAN,
+}
+_WHYS: Final = {
+    PieceKind.PROMPT: "A user said it; a transcript has all that fits.",
+    PieceKind.REPLY: "The model said it; a transcript has all that fits.",
+    PieceKind.SUMMARY: "It stands for the messages that it lists.",
+    PieceKind.RESULT: "A call needs its result.",
+    PieceKind.EVENT: "Events stand where they happened.",
+    PieceKind.PLAN: "Plans are never left out.",
+    PieceKind.NOTICE: "The runtime tells it.",
+}
+_FORMS: Final = {Visibility.SUMMARIZED: Form.SUMMARIZED, Visibility.ARCHIVED: Form.STUB}
+_STEPS: Final = {Visibility.SUMMARIZED: "condense", Visibility.ARCHIVED: "drop"}
 
 
 def explained_transcript(
-    told: Transcript, entries: Mapping[str, Entry], packet_plugins: PacketPlugins
+    told: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins
 ) -> tuple[dict[str, list[Piece]], tuple[FittingStep, ...]]:
-    """The pieces by role, and the steps by which it was made to fit."""
-    attributes = json.loads(entries[SYSTEM_PATH].attributes_json or "{}") if SYSTEM_PATH in entries else {}
+    """The pieces by role, and the steps by which it was made to fit. It is told whole."""
+    system = rows.entries.get(SYSTEM_PATH)
+    attributes = json.loads(system.attributes_json or "{}") if system else {}
     pieces: dict[str, list[Piece]] = {}
     for role, parts in told.messages:
-        text = "".join(parts)
+        text = "".join(part for part in parts if isinstance(part, str))
         if role == "system":
             pieces[role] = system_pieces(text, attributes, packet_plugins)
         elif role == "tools":
             pieces[role] = list(tool_pieces(text, attributes))
         elif role == CONVERSATION:
-            pieces[role] = [_message(line) for line in text.splitlines(keepends=True)]
+            shown = _shown_by(told)
+            pieces[role] = [piece for segment in told.segments for piece in _pieces(segment, rows, shown)]
     return pieces, _steps(told)
 
 
-def _message(line: str) -> Piece:
-    role = decoded(line)[0].role
-    why = "A message of the run; a transcript has all that fit."
-    return Piece(line, _KINDS.get(role, PieceKind.NOTICE), role.value, why)
+def _pieces(segment: Segment, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Iterator[Piece]:
+    lines = "".join(segment.pieces).splitlines(keepends=True)
+    if not segment.is_reply:
+        yield from _said(segment, lines[0], rows, shown)
+        return
+    for line in lines[: len(lines) - len(segment.parts)]:
+        yield Piece(line, PieceKind.NOTICE, "user", "A conversation begins with the user.")
+    for line, part in zip(lines[-len(segment.parts) :], segment.parts, strict=True):
+        if part is None:
+            yield Piece(line, PieceKind.RESULT, "tool", "The call has no result, and vendors want one.")
+        else:
+            yield _piece(line, part.path, part.message.role.value, rows, shown)
+
+
+def _said(segment: Segment, line: str, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Iterator[Piece]:
+    """What users say one after the other: each with the part of the line that has its text."""
+    at = 0
+    for place, part in enumerate(segment.parts):
+        assert part is not None
+        text = json.dumps(part.message.text, ensure_ascii=False)[1:-1]
+        found = line.find(text, at)
+        end = len(line) if place == len(segment.parts) - 1 or found < 0 else found + len(text)
+        yield _piece(line[at:end], part.path, "user", rows, shown)
+        at = end
+
+
+def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Piece:
+    entry = rows.entries[path]
+    kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
+    form = _FORMS.get(shown.get(path, entry.visibility), Form.WHOLE) if kind is PieceKind.RESULT else Form.WHOLE
+    return Piece(text, kind, role, _WHYS[kind], path, form)
+
+
+def _shown_by(told: Transcript) -> dict[str, Visibility]:
+    return {one.path: one.change.visibility for one in told.effects if isinstance(one.change, SetEntry)}
 
 
 def _steps(told: Transcript) -> tuple[FittingStep, ...]:
     paths: dict[str, list[str]] = {}
-    for effect in told.effects:
-        if isinstance(effect.change, SetEntry) and effect.change.visibility in _STEPS:
-            paths.setdefault(_STEPS[effect.change.visibility], []).append(effect.path)
+    for path, visibility in _shown_by(told).items():
+        if visibility in _STEPS:
+            paths.setdefault(_STEPS[visibility], []).append(path)
     return tuple(FittingStep(name, tuple(of)) for name, of in paths.items())

@@ -43,10 +43,14 @@ class StoreReader:
         async for part in self._read(request):
             yield part
 
-    async def read_messages(self, project: str, run: str) -> AsyncGenerator[ViewPart, None]:
+    async def read_messages(self, project: str, run: str, after: Cursor | None) -> AsyncGenerator[ViewPart, None]:
         """The same of the entries that messages are made of."""
         request = read_pb2.ReadViewRequest(
-            project=project, run=run, filter=read_pb2.VIEW_FILTER_MESSAGES, include_paths=[SYSTEM_PATH]
+            project=project,
+            run=run,
+            after=cursor_to_pb(after) if after else None,
+            filter=read_pb2.VIEW_FILTER_MESSAGES,
+            include_paths=[SYSTEM_PATH],
         )
         async for part in self._read(request):
             yield part

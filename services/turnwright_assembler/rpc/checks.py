@@ -8,7 +8,7 @@ from math import isfinite
 from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
 from turnwright.types.v1 import view_pb2
 
-from turnwright_assembler.app.assemble import PacketRequest
+from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.ports import ViewPart, ViewPatch
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX, VIEW_CHANGES_MAX
@@ -66,7 +66,7 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
 
 def _view_patch(change: ViewChange) -> ViewPatch:
     part = ViewPart(entries=tuple(change.entries), removed=tuple(change.removed), cursor=change.after)
-    return ViewPatch(change.before, part, change.schemes_version)
+    return ViewPatch(change.before, part, change.schemes_version, change.messages)
 
 
 def _check_name(field: str, value: str) -> None:

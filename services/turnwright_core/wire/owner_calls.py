@@ -13,6 +13,7 @@ from turnwright_core.owner_calls import (
     AssembleCall,
     EndTurnCall,
     EntriesWritten,
+    ReturnView,
     RunChanges,
     StoredMessage,
     TurnEnd,
@@ -75,6 +76,7 @@ def view_change_to_pb(change: ViewChange) -> view_pb2.ViewChange:
         entries=map(entry_to_pb, change.entries),
         removed_paths=change.removed,
         schemes_version=change.schemes_version,
+        messages=change.messages,
     )
 
 
@@ -85,6 +87,7 @@ def view_change_from_pb(change: view_pb2.ViewChange) -> ViewChange:
         tuple(map(entry_from_pb, change.entries)),
         tuple(change.removed_paths),
         change.schemes_version,
+        change.messages,
     )
 
 
@@ -113,7 +116,8 @@ def end_turn_to_pb(call: EndTurnCall) -> ledger_pb2.EndTurnRequest:
         result=turn_result_to_pb(end.result) if end.result else None,
         writes=map(write_to_pb, end.writes),
         schemes_version=call.schemes_version,
-        return_view_change=call.return_view_change,
+        return_view_change=call.return_view_change is not ReturnView.NONE,
+        view_change_of_messages=call.return_view_change is ReturnView.MESSAGES,
         release=end.release,
     )
     if end.loop_end:
@@ -141,7 +145,7 @@ def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
         release=request.release,
     )
     return EndTurnCall(
-        request.project, request.run, request.fence.epoch, told, request.schemes_version, request.return_view_change
+        request.project, request.run, request.fence.epoch, told, request.schemes_version, _return_view_change(request)
     )
 
 
@@ -172,6 +176,12 @@ def turn_ended_from_pb(answer: ledger_pb2.EndTurnResponse) -> TurnEnded:
     )
 
 
+def _return_view_change(request: ledger_pb2.EndTurnRequest | ledger_pb2.WriteEntriesRequest) -> ReturnView:
+    if not request.return_view_change:
+        return ReturnView.NONE
+    return ReturnView.MESSAGES if request.view_change_of_messages else ReturnView.PACKET
+
+
 def write_entries_to_pb(call: WriteEntriesCall) -> ledger_pb2.WriteEntriesRequest:
     return ledger_pb2.WriteEntriesRequest(
         project=call.project,
@@ -181,7 +191,8 @@ def write_entries_to_pb(call: WriteEntriesCall) -> ledger_pb2.WriteEntriesReques
         durability=call.durability,  # type: ignore[arg-type]
         run_status=call.run_status,
         packet=packet_to_pb(call.packet) if call.packet else None,
-        return_view_change=call.return_view_change,
+        return_view_change=call.return_view_change is not ReturnView.NONE,
+        view_change_of_messages=call.return_view_change is ReturnView.MESSAGES,
     )
 
 
@@ -196,7 +207,7 @@ def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntri
         request.durability,
         request.run_status,
         packet_from_pb(request.packet) if has("packet") else None,
-        request.return_view_change,
+        _return_view_change(request),
     )
 
 

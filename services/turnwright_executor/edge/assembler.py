@@ -10,13 +10,13 @@ from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
 from turnwright.types.v1 import message_pb2
 
-from turnwright_core.chat.transcript import CONVERSATION
 from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.owner_calls import AssembleCall, ViewChange
+from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Assembly, Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb

@@ -14,11 +14,12 @@ from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_US
 
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.message import Message as ChatMessage
-from turnwright_core.chat.transcript import CONVERSATION, decoded
+from turnwright_core.chat.transcript import decoded
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Model, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.messages import message_to_pb, part_to_pb

@@ -23,6 +23,7 @@ from turnwright_core.limits import WRITES_MAX
 from turnwright_core.owner_calls import (
     EndTurnCall,
     EntriesWritten,
+    ReturnView,
     TurnEnd,
     TurnEnded,
     TurnPacket,
@@ -150,20 +151,15 @@ class StoreWrites:
         *,
         full: bool = False,
         run_status: int = 0,
-        return_view_change: bool = False,
+        return_view_change: ReturnView = ReturnView.NONE,
     ) -> WriteAck:
         """Write entries; with `full` they survive a loss of power."""
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> WriteAck:
+            told = ReturnView.NONE if before else return_view_change
             call = WriteEntriesCall(
-                address.project,
-                address.run,
-                epoch,
-                last,
-                durability,
-                run_status,
-                return_view_change=return_view_change and not before,
+                address.project, address.run, epoch, last, durability, run_status, return_view_change=told
             )
             done = await self._written(call)
             return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
@@ -173,14 +169,19 @@ class StoreWrites:
         return await self._in_parts(address, epoch, writes, send, durability)
 
     async def write_packet(
-        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
+        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
     ) -> WriteAck:
         """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
 
         async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> WriteAck:
             told = turn_packet(turn, packet, base_turn)
             call = WriteEntriesCall(
-                address.project, address.run, epoch, last, packet=told, return_view_change=bool(last)
+                address.project,
+                address.run,
+                epoch,
+                last,
+                packet=told,
+                return_view_change=return_view_change if last else ReturnView.NONE,
             )
             try:
                 done = await self._written(call)
@@ -207,7 +208,7 @@ class StoreWrites:
         loop_end: LoopEnd | None,
         next_turn: TurnStart | None = None,
         *,
-        return_view_change: bool = False,
+        return_view_change: ReturnView = ReturnView.NONE,
         release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn, and the loop if `loop_end` is given; or open the next turn.
@@ -218,7 +219,7 @@ class StoreWrites:
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> TurnEnded:
             is_small = next_turn is not None and len(next_turn.writes) <= self._writes_max
             end = TurnEnd(turn, result, last, loop_end, next_turn if is_small else None, release)
-            told = return_view_change and not before
+            told = ReturnView.NONE if before else return_view_change
             call = EndTurnCall(address.project, address.run, epoch, end, self._schemes.version, told)
             return await self._busy(lambda: self._peer.call_by_value(self.stub.EndTurn, END_TURN, call))
 

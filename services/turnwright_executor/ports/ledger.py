@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
-from turnwright_core.owner_calls import RunChanges, TurnStart, ViewChange
+from turnwright_core.owner_calls import ReturnView, RunChanges, TurnStart, ViewChange
 from turnwright_core.plans import Plan
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spend, Turn, TurnResult
 from turnwright_core.schemes import Scheme
@@ -128,7 +128,7 @@ class Ledger(Protocol):
         *,
         full: bool = False,
         run_status: int = 0,
-        return_view_change: bool = False,
+        return_view_change: ReturnView = ReturnView.NONE,
     ) -> WriteAck:
         """Write entries. With `full` they survive a loss of power.
 
@@ -138,11 +138,12 @@ class Ledger(Protocol):
         ...
 
     async def write_packet(
-        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int
+        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
     ) -> WriteAck:
         """Commit the effects of an assembly and the packet before it is sent.
 
-        The packet is stored as a delta of the one of turn `base_turn`; 0: whole.
+        The packet is stored as a delta of the one of turn `base_turn`; 0: whole. `return_view_change` asks what the
+        effects change in the view.
         """
         ...
 
@@ -164,7 +165,7 @@ class Ledger(Protocol):
         loop_end: LoopEnd | None,
         next_turn: TurnStart | None = None,
         *,
-        return_view_change: bool = False,
+        return_view_change: ReturnView = ReturnView.NONE,
         release: bool = False,
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn, and the loop if `loop_end` is given; or open the next turn, which is returned.

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
-from turnwright_core.owner_calls import ViewChange
+from turnwright_core.owner_calls import ReturnView, ViewChange
 from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
 
@@ -75,14 +75,16 @@ class ViewChanges:
     The assembler gets it with the next packet, and need not read it. Mutable: grows with each write.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: ReturnView = ReturnView.PACKET) -> None:
+        """Nothing is known. `kind` says what is to be told of changes."""
+        self.kind = kind
         self._changes: list[ViewChange] = []
         self._at: Cursor | None = None
 
     @property
-    def is_unbroken(self) -> bool:
-        """Whether the changes are known without a gap. If not, collecting more is useless."""
-        return self._at is not None
+    def wanted(self) -> ReturnView:
+        """What to ask for with the next write: where a gap is left, there is no use in being told more."""
+        return ReturnView.NONE if self._at is None else self.kind
 
     def begin(self, cursor: Cursor) -> None:
         """A packet shows this moment: start again from here."""

@@ -14,11 +14,12 @@ from typing import Final
 
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.timeline import IMAGES
-from turnwright_core.chat.transcript import CONVERSATION, decoded
+from turnwright_core.chat.transcript import decoded
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import IMAGE_BYTES_MAX, IMAGES_BYTES_MAX
+from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Loop
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.addresses import RunAddress

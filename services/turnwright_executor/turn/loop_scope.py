@@ -10,7 +10,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, EntryWrite
-from turnwright_core.runs import Loop, Model, Turn, TurnResult, Usage
+from turnwright_core.owner_calls import ReturnView
+from turnwright_core.runs import Assembly, Loop, Model, Turn, TurnResult, Usage
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import calibration_of
@@ -117,7 +118,8 @@ class LoopScope:
         self.events = HookEvents(services.hooks, address, loop)
         self.spending = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
         self.held: OpenTurn | None = None
-        self.view_changes = ViewChanges()
+        is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT
+        self.view_changes = ViewChanges(ReturnView.MESSAGES if is_transcript else ReturnView.PACKET)
 
     @property
     def open(self) -> OpenTurn:

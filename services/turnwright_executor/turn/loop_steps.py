@@ -18,6 +18,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, Assembly, CallStyle, LoopEnd, Turn
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
@@ -223,13 +224,14 @@ class LoopSteps:
             self._opener.mirrored(buffer.mirrored)
             goes_on = loop_end is None and not scope.spending.exhausted_by(result)
             next_turn = await self._opener.with_end() if goes_on else None
+            told = scope.view_changes.wanted if goes_on else ReturnView.NONE
             refuted = map(buffer.placed, _refuted(state.records, verdict))
             writes = (*buffer.writes(), *refuted, *_overruled(number, verdict))
             try:
                 with scope.lease.returning() as returned:
                     opened, ack = await scope.services.ledger.end_turn(
                         scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn,
-                        return_view_change=goes_on and scope.view_changes.is_unbroken, release=loop_end is not None,
+                        return_view_change=told, release=loop_end is not None,
                     )  # fmt: skip
                     if ack.released:
                         returned()

@@ -60,7 +60,9 @@ class ModelSteps:
             await self._overflow(state, packet)
             return
         scope.spending.reserve(packet.tokens, calibration)
-        ack = await ledger.write_packet(scope.address, epoch, number, packet, base.turn if base else 0)
+        ack = await ledger.write_packet(
+            scope.address, epoch, number, packet, base.turn if base else 0, scope.view_changes.kind
+        )
         scope.view_changes.begin(packet.cursor)
         scope.view_changes.add(ack.cursor, ack.view_change)
         open_turn.packet, self._stored_packet = packet, StoredPacket.of(number, packet)
@@ -161,7 +163,7 @@ class ModelSteps:
         scope = self._scope
         changes = scope.view_changes
         ack = await scope.services.ledger.write(
-            scope.address, scope.claim.epoch, writes, full=True, return_view_change=changes.is_unbroken
+            scope.address, scope.claim.epoch, writes, full=True, return_view_change=changes.wanted
         )
         changes.add(ack.cursor, ack.view_change)
         return ack

@@ -175,7 +175,7 @@ class WriteBuffer:
             writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]
         changes = self._view_changes
         ack = await self._ledger.write(
-            self._address, self._epoch, writes, full=full, run_status=run_status, return_view_change=changes.is_unbroken
+            self._address, self._epoch, writes, full=full, run_status=run_status, return_view_change=changes.wanted
         )
         changes.add(ack.cursor, ack.view_change)
         if path:

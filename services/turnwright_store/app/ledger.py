@@ -226,7 +226,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     before = run.revision_run
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
-    is_read_back = is_shown and (tx.returns_view_change or tx.is_followed(run.scope))
+    is_read_back = is_shown and (bool(tx.returns_view_change) or tx.is_followed(run.scope))
     opened = None
     with coalesced_bumps(tx):
         run, ended = _closed(tx, rules, caller, run, end, is_read_back=is_read_back)
@@ -244,7 +244,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     elif goes_on:
         know_run(tx.connection, run, opened)
     delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_read_back else None
-    change = view_change(rules, delta) if tx.returns_view_change else None
+    change = view_change(rules, delta, tx.returns_view_change)
     cursor = run.cursor(rules.incarnation)
     return Ended(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, change, is_released)
 

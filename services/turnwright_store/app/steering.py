@@ -60,7 +60,7 @@ def write_entries(
         written = ledger.write_entries(tx, rules, caller, address, epoch, writes, run_status, packet)
         if tx.bumped and not run_status:
             delta = publish(tx, written.run.revision_run - 1, written.run)
-            return replace(written, view_change=view_change(rules, delta)) if tx.returns_view_change else written
+            return replace(written, view_change=view_change(rules, delta, tx.returns_view_change))
         return written
     _check_once(writes)
     revisions: list[int] = []

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from turnwright_core.owner_calls import ViewChange
+from turnwright_core.owner_calls import ReturnView, ViewChange
 from turnwright_store.app.commit_delta import CommitDelta, UnknownError, merge_views
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.views import ViewFilter, Wanted
@@ -18,16 +18,23 @@ from turnwright_store.sql.views import ViewFilter, Wanted
 INSTRUCTIONS_PATH: Final = "instructions://system"
 """What the assembler reads besides what a packet shows."""
 
-_WANTED: Final = Wanted(ViewFilter.PACKET, (INSTRUCTIONS_PATH,))
+_WANTED: Final = {
+    ReturnView.PACKET: Wanted(ViewFilter.PACKET, (INSTRUCTIONS_PATH,)),
+    ReturnView.MESSAGES: Wanted(ViewFilter.MESSAGES, (INSTRUCTIONS_PATH,)),
+}
 
 
-def view_change(rules: StoreRules, delta: CommitDelta | None) -> ViewChange | None:
-    """What a commit changed in the view that packets are built from; None if only the database can tell."""
-    if delta is None:
+def view_change(rules: StoreRules, delta: CommitDelta | None, told: ReturnView) -> ViewChange | None:
+    """What a commit changed in the view that packets or transcripts are built from.
+
+    None if nobody wants to be told, or only the database can tell.
+    """
+    if delta is None or told is ReturnView.NONE:
         return None
     try:
-        entries, removed = merge_views([delta], _WANTED, rules.hidden_schemes)
+        entries, removed = merge_views([delta], _WANTED[told], rules.hidden_schemes)
     except UnknownError:
         return None
     after = delta.run.cursor(rules.incarnation)
-    return ViewChange(replace(after, run_revision=delta.before), after, entries, removed)
+    is_messages = told is ReturnView.MESSAGES
+    return ViewChange(replace(after, run_revision=delta.before), after, entries, removed, messages=is_messages)

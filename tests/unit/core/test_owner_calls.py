@@ -21,6 +21,7 @@ from turnwright_core.owner_calls import (
     AssembleCall,
     EndTurnCall,
     EntriesWritten,
+    ReturnView,
     RunChanges,
     StoredMessage,
     TurnEnd,
@@ -55,19 +56,19 @@ RESULT = TurnResult(finish="stop", cursor=CURSOR, packet_tokens=9)
 LOOP = Loop(1, LoopSettings(Mode.ACT, "fast"), "x", 102, create_ms=1)
 RUN = Run("p", "r", RunSettings(model="fast"), 102, 3, LOOP)
 TURN = Turn(3, 1, REQUEST, RESULT, 5, 6, 7)
-CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1")
+CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1", messages=True)
 PACKET = TurnPacket(3, (StoredMessage("user", ("new", Copied(0, 4))),), 2, "note", {"new": "a.txt"}, again=True)
 
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
 PAIRS = [
-    (EndTurnCall("p", "r", 8, END, "v1", return_view_change=True), wire.end_turn_to_pb, wire.end_turn_from_pb),
+    (EndTurnCall("p", "r", 8, END, "v1", ReturnView.PACKET), wire.end_turn_to_pb, wire.end_turn_from_pb),
     (
         TurnEnded(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
         wire.turn_ended_to_pb,
         wire.turn_ended_from_pb,
     ),
     (
-        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, return_view_change=True),
+        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, ReturnView.MESSAGES),
         wire.write_entries_to_pb,
         wire.write_entries_from_pb,
     ),

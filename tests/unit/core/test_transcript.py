@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cases import expect, params
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.run_message import MessageKind, RunMessage
-from turnwright_core.chat.transcript import LEFT_OUT, NO_RESULT, decoded, encoded, merged, paired, transcript
+from turnwright_core.chat.transcript import (
+    LEFT_OUT,
+    NO_RESULT,
+    Conversation,
+    Standing,
+    decoded,
+    encoded,
+    known,
+    transcript,
+)
 
 # ---- RL02
 
@@ -33,19 +44,49 @@ def part_of(part: dict[str, Any]) -> Part:
 
 def message_of(message: dict[str, Any]) -> Message:
     """A message of the cases; whoever speaks for the user there is the user here."""
-    role = Role(message["role"]) if message["role"] in ("system", "assistant", "tool") else Role.USER
+    role = Role(message["role"]) if message["role"] in ("assistant", "tool") else Role.USER
     content = message["content"]
     parts = (Text(content),) if isinstance(content, str) else tuple(map(part_of, content))
     return Message(role, parts, call_id=message.get("tool_call_id", ""))
 
 
+def messages_of(listed: list[dict[str, Any]]) -> list[Message]:
+    """Those of a conversation, whose replies call what is answered behind them."""
+    found: list[Message] = []
+    for message in (one for one in listed if one["role"] != "system"):
+        made = message_of(message)
+        if made.role is Role.TOOL:
+            place = max(place for place, one in enumerate(found) if one.role is Role.ASSISTANT)
+            calls = (*found[place].calls, ToolCall("", "{}", len(found[place].calls), call_id=made.call_id))
+            found[place] = replace(found[place], calls=calls)
+        found.append(made)
+    return found
+
+
+KINDS_OF = {Role.USER: MessageKind.STEERING, Role.ASSISTANT: MessageKind.REPLY, Role.TOOL: MessageKind.RESULT}
+
+
+def run_of(messages: Iterable[Message]) -> list[RunMessage]:
+    return [RunMessage(f"p{place}", KINDS_OF[one.role], 1, place, 0, one) for place, one in enumerate(messages, 1)]
+
+
+def shown(message: RunMessage) -> str:
+    return message.message.text
+
+
+def sent(*messages: Message) -> list[Message]:
+    return transcript(run_of(messages), shown)
+
+
 @pytest.mark.parametrize("case", params("refact/linearize_v1_merge.jsonl"))
 def test_a_case_of_users_is_merged(case):
     # RL02
-    made = merged(map(message_of, case["input"]["messages"]))
-    wanted = list(map(message_of, case["expected"]["messages"]))
+    made = sent(*messages_of(case["input"]["messages"]))
+    wanted = messages_of(case["expected"]["messages"])
+    if wanted and wanted[0].role is Role.ASSISTANT:
+        wanted.insert(0, user(LEFT_OUT))
     expect(case["id"], passed=made == wanted, exceptions=MERGE_EXCEPTIONS)
-    assert merged(made) == made
+    assert sent(*made) == made
 
 
 def user(*parts: Part | str) -> Message:
@@ -55,13 +96,12 @@ def user(*parts: Part | str) -> Message:
 def test_an_image_keeps_its_place_among_texts():
     # RL02
     image = Image(path="image://loop_1/1")
-    assert merged([user("a"), user(image, "b"), user("c")]) == [user("a", image, "b\n\nc")]
+    assert sent(user("a"), user(image, "b"), user("c")) == [user("a", image, "b\n\nc")]
 
 
 @pytest.mark.parametrize("empty", [user(), user(""), Message(Role.ASSISTANT)])
 def test_an_empty_message_is_not_sent(empty):
-    assert merged([user("a"), empty, user("b")])[0].text.startswith("a")
-    assert all(message.parts for message in merged([user("a"), empty, user("b")]))
+    assert sent(user("a"), empty, user("b")) == [user("a\n\nb")]
 
 
 # ---- RL06: fix tool calls
@@ -77,15 +117,37 @@ def result(call_id: str, text: str = "r") -> Message:
 
 
 def test_every_call_has_one_result_behind_it_in_the_order_of_the_calls():
-    messages = paired([reply("a", "b", "c"), user("x"), result("b", "two"), result("a", "one"), result("a", "again")])
-    assert [message.call_id for message in messages] == ["", "a", "b", "c", ""]
-    assert [message.text for message in messages[1:4]] == ["one", "two", NO_RESULT]
-    assert messages[3].failed
-    assert all(message.tool == "get" for message in messages[1:4])
+    messages = sent(
+        user("u"), reply("a", "b", "c"), user("x"), result("b", "two"), result("a", "one"), result("a", "again")
+    )
+    assert [message.call_id for message in messages] == ["", "", "a", "b", "c", ""]
+    assert [message.text for message in messages[2:5]] == ["one", "two", NO_RESULT]
+    assert messages[4].failed
+    assert all(message.tool == "get" for message in messages[2:5])
 
 
 def test_a_result_of_no_call_is_told_as_text():
-    assert paired([result("gone", "text")]) == [user("text")]
+    assert sent(result("gone", "text")) == [user("text")]
+
+
+def test_an_id_that_is_used_again_gets_another_one_and_each_call_its_own_result():
+    messages = sent(
+        user("u"), reply("a", "a"), result("a", "one"), reply("a"), result("a", "two"), result("a", "three"), reply("a")
+    )
+    ids = [[call.call_id for call in message.calls] or message.call_id for message in messages]
+    assert ids == ["", ["a", "a+"], "a", "a+", ["a+2"], "a+2", ["a+3"], "a+3"]
+    assert [message.text for message in messages[2:]] == ["one", NO_RESULT, "", "two", "", NO_RESULT]
+
+
+def test_what_is_healed_is_told():
+    made = Conversation()
+    for message in run_of([user("u"), result("no"), reply("a"), result("a"), result("a"), reply("a")]):
+        made.put(message.path, Standing(message.path, message.position, known(message, shown)))
+    assert {path: words.split(":")[0] for path, words in made.heals()} == {
+        "p2": "A result of no call",
+        "p5": "A second result of the call a",
+        "p6": "The call id a is used again",
+    }
 
 
 # ---- what was sent stays
@@ -117,15 +179,17 @@ def histories(draw: st.DrawFn) -> tuple[list[RunMessage], list[RunMessage]]:
     return [*first, *before], later
 
 
-def shown(message: RunMessage) -> str:
-    return f"<{message.kind.name}>" if message.message.text else ""
+def placed(messages: Iterable[RunMessage]) -> list[RunMessage]:
+    """The messages under paths of their own, in their order."""
+    return [replace(one, path=f"p{place}", position=place) for place, one in enumerate(messages)]
 
 
 @given(histories())
 def test_a_transcript_is_what_vendors_take_and_begins_with_the_one_before(history):
     # RL02, RL06, and point for point what a strict vendor checks
     before, later = history
-    made = transcript(before, shown)
+    all_of_it = placed([*before, *later])
+    made = transcript(all_of_it[: len(before)], shown)
     waiting: list[str] = []
     last = None
     for message in made:
@@ -139,21 +203,17 @@ def test_a_transcript_is_what_vendors_take_and_begins_with_the_one_before(histor
         waiting = [call.call_id for call in message.calls] or waiting
         last = message.role
     assert not waiting
-    assert merged(paired(made)) == made
+    assert sent(*made) == made
     if later and later[0].kind is MessageKind.REPLY:
-        assert transcript([*before, *later], shown)[: len(made)] == made
+        assert transcript(all_of_it, shown)[: len(made)] == made
 
 
 def test_a_conversation_whose_beginning_was_left_out_begins_with_the_user():
     # RL06: Gemini and others refuse one that begins with a reply
-    left = [
-        RunMessage("p", MessageKind.REPLY, 2, 0, 0, reply("2_0")),
-        RunMessage("p", MessageKind.RESULT, 2, 0, 0, result("2_0")),
-    ]
-    made = transcript(left, shown)
+    made = sent(reply("2_0"), result("2_0"))
     assert [message.role for message in made] == [Role.USER, Role.ASSISTANT, Role.TOOL]
     assert made[0].text == LEFT_OUT
-    assert transcript([], shown) == []
+    assert sent() == []
 
 
 def test_messages_come_back_from_the_lines_that_they_were_made():
@@ -166,3 +226,45 @@ def test_messages_come_back_from_the_lines_that_they_were_made():
     assert decoded("".join(lines)) == messages
     assert [line.count("\n") for line in lines] == [1, 1]
     assert all(json.loads(line) for line in lines)
+
+
+# ---- warm = cold
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> list[tuple[int, Standing | None]]:
+    """Messages that come, change, go, and come back at any place, with ids that are used again."""
+    found: list[tuple[int, Standing | None]] = []
+    for _ in range(draw(st.integers(1, 25))):
+        place = draw(st.integers(0, 12))
+        message = draw(
+            st.one_of(
+                st.builds(user, st.sampled_from(["", "u", "v"])),
+                st.builds(
+                    lambda ids, text: reply(*ids, text=text), st.lists(IDS, max_size=2), st.sampled_from(["", "t"])
+                ),
+                st.builds(result, IDS, st.sampled_from(["", "r", "s"])),
+            )
+        )
+        standing = Standing(f"p{place}", place, message, draw(st.booleans()) and draw(st.booleans()))
+        found.append((place, None if draw(st.integers(0, 5)) == 0 else standing))
+    return found
+
+
+@given(changes(), st.integers(1, 5))
+def test_what_is_kept_up_to_date_is_what_is_made_anew(made_of, step):
+    warm, now = Conversation(), {}
+    for number, (place, one) in enumerate(made_of):
+        before = list(warm.pieces)
+        warm.put(f"p{place}", one)
+        now[place] = one
+        if number % step:
+            continue
+        same = warm.compose()
+        assert warm.pieces[:same] == before[:same]
+        cold = Conversation()
+        for at, each in sorted(now.items()):
+            cold.put(f"p{at}", each)
+        cold.compose()
+        assert warm.pieces == cold.pieces
+        assert warm.chars == sum(map(len, warm.pieces))

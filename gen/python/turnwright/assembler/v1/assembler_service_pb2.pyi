@@ -65,7 +65,9 @@ class AssembleRequest(_message.Message):
     pieces from it. Empty or unknown: the answer contains all text.
     """
     transcript: _builtins.bool
-    """True assembles the run's messages instead of a packet of sections. `base_digest` and `view_changes` are ignored."""
+    """True assembles the run's messages instead of a packet of sections. Changes that are not about messages are ignored
+    then, as are those about messages without it.
+    """
     prefill: _builtins.bool
     """True if the model takes a conversation that ends with a message of the assistant. Default: false."""
     @_builtins.property

@@ -274,6 +274,7 @@ class WriteEntriesRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PACKET_FIELD_NUMBER: _builtins.int
     RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
+    VIEW_CHANGE_OF_MESSAGES_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -287,6 +288,10 @@ class WriteEntriesRequest(_message.Message):
     return_view_change: _builtins.bool
     """Return what the writes changed in the run's view, for Assemble. Requires the fence, and cannot be combined with
     request_id.
+    """
+    view_change_of_messages: _builtins.bool
+    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
+    those that a packet shows.
     """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
@@ -317,10 +322,11 @@ class WriteEntriesRequest(_message.Message):
         request_id: _builtins.str = ...,
         packet: _write_pb2.PacketRecord | None = ...,
         return_view_change: _builtins.bool = ...,
+        view_change_of_messages: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "fence", b"fence", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "return_view_change", b"return_view_change", "run", b"run", "run_status", b"run_status", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "return_view_change", b"return_view_change", "run", b"run", "run_status", b"run_status", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
@@ -431,6 +437,7 @@ class EndTurnRequest(_message.Message):
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
+    VIEW_CHANGE_OF_MESSAGES_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
@@ -442,6 +449,10 @@ class EndTurnRequest(_message.Message):
     """For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     return_view_change: _builtins.bool
     """Return what the writes, including those of `next`, changed in the run's view, for Assemble."""
+    view_change_of_messages: _builtins.bool
+    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
+    those that a packet shows.
+    """
     release: _builtins.bool
     """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
     Default: the owner keeps it.
@@ -483,11 +494,12 @@ class EndTurnRequest(_message.Message):
         next: Global___NextTurn | None = ...,
         schemes_version: _builtins.str = ...,
         return_view_change: _builtins.bool = ...,
+        view_change_of_messages: _builtins.bool = ...,
         release: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015

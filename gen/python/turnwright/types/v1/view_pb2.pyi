@@ -22,8 +22,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ViewChange(_message.Message):
-    """What one write changed in the view of a run, as a packet shows it. It equals what ReadView after `before` would
-    return for VIEW_FILTER_PACKET and `instructions://system` if nothing else had been written. A reader that has the
+    """What one write changed in the view of a run, as a packet or a transcript shows it. It equals what ReadView after
+    `before` would return for VIEW_FILTER_PACKET, or with `messages` for VIEW_FILTER_MESSAGES, and
+    `instructions://system` if nothing else had been written. A reader that has the
     view as of `before` can apply it to get the view as of `after`, without reading.
     """
 
@@ -34,8 +35,11 @@ class ViewChange(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     REMOVED_PATHS_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that was used to decide what a packet shows."""
+    messages: _builtins.bool
+    """True if it is about the entries that messages are made of. Default: about those that a packet shows."""
     @_builtins.property
     def before(self) -> _cursor_pb2.Cursor:
         """The moment before the write."""
@@ -60,10 +64,11 @@ class ViewChange(_message.Message):
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         removed_paths: _abc.Iterable[_builtins.str] | None = ...,
         schemes_version: _builtins.str = ...,
+        messages: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "entries", b"entries", "removed_paths", b"removed_paths", "schemes_version", b"schemes_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "entries", b"entries", "messages", b"messages", "removed_paths", b"removed_paths", "schemes_version", b"schemes_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

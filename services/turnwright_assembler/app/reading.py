@@ -1,0 +1,129 @@
+"""Keeps what is cached of a run up to date: by what the caller says has changed, else by reading from the store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from turnwright_assembler.app.run_cache import BorrowedRows
+from turnwright_assembler.app.run_rows import OtherRulesError
+from turnwright_assembler.app.step_runner import StepRunner
+from turnwright_assembler.ports import ViewPart, ViewPatch
+from turnwright_core.entries import Cursor
+from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
+
+
+class PacketRequest(Struct, frozen=True):
+    """The packet to build. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
+
+    project: str
+    run: str
+    turn: int
+    loop: int
+    context_length: int
+    at_least: Cursor | None = None
+    calibration: float = 0.0
+    base_digest: str = ""
+    """Digest of the packet that the caller has; the answer may copy from it."""
+    view_changes: tuple[ViewPatch, ...] = ()
+    """What the caller has written since, in order."""
+    transcript: bool = False
+    """Whether the messages of the run are wanted instead of a packet of sections."""
+
+
+class Rows(Protocol):
+    """What is made of a run's entries, as of `cursor`."""
+
+    cursor: Cursor | None
+    size_bytes: int
+
+    def apply(self, part: ViewPart) -> None:
+        """Apply added, changed and removed entries."""
+
+
+R = TypeVar("R", bound=Rows)
+
+
+class RowsReader(Generic[R]):
+    """Reads rows of one kind."""
+
+    def __init__(
+        self,
+        kind: type[R],
+        make: Callable[[], R],
+        read: Callable[[PacketRequest, R], AsyncGenerator[ViewPart, None]],
+        takes: Callable[[ViewPatch, R], bool],
+        runner: StepRunner,
+    ) -> None:
+        """`make` begins empty ones, `read` reads what changed since theirs, `takes` says which changes they take."""
+        self._kind = kind
+        self._make = make
+        self._read = read
+        self._takes = takes
+        self._runner = runner
+
+    async def up_to_date(self, ask: PacketRequest, held: BorrowedRows) -> R:
+        """The rows of a run as of now. Raises TurnwrightError."""
+        rows = held.rows if isinstance(held.rows, self._kind) else None
+        if rows and ask.at_least and self._lead_to(ask.at_least, ask.view_changes, rows):
+            for change in ask.view_changes:
+                await self._runner.run(rows.apply, change.part)
+            return rows
+        # Where reading them fails half way, they are not kept.
+        held.rows = None
+        rows = await self._refreshed(ask, rows)
+        if not is_shown(rows.cursor, ask.at_least):
+            rows = await self._refreshed(ask, rows)
+        if not is_shown(rows.cursor, ask.at_least):
+            message = "The store does not have the requested revision yet; retry."
+            raise fault(Reason.SERVICE_UNAVAILABLE, message, service="store")
+        held.rows = rows
+        return rows
+
+    async def _refreshed(self, ask: PacketRequest, rows: R | None) -> R:
+        """The rows, brought up to date; or a snapshot if there are none or they are unusable."""
+        if rows:
+            try:
+                return await self._read_into(ask, rows)
+            except (RangeError, OtherRulesError):
+                pass
+        return await self._read_into(ask, await self._runner.run(self._make))
+
+    async def _read_into(self, ask: PacketRequest, rows: R) -> R:
+        cursor = None
+        async with aclosing(self._read(ask, rows)) as parts:
+            async for part in parts:
+                await self._runner.run(rows.apply, part)
+                cursor = part.cursor
+        if cursor is None:
+            raise _cut_short()
+        return rows
+
+    def _lead_to(self, wanted: Cursor, changes: Sequence[ViewPatch], rows: R) -> bool:
+        """Whether changes lead without a gap from the moment of the rows to one that includes `wanted`."""
+        at = rows.cursor
+        for change in changes:
+            if change.before != at or not self._takes(change, rows):
+                return False
+            at = change.part.cursor
+        return bool(changes) and is_shown(at, wanted)
+
+
+def _cut_short() -> TurnwrightError:
+    return fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")
+
+
+def is_shown(cursor: Cursor | None, wanted: Cursor | None) -> bool:
+    """Whether a moment includes another one. Raises RangeError for moments of different histories of the store."""
+    if cursor is None or wanted is None:
+        return wanted is None
+    if cursor.incarnation != wanted.incarnation:
+        raise fault(Reason.CURSOR_FOREIGN, "`at_least` belongs to another history of the store: read a new cursor.")
+    return (
+        cursor.run_revision >= wanted.run_revision
+        and cursor.project_revision >= wanted.project_revision
+        and cursor.global_revision >= wanted.global_revision
+    )

@@ -1,0 +1,166 @@
+"""The messages of one run as a transcript shows them: updated with changes, and read by one turn after another.
+
+A message is made when its entry, or one that it consists of, arrives; what a turn does not change costs it nothing.
+Source: architecture 4; rows RL02-RL06, RH05; decisions C40-C44.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import chain
+from sys import getsizeof
+from typing import Final
+
+from msgspec.structs import replace
+
+from turnwright_assembler.app.packet import short_pieces
+from turnwright_assembler.domain.condensed import condensed, stub
+from turnwright_assembler.domain.envelope import element, fenced, well_formed
+from turnwright_assembler.domain.fixed import EventPart, event_element
+from turnwright_assembler.ports import ViewPart
+from turnwright_assembler.sections.system import SYSTEM_PATH, system_text, tools_text
+from turnwright_core.chat.message import Text
+from turnwright_core.chat.run_message import MessageKind, RunMessage
+from turnwright_core.chat.timeline import kind_of, parts_of, run_message
+from turnwright_core.chat.transcript import Conversation, Standing, known
+from turnwright_core.differences import Copied, Differences
+from turnwright_core.entries import Cursor, Entry, Visibility
+from turnwright_core.packet_digest import CONVERSATION, GrowingDigest
+from turnwright_core.wire.command_records import recorded_call
+
+_ROW_BYTES: Final = 1_500
+"""Memory of a message besides its body and its line, in bytes: objects, path, table slots."""
+
+EXEMPT: Final = (MessageKind.EVENT, MessageKind.PLAN)
+"""What never gives way (RL05)."""
+
+
+def _pieces_of(line: str) -> Sequence[str]:
+    return short_pieces((well_formed(line),))
+
+
+class TranscriptRows:
+    """The entries that messages are made of, by path, and the conversation that they make, as of `cursor`."""
+
+    def __init__(self) -> None:
+        """Empty, for reading a snapshot."""
+        self.cursor: Cursor | None = None
+        self.size_bytes = 0
+        self.entries: dict[str, Entry] = {}
+        self.conversation = Conversation(_pieces_of)
+        self.kinds: dict[str, MessageKind] = {}
+        """Of the entries that are messages."""
+        self._used_by: dict[str, tuple[str, ...]] = {}
+        """The messages that an entry is a part of beside its own."""
+        self._system: Sequence[str] = short_pieces((system_text("{}"),))
+        self._tools: Sequence[str] = ()
+        self._digest = GrowingDigest()
+        self._told_digest = ""
+        self._told: tuple[str, ...] = ()
+
+    def apply(self, part: ViewPart) -> None:
+        """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows."""
+        changed: dict[str, None] = {}
+        for entry in part.entries:
+            before = self.entries.get(entry.path)
+            self.entries[entry.path] = entry
+            self.size_bytes += _weight(entry) - (_weight(before) if before else 0)
+            changed[entry.path] = None
+            if before is None or _content(before) != _content(entry):
+                changed.update(dict.fromkeys(self._used_by.get(entry.path, ())))
+        for path in part.removed:
+            if before := self.entries.pop(path, None):
+                self.size_bytes -= _weight(before)
+                changed[path] = None
+                changed.update(dict.fromkeys(self._used_by.get(path, ())))
+        for path in changed:
+            self._make(path)
+        if part.cursor:
+            self.cursor = part.cursor
+
+    def _make(self, path: str) -> None:
+        entry = self.entries.get(path)
+        if path == SYSTEM_PATH:
+            attributes = entry.attributes_json if entry else "{}"
+            self._system = short_pieces((system_text(attributes),))
+            self._tools = short_pieces((tools,)) if (tools := tools_text(attributes)) else ()
+            return
+        kind = kind_of(entry) if entry else None
+        if entry is None or kind is None:
+            if self.kinds.pop(path, None):
+                self.conversation.put(path, None)
+            return
+        self.kinds[path] = kind
+        for part in parts_of(entry):
+            users = self._used_by.get(part, ())
+            if path not in users:
+                self._used_by[part] = (*users, path)
+        self.conversation.put(path, self._standing(entry, kind))
+
+    def _standing(self, entry: Entry, kind: MessageKind) -> Standing:
+        parts = {path: self.entries[path] for path in parts_of(entry) if path in self.entries}
+        said = run_message(entry, parts, None, recorded_call)
+        if kind is MessageKind.RESULT and entry.visibility is not Visibility.VISIBLE:
+            said = _given_way(entry, said)
+        is_gone = entry.visibility is Visibility.ARCHIVED and kind not in EXEMPT
+        return Standing(entry.path, entry.position, known(said, shown), is_gone)
+
+    def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
+        """Roles with their pieces: the system message, the conversation, and the tools where there are some."""
+        self._digest.cut(self.conversation.compose())
+        tools = [("tools", self._tools)] if self._tools else []
+        return (("system", self._system), (CONVERSATION, self.conversation.pieces), *tools)
+
+    @property
+    def chars(self) -> int:
+        """Code points of all messages."""
+        return self.conversation.chars + sum(map(len, self._system)) + sum(map(len, self._tools))
+
+    def digest(self) -> str:
+        """SHA-256 over roles and texts, in hexadecimal."""
+        _, (_, pieces), *after = self.messages()
+        return self._digest.of(self._system, pieces, after, stable=self.conversation.stable)
+
+    def told(self, digest: str, base_digest: str) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
+        """The messages, delta-encoded against those told last if they are the named base; else whole."""
+        messages = self.messages()
+        differences = Differences(self._told if base_digest and base_digest == self._told_digest else ())
+        parts = tuple((role, tuple(differences.of(pieces))) for role, pieces in messages)
+        self._told_digest, self._told = digest, tuple(chain.from_iterable(pieces for _, pieces in messages))
+        return parts
+
+
+def _weight(entry: Entry) -> int:
+    # The body stands in the line of its message too.
+    return _ROW_BYTES + 2 * getsizeof(entry.body) + getsizeof(entry.attributes_json) + len(entry.record)
+
+
+def _content(entry: Entry) -> tuple[object, ...]:
+    """What a message takes of an entry that is a part of it."""
+    return entry.body, entry.attributes_json, entry.record
+
+
+def _given_way(entry: Entry, said: RunMessage) -> RunMessage:
+    made = stub if entry.visibility is Visibility.ARCHIVED else condensed
+    return replace(said, message=replace(said.message, parts=(Text(made(entry.path, said.message.text)),)))
+
+
+def shown(message: RunMessage) -> str:
+    """In words, what no vendor has a role for: an event, a plan, a result of a tag, an error."""
+    said = message.message
+    extra = json.loads(said.extra) if said.extra else {}
+    if message.kind is MessageKind.EVENT:
+        event = extra.get("event") or {}
+        part = EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
+        return event_element(message.path, part, said.text)
+    body = fenced(message.path, said.text)
+    if message.kind is MessageKind.PLAN:
+        plan = extra.get("plan") or {}
+        told = {name: plan[name] for name in ("plan_id", "version", "sequence", "change") if name in plan}
+        return element("plan-update" if "sequence" in plan else "plan", told, body)
+    if not body:
+        return ""
+    if message.kind is MessageKind.RESULT:
+        return element("result", {"tool": said.tool, "failed": "true" if said.failed else ""}, body)
+    return element("notice", {}, body)
