@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from turnwright_assembler.app.run_cache import BorrowedRows
+from turnwright_assembler.app.run_cache import BorrowedRows, CachedRows
 from turnwright_assembler.app.run_rows import OtherRulesError
 from turnwright_assembler.app.step_runner import StepRunner
 from turnwright_assembler.ports import ViewPart, ViewPatch
@@ -34,17 +34,7 @@ class PacketRequest(Struct, frozen=True):
     """Whether the messages of the run are wanted instead of a packet of sections."""
 
 
-class Rows(Protocol):
-    """What is made of a run's entries, as of `cursor`."""
-
-    cursor: Cursor | None
-    size_bytes: int
-
-    def apply(self, part: ViewPart) -> None:
-        """Apply added, changed and removed entries."""
-
-
-R = TypeVar("R", bound=Rows)
+R = TypeVar("R", bound=CachedRows)
 
 
 class RowsReader(Generic[R]):

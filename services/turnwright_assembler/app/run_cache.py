@@ -13,13 +13,19 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
+from turnwright_assembler.ports import ViewPart
+from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 
 
 class CachedRows(Protocol):
-    """What is kept of a run from one turn to the next."""
+    """What is made of a run's entries as of `cursor`, and kept from one turn to the next."""
 
+    cursor: Cursor | None
     size_bytes: int
+
+    def apply(self, part: ViewPart) -> None:
+        """Apply added, changed and removed entries."""
 
 
 RunKey = tuple[str, str]

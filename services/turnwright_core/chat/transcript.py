@@ -54,9 +54,6 @@ class Standing(Struct, frozen=True, eq=False):
     is_gone: bool = False
 
 
-Place = tuple[int, str]
-
-
 class Segment(Struct, frozen=True):
     """A reply with its results, or what users say until the next reply."""
 
@@ -154,10 +151,10 @@ class Conversation:
         for call_id, results in self._results.items():
             with_result: set[int] = set()
             for result in results if len(results) > 1 else ():
-                caller = bisect_right(self._callers.get(call_id, ()), _place(result), key=_place)
-                if caller in with_result and caller:
+                place = bisect_right(self._callers.get(call_id, ()), _place(result), key=_place)
+                if place and place in with_result:
                     yield result.path, f"A second result of the call {call_id}: it is left out."
-                with_result.add(caller)
+                with_result.add(place)
 
     # ---- What stands, in order
 
@@ -290,7 +287,7 @@ def _answered(reply: Message, ids: Sequence[str], results: Sequence[Standing | N
     return [message, *map(_result, calls, results)]
 
 
-def _place(one: Standing) -> Place:
+def _place(one: Standing) -> tuple[int, str]:
     return one.position, one.path
 
 

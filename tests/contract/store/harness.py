@@ -164,6 +164,7 @@ class Run:
         loop: tuple[int, str, str] | None = None,
         follows: ledger_pb2.NextTurn | None = None,
         return_view_change: bool = False,
+        view_change_of_messages: bool = False,
         release: bool = False,
         **result: Any,
     ) -> ledger_pb2.EndTurnResponse:
@@ -178,6 +179,7 @@ class Run:
             loop_end=end,
             next=follows,
             return_view_change=return_view_change,
+            view_change_of_messages=view_change_of_messages,
             release=release,
         )
 

@@ -23,7 +23,11 @@ from turnwright_core.limits import CHUNK_BYTES
 pytestmark = pytest.mark.asyncio
 
 PACKET = {"filter": read_pb2.VIEW_FILTER_PACKET, "include_paths": ["instructions://system"]}
-PATHS = ["known://a", "known://b", "unknown://a", "log://turn_1/set/a", "instructions://system", "tool://get"]
+MESSAGES = {"filter": read_pb2.VIEW_FILTER_MESSAGES, "include_paths": ["instructions://system"]}
+PATHS = [
+    "known://a", "known://b", "unknown://a", "log://turn_1/set/a", "instructions://system", "tool://get",
+    "assistant://1", "reasoning://1",
+]  # fmt: skip
 
 
 async def told_by(run, *writes, **more):
@@ -33,7 +37,7 @@ async def told_by(run, *writes, **more):
 
 async def check(run, change):
     """It is what reading from the moment before it to now tells."""
-    view = await run.view(after=change.before, **PACKET)
+    view = await run.view(after=change.before, **(MESSAGES if change.messages else PACKET))
     assert change.after == view.cursor
     assert sorted(change.removed_paths) == sorted(view.removed)
     by_path = {entry.path: entry for entry in view.entries}
@@ -53,19 +57,22 @@ def random_write(dice):
     )
 
 
+@pytest.mark.parametrize("messages", [False, True], ids=["packet", "messages"])
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_write_tells_what_a_reader_would_be_told(run, seed):
+async def test_a_write_tells_what_a_reader_would_be_told(run, seed, messages):
     dice = random.Random(seed)
     await run.begin()
     told = 0
     for turn in range(1, 12):
-        change = await told_by(run, *(random_write(dice) for _ in range(dice.randrange(1, 6))))
+        writes = [random_write(dice) for _ in range(dice.randrange(1, 6))]
+        change = await told_by(run, *writes, view_change_of_messages=messages)
         if change:
+            assert change.messages == messages
             await check(run, change)
             told += 1
         writes = [random_write(dice) for _ in range(dice.randrange(3))]
         follows = next_turn(*(random_write(dice) for _ in range(dice.randrange(2))))
-        ended = await run.end(turn, *writes, follows=follows, return_view_change=True)
+        ended = await run.end(turn, *writes, follows=follows, return_view_change=True, view_change_of_messages=messages)
         assert ended.HasField("view_change")
         await check(run, ended.view_change)
         told += 1
