@@ -52,10 +52,24 @@ class PromptEdit(Struct, frozen=True, omit_defaults=True):
 
 
 class PromptMessage(Struct, frozen=True):
-    """One message of a prompt. `id` is the path of its entry; empty: an edit added it."""
+    """One message of a prompt. `id` is the path of its entry; empty: an edit added it.
+
+    `role` says who speaks: events and plans are sent as messages of the user, and are none of theirs.
+    """
 
     id: str
+    role: Role
     message: Message
+
+    @property
+    def is_added(self) -> bool:
+        """Whether an edit added it."""
+        return not self.id
+
+    @property
+    def text(self) -> str:
+        """Its texts, concatenated."""
+        return self.message.text
 
 
 Parts = str | Part | Sequence[str | Part]
@@ -166,7 +180,7 @@ def edited(messages: Iterable[PromptMessage], edits: Iterable[PromptEdit]) -> li
             message = found[at].message
             found[at] = replace(found[at], message=replace(message, parts=(*message.parts, *edit.parts)))
             continue
-        found.insert(_place(found, edit, place), PromptMessage("", Message(edit.role, edit.parts)))
+        found.insert(_place(found, edit, place), PromptMessage("", edit.role, Message(edit.role, edit.parts)))
     return found
 
 
@@ -191,7 +205,7 @@ def _place(messages: Sequence[PromptMessage], edit: PromptEdit, number: int) -> 
 def _latest(messages: Sequence[PromptMessage], edit: PromptEdit, number: int) -> int:
     """The latest message of the role that an edit adds to."""
     for at in range(len(messages) - 1, -1, -1):
-        if messages[at].message.role is edit.role:
+        if messages[at].role is edit.role:
             return at
     target = next(name for name, role in TARGETS.items() if role is edit.role)
     message = f"there is no message of the {edit.role.value} in this prompt that parts could be added to"
@@ -207,7 +221,7 @@ def _failure(reason: Reason, message: str, edit: PromptEdit, number: int, **more
 
 def joined(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
     """The messages, in which those of the assistant have one text, as vendors expect."""
-    return [_with_one_text(one) if one.message.role is Role.ASSISTANT else one for one in messages]
+    return [_with_one_text(one) if one.role is Role.ASSISTANT else one for one in messages]
 
 
 def _with_one_text(one: PromptMessage) -> PromptMessage:
@@ -217,27 +231,20 @@ def _with_one_text(one: PromptMessage) -> PromptMessage:
     return replace(one, message=replace(one.message, parts=(Text("\n\n".join(texts)),)))
 
 
-def check_shape(edited_messages: Sequence[PromptMessage], sent: Sequence[Message], *, prefill: bool) -> None:
-    """Refuse what an edit has made of a prompt that no vendor takes (OM34).
+def check_shape(messages: Sequence[PromptMessage], *, prefill: bool) -> None:
+    """Refuse what edits have made of a prompt that no vendor takes (OM34). `messages` are in the order of sending.
 
-    `sent` are the messages as they are sent, in which calls and results are paired and messages of the user are merged.
-    `prefill`: the model goes on where the last message of the assistant ends. Raises PROMPT_SHAPE_REFUSED.
+    `prefill`: the model continues a message of the assistant at the end. Raises PROMPT_SHAPE_REFUSED.
     """
-    if edited_messages and _is_added(edited_messages[0]) and edited_messages[0].message.role is Role.ASSISTANT:
-        raise _shape("leading_assistant", "it begins with a message of the assistant; no vendor takes that")
-    # Messages of the assistant are sent as they are, so that the last one is found again.
-    last = sent[-1] if sent else None
-    is_added = any(_is_added(one) and one.message is last for one in edited_messages)
-    if last and last.role is Role.ASSISTANT and is_added and not prefill:
+    added = [one.is_added and one.role is Role.ASSISTANT for one in messages]
+    if added and added[0]:
+        raise _shape("leading_assistant", "it begins with a message of the assistant")
+    if added and added[-1] and not prefill:
         message = (
             "it ends with a message of the assistant, and the model is not known to continue one. If it does, say so: "
-            "turnwright models set ALIAS MODEL --prefill"
+            "turnwright models set ALIAS --prefill"
         )
         raise _shape("trailing_assistant", message)
-
-
-def _is_added(message: PromptMessage) -> bool:
-    return not message.id
 
 
 def _shape(shape: str, message: str) -> TurnwrightError:

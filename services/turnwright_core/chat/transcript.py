@@ -238,7 +238,7 @@ class Conversation:
         if kept and is_kept and _is_same(kept.parts, parts):
             pieces, chars = kept.pieces, kept.chars
         else:
-            messages = _answered(first.message, ids, parts[1:]) if is_reply else [_together(parts)]
+            messages = _answered(first.message, ids, parts[1:]) if is_reply else [together(_messages(parts))]
             if is_reply and begin == 0:
                 messages.insert(0, text_message(_USER, LEFT_OUT))
             pieces = tuple(piece for line in encoded(messages) for piece in self._pieces_of(line))
@@ -333,9 +333,12 @@ def _says_something(message: Message) -> bool:
     return message.role is not _ASSISTANT or any(told)
 
 
-def _together(users: Sequence[Standing | None]) -> Message:
+def _messages(parts: Iterable[Standing | None]) -> list[Message]:
+    return [part.message for part in parts if part]
+
+
+def together(said: Sequence[Message]) -> Message:
     """What users say one after the other, as one message: texts joined by a blank line, images in their places."""
-    said = [user.message for user in users if user]
     if len(said) == 1 and len(said[0].parts) == 1:
         return said[0]
     parts: list[Part] = []

@@ -1,0 +1,211 @@
+"""What is sent of a conversation with edits: pairs, merging, shapes, and what stays as it was. OM24, OM27-OM30, OM34."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_core.chat.edited import edited_pieces, prompt_messages
+from turnwright_core.chat.message import Image, Message, Role, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.chat.prompt_edits import (
+    TARGETS,
+    PromptEdit,
+    append,
+    append_to,
+    edited,
+    insert_after,
+    insert_before,
+    joined,
+    prepend,
+)
+from turnwright_core.chat.transcript import LEFT_OUT, Conversation, Standing, decoded
+from turnwright_core.errors import Reason, TurnwrightError
+
+
+def user(text: str) -> Message:
+    return text_message(Role.USER, text)
+
+
+def reply(text: str, *calls: str) -> Message:
+    called = tuple(ToolCall("get", "{}", place, call_id=call) for place, call in enumerate(calls))
+    thought = (ThinkingBlock("thinking", 0, text="Hm.", signature="s"),)
+    return Message(Role.ASSISTANT, (Text(text),), calls=called, thinking=thought)
+
+
+def result(call: str) -> Message:
+    return Message(Role.TOOL, (Text(f"result {call}"),), call_id=call, tool="get")
+
+
+HISTORY = {
+    "prompt://1": user("a"),
+    "event://turn_1/mode_switch/x": user("<event/>"),
+    "assistant://1": reply("b", "c1", "c2"),
+    "log://turn_1/get/1": result("c1"),
+    "log://turn_1/get/2": result("c2"),
+    "assistant://2": reply("c"),
+    "prompt://3": user("d"),
+    "assistant://3": reply("e", "c3"),
+    "log://turn_3/get/1": result("c3"),
+}
+
+
+def conversation(messages: dict[str, Message] = HISTORY) -> Conversation:
+    made = Conversation()
+    for place, (path, message) in enumerate(messages.items()):
+        made.put(path, Standing(path, place, message))
+    made.compose()
+    return made
+
+
+def speaker(path: str) -> Role | None:
+    return Role.EVENT if path.startswith("event") else None
+
+
+def pieces(edits: list[PromptEdit], messages: dict[str, Message] = HISTORY, *, prefill: bool = False) -> list[str]:
+    segments = list(conversation(messages).segments())
+    return edited_pieces(segments, prompt_messages(segments, speaker), edits, lambda line: (line,), prefill=prefill)
+
+
+def sent(edits: list[PromptEdit], messages: dict[str, Message] = HISTORY) -> list[tuple[str, str]]:
+    return [(one.role.value, one.text) for one in decoded("".join(pieces(edits, messages, prefill=True)))]
+
+
+def test_without_edits_it_is_what_it_was():
+    assert pieces([]) == conversation().pieces
+
+
+def test_what_users_say_is_sent_as_one_and_replies_keep_their_results():
+    # OM34: what is put between a call and its result follows the result
+    edits = [
+        insert_after("assistant://1", "user", "1"),
+        insert_after("log://turn_1/get/1", "assistant", "2"),
+        insert_before("log://turn_1/get/2", "user", "3"),
+        insert_after("prompt://3", "user", ["4", "5"]),
+        prepend("user", "6"),
+    ]
+    assert sent(edits) == [
+        ("user", "6\n\na\n\n<event/>"),
+        ("assistant", "b"), ("tool", "result c1"), ("tool", "result c2"),
+        ("user", "1"), ("assistant", "2"), ("user", "3"),
+        ("assistant", "c"),
+        ("user", "d\n\n4\n\n5"),
+        ("assistant", "e"), ("tool", "result c3"),
+    ]  # fmt: skip
+
+
+def test_events_are_nobodys_last_message():
+    # OM19: they are sent as the user's, and told apart from them
+    first = dict(list(HISTORY.items())[:2])
+    assert sent([append_to("last-user", "x")], first) == [("user", "a\n\nx\n\n<event/>")]
+
+
+def test_a_reply_that_is_added_to_keeps_its_calls_its_thinking_and_its_results():
+    # OM19, OM34: signatures stay as they are
+    [*_, last, answer] = decoded("".join(pieces([append_to("last-assistant", ["x", "y"])])))
+    before = HISTORY["assistant://3"]
+    assert (last.text, last.calls, last.thinking) == ("e\n\nx\n\ny", before.calls, before.thinking)
+    assert answer == HISTORY["log://turn_3/get/1"]
+
+
+def test_an_image_stands_among_the_texts_of_its_message():
+    [first, *_] = decoded("".join(pieces([insert_after("prompt://1", "user", ["1", Image(url="https://a/b.png")])])))
+    assert first.parts == (Text("a\n\n1"), Image(url="https://a/b.png"), Text("<event/>"))
+
+
+AFTER_A_LIMIT = {
+    path: message for path, message in HISTORY.items() if path not in ("prompt://1", "event://turn_1/mode_switch/x")
+}
+
+
+def test_a_conversation_that_begins_with_a_reply_is_introduced_unless_an_edit_does_it():
+    assert sent([], AFTER_A_LIMIT)[:2] == [("user", LEFT_OUT), ("assistant", "b")]
+    assert sent([prepend("user", "x")], AFTER_A_LIMIT)[:2] == [("user", "x"), ("assistant", "b")]
+    cut = {"assistant://1": HISTORY["assistant://2"]}
+    assert sent([append_to("last-assistant", "x")], cut) == [("user", LEFT_OUT), ("assistant", "c\n\nx")]
+
+
+SHAPES = {
+    "begins with the assistant": ([prepend("assistant", "x")], "leading_assistant"),
+    "before the first": ([insert_before("prompt://1", "assistant", "x")], "leading_assistant"),
+    "ends with the assistant": ([append("assistant", ["x", "y"])], "trailing_assistant"),
+    "ends with it after a result": ([insert_after("assistant://3", "assistant", "x")], "trailing_assistant"),
+}
+
+
+@pytest.mark.parametrize(("edits", "shape"), SHAPES.values(), ids=SHAPES)
+def test_a_shape_that_vendors_refuse_is_named(edits, shape):
+    # OM34
+    with pytest.raises(TurnwrightError) as refused:
+        pieces(edits)
+    assert (refused.value.reason, refused.value.metadata) == (Reason.PROMPT_SHAPE_REFUSED, {"shape": shape})
+    if shape == "trailing_assistant":
+        assert sent(edits)[-1][0] == "assistant"
+
+
+def test_a_reply_of_the_run_at_the_end_is_not_the_work_of_edits():
+    ended = {path: message for path, message in HISTORY.items() if not path.endswith(("3", "3/get/1"))}
+    assert decoded("".join(pieces([append_to("last-user", "x")], ended)))[-1].role is Role.ASSISTANT
+
+
+# ---- Whatever is edited
+
+WORDS = st.text(st.sampled_from("ab\n é"), min_size=1, max_size=5)
+IDS = st.sampled_from(list(HISTORY))
+ROLES = st.sampled_from(["user", "assistant"])
+EDITS = st.one_of(
+    st.builds(append, ROLES, WORDS),
+    st.builds(prepend, st.just("user"), st.lists(WORDS, min_size=1, max_size=3)),
+    st.builds(append_to, st.sampled_from(sorted(TARGETS)), WORDS),
+    st.builds(insert_after, IDS, ROLES, WORDS),
+    st.builds(insert_before, IDS.filter(lambda path: path != "prompt://1"), ROLES, WORDS),
+    st.builds(insert_before, IDS, st.just("user"), st.just(Image(url="https://a/b.png"))),
+)
+
+
+@given(st.lists(EDITS, max_size=8))
+def test_it_is_the_conversation_of_the_edited_messages(edits):
+    # OM29: encoded anew, from all messages, it has the same bytes
+    segments = list(conversation().segments())
+    made = joined(edited(prompt_messages(segments, speaker), edits))
+    anew = Conversation()
+    for place, one in enumerate(made):
+        anew.put(one.id or f"edit {place}", Standing(one.id or f"edit {place}", place, one.message))
+    anew.compose()
+    assert "".join(pieces(edits, prefill=True)) == "".join(anew.pieces)
+
+
+@given(st.lists(EDITS, max_size=8))
+def test_pairs_stay_together_and_users_never_follow_each_other(edits):
+    # OM34
+    waiting: list[str] = []
+    before = None
+    for one in decoded("".join(pieces(edits, prefill=True))):
+        if one.role is Role.TOOL:
+            assert one.call_id == waiting.pop(0)
+        else:
+            assert not waiting
+            assert not (one.role is before is Role.USER)
+        waiting += [call.call_id for call in one.calls]
+        before = one.role
+    assert not waiting
+
+
+@given(st.lists(EDITS, max_size=8))
+def test_the_history_stays_as_it_was(edits):
+    # OM24
+    made = conversation()
+    segments, before = list(made.segments()), list(made.pieces)
+    edited_pieces(segments, prompt_messages(segments, speaker), edits, lambda line: (line,), prefill=True)
+    made.compose()
+    assert made.pieces == before == conversation().pieces
+
+
+@given(st.lists(st.builds(append, st.just("user"), WORDS), max_size=4))
+def test_edits_at_the_end_leave_all_that_stands_before_them(edits):
+    # OM30
+    plain = "".join(conversation().pieces)
+    assert "".join(pieces(edits)).startswith(plain)
+    first = {"prompt://1": HISTORY["prompt://1"]}
+    [one] = decoded("".join(pieces([append_to("last-user", "x")], first)))
+    assert one.text.startswith("a")
