@@ -123,8 +123,7 @@ class Entry(Struct, frozen=True):
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes, parsed at each access."""
-        parsed: dict[str, Any] = json.loads(self.attributes_json or "{}")
-        return parsed
+        return parse_attributes(self.attributes_json)
 
 
 class SetEntry(Struct, frozen=True):
@@ -184,6 +183,19 @@ class EntryWrite(Struct, frozen=True):
     loop: int | None = None
 
 
+def parse_attributes(text: str) -> dict[str, Any]:
+    """The attributes of their text; empty for an empty one.
+
+    msgspec takes a third of the time of the standard library, which reads what msgspec refuses: NaN, unpaired
+    surrogates and integers of more than 64 bits.
+    """
+    try:
+        parsed: dict[str, Any] = _DECODER.decode(text or "{}")
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        parsed = json.loads(text)
+    return parsed
+
+
 def to_attributes_json(attributes: dict[str, Any]) -> str:
     """The canonical text of attributes: compact, keys in the given order, no ASCII escapes.
 
@@ -197,4 +209,5 @@ def to_attributes_json(attributes: dict[str, Any]) -> str:
     return json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
 
 
+_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=json.JSONEncoder().default)

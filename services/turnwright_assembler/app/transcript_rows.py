@@ -32,6 +32,9 @@ from turnwright_core.wire.command_records import recorded_call
 _ROW_BYTES: Final = 1_500
 """Memory of a message besides its body and its line, in bytes: objects, path, table slots."""
 
+_END_PIECES: Final = 16
+"""Pieces at the end of a conversation that are told again rather than searched for."""
+
 EXEMPT: Final = (MessageKind.EVENT, MessageKind.PLAN)
 """What never gives way (RL05)."""
 
@@ -57,7 +60,10 @@ class TranscriptRows:
         self._tools: Sequence[str] = ()
         self._digest = GrowingDigest()
         self._told_digest = ""
-        self._told: tuple[str, ...] = ()
+        self._told: tuple[tuple[str, ...], ...] = ()
+        """The pieces of the messages that were told last."""
+        self._same = 0
+        """How many pieces of the conversation are the same since then, from its beginning on."""
 
     def apply(self, part: ViewPart) -> None:
         """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows."""
@@ -108,7 +114,9 @@ class TranscriptRows:
 
     def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
         """Roles with their pieces: the system message, the conversation, and the tools where there are some."""
-        self._digest.cut(self.conversation.compose())
+        same = self.conversation.compose()
+        self._digest.cut(same)
+        self._same = min(self._same, same)
         tools = [("tools", self._tools)] if self._tools else []
         return (("system", self._system), (CONVERSATION, self.conversation.pieces), *tools)
 
@@ -125,10 +133,24 @@ class TranscriptRows:
     def told(self, digest: str, base_digest: str) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
         """The messages, delta-encoded against those told last if they are the named base; else whole."""
         messages = self.messages()
-        differences = Differences(self._told if base_digest and base_digest == self._told_digest else ())
-        parts = tuple((role, tuple(differences.of(pieces))) for role, pieces in messages)
-        self._told_digest, self._told = digest, tuple(chain.from_iterable(pieces for _, pieces in messages))
-        return parts
+        is_based = bool(base_digest) and base_digest == self._told_digest and len(self._told) == len(messages)
+        before = self._told if is_based else ((),) * len(messages)
+        differences = Differences(tuple(chain.from_iterable(before)) if is_based and self._is_cut else ())
+        parts, first = [], 0
+        for (role, pieces), told in zip(messages, before, strict=True):
+            same = self._same if role == CONVERSATION else len(pieces) if tuple(pieces) == told else 0
+            same = min(same, len(told))
+            copied = (Copied(first, same),) if same else ()
+            parts.append((role, (*copied, *differences.of(pieces[same:]))))
+            first += len(told)
+        self._told_digest, self._told = digest, tuple(tuple(pieces) for _, pieces in messages)
+        self._same = len(self.conversation.pieces)
+        return tuple(parts)
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether more has changed than how the conversation ended: what follows may be in what was told, too."""
+        return len(self._told) > 1 and self._same < len(self._told[1]) - _END_PIECES
 
 
 def _weight(entry: Entry) -> int:

@@ -18,14 +18,14 @@ class Role(Enum):
     PLAN = "plan"
 
 
-class Text(Struct, frozen=True, tag=True):
+class Text(Struct, frozen=True, tag=True, omit_defaults=True):
     """A text. `cache`: a prompt cache breakpoint at its end."""
 
     text: str
     cache: bool = False
 
 
-class Image(Struct, frozen=True, tag=True):
+class Image(Struct, frozen=True, tag=True, omit_defaults=True):
     """An image: its bytes with their type, an address, or in a message of a run the path of its entry."""
 
     mime: str = ""
@@ -38,7 +38,7 @@ class Image(Struct, frozen=True, tag=True):
 Part = Text | Image
 
 
-class ToolCall(Struct, frozen=True):
+class ToolCall(Struct, frozen=True, omit_defaults=True):
     """One native tool call: the tool's name, and the arguments as the model wrote them, JSON text at best.
 
     `id` is the vendor's and may be empty, `call_id` ours; `index` is the 0-based position among the calls, `block`
@@ -72,7 +72,7 @@ class ServerBlock(Struct, frozen=True):
     json: str
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, omit_defaults=True):
     """One message. Fields that only a model's reply or only a tool's answer has are empty in the others."""
 
     role: Role

@@ -1,0 +1,166 @@
+"""What a transcript costs warm and cold, and what of it vendors can cache, beside packets of the same run."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from msgspec.structs import replace
+from turnwright.types.v1 import command_record_pb2
+
+from turnwright_assembler.app.packet import compose
+from turnwright_assembler.app.run_rows import RunRows
+from turnwright_assembler.app.transcript_rows import TranscriptRows
+from turnwright_assembler.ports import ViewPart
+from turnwright_core.entries import Cursor, Entry
+from turnwright_core.packet_digest import packet_digest
+from unit.assembler.entries import entry
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
+
+WARM_MAX = 0.35
+"""Warm over cold, of 1,000 messages of 1 KB."""
+
+DOUBLED_MAX = 2.2
+"""Of twice the history."""
+
+CACHED_MIN = 0.9
+"""Share of the 40-turn reading run that a request has in common with the one before."""
+
+TEXT = ('some words of a line, and a "quoted" one\n' * 30)[:1024]
+PRICES = (0.1, 0.25, 0.5)
+"""Of a cached token over one that is not."""
+
+
+def turn_of(number: int, text: str = TEXT, path: str = "src/a.py") -> list[Entry]:
+    """The reply of a turn, and the result of its call."""
+    called = command_record_pb2.CommandRecord(tool="get", call_id=f"call_{number}_0", vendor_call_id=f"v{number}")
+    record = f"log://turn_{number}/get/a"
+    reply = entry(
+        f"assistant://{number}", "I read the next file." if text != TEXT else TEXT, position=3 * number, turn=number,
+        calls=[{"path": record, "call_id": f"call_{number}_0", "id": f"v{number}"}], call={"model": "openai/m"},
+    )  # fmt: skip
+    got = entry(record, text, position=3 * number + 1, turn=number, tool="get", target=path)
+    return [reply, replace(got, record=called.SerializeToString())]
+
+
+def history(messages: int) -> list[Entry]:
+    turns = (one for number in range(1, messages // 2 + 1) for one in turn_of(number))
+    return [entry("prompt://1", "Read all.", mode="act", loop=1, position=1), *turns]
+
+
+class Run:
+    """A transcript that is told turn by turn."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._rows = TranscriptRows()
+        self._digest = ""
+        self.next(entries)
+
+    def next(self, entries: Sequence[Entry]) -> None:
+        self._rows.apply(ViewPart(tuple(entries), (), Cursor("i", 1, 0, 0)))
+        digest = self._rows.digest()
+        self._rows.told(digest, self._digest)
+        self._digest = digest
+
+    @property
+    def pieces(self) -> list[str]:
+        return self._rows.conversation.pieces
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.thread_time()
+    work()
+    return time.thread_time() - begin
+
+
+@pytest.fixture(autouse=True)
+def no_gc() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_what_a_turn_costs_warm_and_cold(capsys) -> None:
+    one, two = history(1000), history(2000)
+    warm, long = Run(one), Run(two)
+    taken: dict[str, list[float]] = {name: [] for name in ("cold", "doubled", "warm", "long", "join", "hash")}
+    for number in range(15):
+        taken["cold"].append(seconds(lambda: Run(one)))
+        taken["doubled"].append(seconds(lambda: Run(two)))
+        more = turn_of(2000 + number)
+        taken["warm"].append(seconds(lambda: warm.next(more)))  # noqa: B023
+        taken["long"].append(seconds(lambda: long.next(more)))  # noqa: B023
+        taken["join"].append(seconds(lambda: "".join(warm.pieces)))
+        taken["hash"].append(seconds(lambda: packet_digest((("user", warm.pieces),))))
+    ms = {name: statistics.median(each) * 1000 for name, each in taken.items()}
+    with capsys.disabled():
+        print(
+            f"\n1,000 messages of 1 KB: cold {ms['cold']:.2f} ms ({ms['cold'] / ms['hash']:.1f}x joining and hashing, "
+            f"{ms['cold'] / ms['join']:.0f}x the join alone), warm {ms['warm']:.3f} ms ({ms['warm'] / ms['cold']:.3f}x); "
+            f"2,000: cold {ms['doubled'] / ms['cold']:.2f}x, warm {ms['long'] / ms['warm']:.2f}x"
+        )
+    if os.environ.get("TURNWRIGHT_BENCH_ASSERT"):
+        assert ms["warm"] <= WARM_MAX * ms["cold"]
+        assert ms["doubled"] <= DOUBLED_MAX * ms["cold"]
+
+
+def test_turn_400_costs_what_turn_10_costs(capsys) -> None:
+    run, taken = Run(history(0)), []
+    for number in range(1, 421):
+        more = turn_of(number)
+        taken.append(seconds(lambda: run.next(more)))  # noqa: B023
+    early, late = (statistics.median(taken[at - 8 : at + 8]) * 1000 for at in (10, 400))
+    with capsys.disabled():
+        print(f"\nturn 10 takes {early:.3f} ms, turn 400 {late:.3f} ms: {late / early:.2f}x")
+    assert run.pieces
+
+
+def test_what_of_a_reading_run_can_be_cached(capsys) -> None:
+    shares = {"packet": _shared(_packets(40)), "transcript": _shared(_transcripts(40))}
+    prices = {
+        name: ", ".join(f"{share * price + 1 - share:.2f} at {price}" for price in PRICES)
+        for name, share in shares.items()
+    }
+    with capsys.disabled():
+        for name, share in shares.items():
+            print(f"\n40 turns of reading as {name}: {share:.1%} as in the turn before, price factor {prices[name]}")
+    assert shares["transcript"] >= CACHED_MIN
+
+
+def _file(number: int) -> str:
+    return f"{number} " + "some words of text\n" * 80
+
+
+def _transcripts(turns: int) -> Iterator[str]:
+    rows = TranscriptRows()
+    rows.apply(ViewPart(tuple(history(0)), (), Cursor("i", 1, 0, 0)))
+    for number in range(1, turns + 1):
+        yield "".join(piece for _, pieces in rows.messages() for piece in pieces)
+        rows.apply(ViewPart(tuple(turn_of(number, _file(number), f"f{number}.txt")), (), Cursor("i", 1, 0, 0)))
+
+
+def _packets(turns: int) -> Iterator[str]:
+    rows = RunRows(2)
+    prompt = entry("prompt://1", "Read all.", mode="act", loop=1, tokenUsage=3, tokensFree=4, position=1)
+    rows.apply(ViewPart((prompt,), (), Cursor("i", 1, 0, 0)))
+    for number in range(1, turns + 1):
+        made = compose(rows.ordered(), rows.system, 1, 200_000, 2, tools=rows.tools)
+        yield "".join(piece for _, pieces in made.messages for piece in pieces)
+        record = entry(f"log://turn_{number}/get/a", "read", tool="get", target=f"f{number}.txt", position=3 * number)
+        file = entry(f"f{number}.txt", _file(number), position=3 * number + 1, turn=number)
+        rows.apply(ViewPart((record, file), (), Cursor("i", 1, 0, 0)))
+
+
+def _shared(prompts: Iterator[str]) -> float:
+    """The share of all bytes that are those of the prompt before, from its beginning on."""
+    before, shared, total = "", 0, 0
+    for prompt in prompts:
+        shared += next((at for at, (a, b) in enumerate(zip(before, prompt, strict=False)) if a != b), len(before))
+        total += len(prompt)
+        before = prompt
+    return shared / total
