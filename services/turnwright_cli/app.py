@@ -326,6 +326,27 @@ add_command(
 
 add_command(
     app,
+    "explain",
+    "explaining:explain",
+    "Show what a packet consists of: the budget, each piece with its tokens and why it is in, and where it leaves the "
+    "prefix of the turn before.",
+    RUN,
+    Argument(["turn"], metavar="[TURN]", default=0, type=AT_LEAST_0, help="Number of the turn [the latest]"),
+    Option(["--next", "following"], is_flag=True, help="Preview the packet of the next turn; writes nothing."),
+    Option(["--full"], is_flag=True, help="Show all pieces, not only the largest ones."),
+    *COMMON,
+)
+add_command(
+    app,
+    "replay",
+    "explaining:replay",
+    "Assemble the packet of every stored turn again, and show those that differ from what was sent. Exits with 1 if "
+    "some do.",
+    RUN,
+    *COMMON,
+)
+add_command(
+    app,
     "fork",
     "steering:fork_run",
     "Fork a run: make one that starts with its state.",

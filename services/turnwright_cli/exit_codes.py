@@ -14,7 +14,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 
 DONE: Final = 0
 DIFFERENT: Final = 1
-"""`policy test`: a verdict would differ."""
+"""`policy test`: a verdict would differ. `replay`: a packet does."""
 USAGE: Final = 2
 UNPROCESSABLE: Final = 3
 ABORTED: Final = 4

@@ -1,0 +1,150 @@
+"""`explain` and `replay`: why a packet is as it is, and whether stored turns are still assembled to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Final
+
+from msgspec import Struct, to_builtins
+from rich.console import Console
+from turnwright.types.v1 import explanation_pb2 as pb
+
+from turnwright_cli.exit_codes import DIFFERENT, DONE
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.json_lines import show_lines
+from turnwright_cli.output import console, put, write_line
+from turnwright_cli.packet_picture import (
+    FORMS,
+    PIECES_SHOWN,
+    budget_words,
+    heading,
+    picture,
+    prefix_words,
+    step_words,
+    words_of,
+)
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_project
+from turnwright_cli.status_line import StatusLine
+from turnwright_cli.tables import Column, show_table
+from turnwright_client import Client
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import EXPLAINED_PIECES_MAX
+
+WIDTH_MIN: Final = 20
+
+
+async def explain(call: Invocation, *, run: str, turn: int, following: bool, full: bool) -> int:
+    """The packet of a turn, of the latest where none is named, or of the next one."""
+    async with open_project(call) as (client, project):
+        if following:
+            told = await client.preview_packet(project, run, EXPLAINED_PIECES_MAX)
+        else:
+            told = await client.explain_packet(project, run, turn, EXPLAINED_PIECES_MAX)
+    if call.as_json:
+        return show_lines([told])
+    out = console()
+    if not out.is_terminal:
+        _show_plain(run, told)
+        return DONE
+    width = max(WIDTH_MIN, out.width)
+    most = len(told.pieces) if full else PIECES_SHOWN
+    for line in picture(run, told, width, pieces_max=most, styled=not out.no_color):
+        put(out, line)
+    return DONE
+
+
+def _show_plain(run: str, told: pb.PacketExplanation) -> None:
+    """Sentences, then a row for each piece, the largest first."""
+    for sentence in (heading(run, told), budget_words(told), *prefix_words(told), *step_words(told), *told.gaps):
+        write_line(sentence)
+    by_size = sorted(told.pieces, key=lambda piece: (-piece.tokens, piece.begin))
+    columns = ("tokens", "kind", "section", "path", "form", "reduced by", "in turn", "begin", "bytes", "why")
+    show_table(
+        list(map(Column, columns)),
+        [
+            (
+                str(piece.tokens),
+                words_of(piece.kind).name,
+                piece.section,
+                piece.path,
+                FORMS.get(piece.form, "whole"),
+                piece.reduced_by,
+                str(piece.reduced_in_turn or ""),
+                str(piece.begin),
+                str(piece.bytes),
+                piece.why,
+            )
+            for piece in by_size
+        ],
+    )
+
+
+class ReplayCounts(Struct):
+    """How many turns were compared. Mutable: counted turn by turn, nothing else is kept of them."""
+
+    turns: int
+    compared: int = 0
+    equal: int = 0
+    different: int = 0
+    not_stored: int = 0
+
+    def progress(self) -> str:
+        """For the status line."""
+        return f"turn {self.compared + 1} of {self.turns}"
+
+    def count(self, told: pb.PacketExplanation | None) -> bool:
+        """Count a turn; returns whether its packet is the same."""
+        same = told is not None and bool(told.digest) and told.digest == told.stored_digest
+        self.compared += 1
+        self.equal += same
+        self.not_stored += told is None
+        self.different += told is not None and not same
+        return same
+
+
+async def replay(call: Invocation, *, run: str) -> int:
+    """Assemble the packet of every stored turn again, and compare it with what was sent."""
+    async with open_project(call) as (client, project):
+        counts = ReplayCounts((await client.get_run(project, run)).run.turn)
+        status = StatusLine(Console(file=sys.stderr))
+        try:
+            for turn in range(1, counts.turns + 1):
+                status.counting(counts.progress)
+                told = await _explained(client, project, run, turn)
+                if not counts.count(told):
+                    status.clear()
+                    _show_turn(turn, told, as_json=call.as_json)
+        finally:
+            status.clear()
+    if call.as_json:
+        write_line(json.dumps(to_builtins(counts)))
+    else:
+        write_line(_counted(run, counts))
+    return DIFFERENT if counts.different else DONE
+
+
+def _counted(run: str, counts: ReplayCounts) -> str:
+    left_out = f", {counts.not_stored} without a stored packet" if counts.not_stored else ""
+    same = f"{counts.equal} of {counts.turns} packets are the same"
+    return f"{safe_line(run)}: {same}, {counts.different} differ{left_out}."
+
+
+async def _explained(client: Client, project: str, run: str, turn: int) -> pb.PacketExplanation | None:
+    """A turn without its pieces; None if nothing of its packet is stored."""
+    try:
+        return await client.explain_packet(project, run, turn, 0)
+    except TurnwrightError as error:
+        if error.reason is not Reason.TURN_NOT_FOUND:
+            raise
+        return None
+
+
+def _show_turn(turn: int, told: pb.PacketExplanation | None, *, as_json: bool) -> None:
+    gaps = list(told.gaps) if told else ["No packet of it is stored."]
+    if as_json:
+        digests = {"digest": told.digest, "stored_digest": told.stored_digest} if told else {}
+        write_line(json.dumps({"turn": turn, **digests, "why": gaps}))
+    else:
+        write_line(f"turn {turn}: {' '.join(map(safe_line, gaps))}")

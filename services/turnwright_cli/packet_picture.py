@@ -1,0 +1,237 @@
+"""An explained packet as a picture for a terminal: bars, totals, what was done so that it fits, and its pieces by size.
+
+Three bars: what of the context window is used, what kinds of pieces the packet consists of, and how much of it is a
+prefix of the packet before. Each kind has a letter, so that the picture needs no colours. Lines fit any width from 20
+columns.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from msgspec import Struct
+from rich.text import Text
+from turnwright.types.v1 import explanation_pb2 as pb
+from turnwright.types.v1 import settings_pb2
+
+from turnwright_cli.plain import safe_line
+
+PIECES_SHOWN: Final = 15
+"""Pieces in the picture, the largest ones."""
+
+NARROW: Final = 50
+"""Columns below which bars have no labels, and totals stand one below the other."""
+
+_LABELS: Final = ("window", "kinds", "same")
+_LABEL_COLUMNS: Final = max(map(len, _LABELS)) + 2
+_INDENT: Final = "  "
+
+
+class KindWords(Struct, frozen=True):
+    """How a kind is shown: its letter, its name, its colour."""
+
+    letter: str
+    name: str
+    color: str
+
+
+KINDS: Final = {
+    pb.PIECE_KIND_SYSTEM: KindWords("S", "rules", "blue"),
+    pb.PIECE_KIND_TOOL: KindWords("T", "tools", "cyan"),
+    pb.PIECE_KIND_PERSONA: KindWords("P", "persona", "bright_blue"),
+    pb.PIECE_KIND_PROJECT_INSTRUCTIONS: KindWords("A", "project instructions", "bright_cyan"),
+    pb.PIECE_KIND_PROMPT: KindWords("Q", "prompts", "yellow"),
+    pb.PIECE_KIND_FILE: KindWords("F", "files", "green"),
+    pb.PIECE_KIND_ENTRY: KindWords("E", "entries", "bright_green"),
+    pb.PIECE_KIND_RECORD: KindWords("L", "log", "magenta"),
+    pb.PIECE_KIND_EVENT: KindWords("V", "events", "bright_magenta"),
+    pb.PIECE_KIND_PLAN: KindWords("N", "plans", "bright_yellow"),
+    pb.PIECE_KIND_UNKNOWN: KindWords("U", "unknowns", "red"),
+    pb.PIECE_KIND_INSTRUCTIONS: KindWords("I", "instructions", "blue"),
+    pb.PIECE_KIND_BUDGET: KindWords("B", "budget", "white"),
+    pb.PIECE_KIND_PLUGIN: KindWords("X", "plugins", "bright_red"),
+    pb.PIECE_KIND_MARKUP: KindWords("M", "tags", "white"),
+    pb.PIECE_KIND_REPLY: KindWords("R", "replies", "green"),
+    pb.PIECE_KIND_RESULT: KindWords("O", "results", "magenta"),
+    pb.PIECE_KIND_SUMMARY: KindWords("Y", "summaries", "bright_yellow"),
+    pb.PIECE_KIND_NOTICE: KindWords("W", "notices", "white"),
+    pb.PIECE_KIND_UNEXPLAINED: KindWords("?", "unexplained", "bright_black"),
+}
+_OTHER: Final = KindWords("?", "others", "white")
+"""A kind of a later release."""
+
+FORMS: Final = {
+    pb.PIECE_FORM_SUMMARIZED: "summarized",
+    pb.PIECE_FORM_STUB: "left out, with a note",
+    pb.PIECE_FORM_LEFT_OUT: "left out",
+}
+
+
+def words_of(kind: pb.PieceKind.ValueType) -> KindWords:
+    return KINDS.get(kind, _OTHER)
+
+
+def picture(run: str, told: pb.PacketExplanation, width: int, *, pieces_max: int, styled: bool) -> Iterator[Text]:
+    """The lines of the picture; `styled` adds colours."""
+    for sentence in (heading(run, told), budget_words(told)):
+        yield from _lines(sentence, width)
+    yield Text()
+    yield from _bars(told, width, styled)
+    yield from _legend(told, width, styled)
+    yield Text()
+    for sentence in (*prefix_words(told), *step_words(told), *told.gaps):
+        yield from _lines(sentence, width, hanging=True)
+    yield Text()
+    by_size = sorted(told.pieces, key=lambda piece: (-piece.tokens, piece.begin))
+    for piece in by_size[:pieces_max]:
+        yield from _piece(piece, told.tokens, width, styled)
+    more = len(by_size) - pieces_max + told.pieces_left_out
+    if more > 0:
+        yield from _lines(f"... and {more:,} smaller pieces: --full shows them.", width)
+
+
+def heading(run: str, told: pb.PacketExplanation) -> str:
+    kind = settings_pb2.Assembly.Name(told.assembly).removeprefix("ASSEMBLY_").lower()
+    what = f"preview of a {kind}" if told.preview else kind
+    return f"{safe_line(run)}: turn {told.turn} of loop {told.loop}, {what} for {safe_line(told.model)}"
+
+
+def budget_words(told: pb.PacketExplanation) -> str:
+    expected = _expected(told)
+    counted = f" (about {expected:,} by the vendor's count)" if expected != told.tokens else ""
+    reserve = told.context_length - told.ceiling
+    return (
+        f"{told.tokens:,} tokens{counted} of at most {told.ceiling:,}; "
+        f"window {told.context_length:,}, reserve {reserve:,}"
+    )
+
+
+def _expected(told: pb.PacketExplanation) -> int:
+    """The tokens that are compared with the ceiling."""
+    return round(told.tokens * told.calibration) if told.calibration else told.tokens
+
+
+def prefix_words(told: pb.PacketExplanation) -> list[str]:
+    if not told.HasField("prefix"):
+        return []
+    prefix = told.prefix
+    share = f"{prefix.tokens:,} tokens ({_percent(prefix.tokens, told.tokens)}) are the same as in turn"
+    if prefix.kind == pb.PIECE_KIND_UNSPECIFIED:
+        return [f"{share} {prefix.before_turn}; nothing in it differs."]
+    where = safe_line(prefix.path) or words_of(prefix.kind).name
+    section = safe_line(prefix.section)
+    return [f"{share} {prefix.before_turn}. At byte {prefix.bytes:,} it begins to differ: {where} in {section}."]
+
+
+def step_words(told: pb.PacketExplanation) -> list[str]:
+    found = []
+    for step in told.steps:
+        before = f", as {step.tokens:,} tokens were {step.excess:,} too many" if step.excess else ""
+        entries = f"{step.entries:,} {'entry' if step.entries == 1 else 'entries'}"
+        found.append(f"Step {safe_line(step.name)}: {entries}{before}.")
+    return found
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{round(100 * part / max(1, whole))} %"
+
+
+def _lines(text: str, width: int, *, hanging: bool = False, indent: str = "") -> Iterator[Text]:
+    more = f"{indent}{_INDENT}" if hanging else indent
+    for line in textwrap.wrap(text, max(10, width), initial_indent=indent, subsequent_indent=more) or [""]:
+        yield Text(line)
+
+
+def _bars(told: pb.PacketExplanation, width: int, styled: bool) -> Iterator[Text]:
+    has_labels = width >= NARROW
+    cells = width - (_LABEL_COLUMNS if has_labels else 0)
+    bars = [_window_bar(told, cells), _kinds_bar(told, cells, styled)]
+    if told.HasField("prefix"):
+        bars.append(_same_bar(told, cells))
+    for label, bar in zip(_LABELS, bars, strict=False):
+        yield Text(label.ljust(_LABEL_COLUMNS) if has_labels else "").append_text(bar)
+
+
+def _window_bar(told: pb.PacketExplanation, cells: int) -> Text:
+    """Used, free, and reserved for the reply."""
+    expected = _expected(told)
+    window = max(1, told.context_length, expected)
+    used, ceiling = (round(tokens * cells / window) for tokens in (expected, max(expected, told.ceiling)))
+    return Text("#" * used + "." * (ceiling - used) + "/" * (cells - ceiling))
+
+
+def _kinds_bar(told: pb.PacketExplanation, cells: int, styled: bool) -> Text:
+    """A stacked bar of the kinds, in the order in which they first occur."""
+    first = {piece.kind: place for place, piece in reversed(list(enumerate(told.pieces)))}
+    totals = sorted(told.kinds, key=lambda total: first.get(total.kind, len(first)))
+    whole = max(1, sum(total.tokens for total in totals))
+    ends = accumulate(total.tokens for total in totals)
+    bar, begin = Text(), 0
+    for total, end in zip(totals, ends, strict=True):
+        at = round(end * cells / whole)
+        words = words_of(total.kind)
+        bar.append(words.letter * (at - begin), style=_style(words, styled))
+        begin = at
+    return bar
+
+
+def _same_bar(told: pb.PacketExplanation, cells: int) -> Text:
+    """The prefix that is the same as in the packet before, on the scale of the kinds."""
+    same = min(cells, round(told.prefix.tokens * cells / max(1, told.tokens)))
+    return Text("=" * same + ("^" if same < cells else ""))
+
+
+def _legend(told: pb.PacketExplanation, width: int, styled: bool) -> Iterator[Text]:
+    """What the letters mean, with totals."""
+    line = Text()
+    for total in told.kinds:
+        words = words_of(total.kind)
+        text = f" {words.name} {total.tokens:,} ({_percent(total.tokens, told.tokens)})"
+        if line and len(line) + 4 + len(text) > width:
+            yield line
+            line = Text()
+        if len(text) >= width:
+            text, *more = _folded(text, width - 1, _INDENT)
+            yield Text(words.letter, style=_style(words, styled)).append(text)
+            yield from map(Text, more)
+            continue
+        line.append("   " if line else "").append(words.letter, style=_style(words, styled)).append(text)
+    if line:
+        yield line
+
+
+def _style(words: KindWords, styled: bool) -> str:
+    return f"reverse {words.color}" if styled else ""
+
+
+def _piece(piece: pb.ExplainedPiece, whole: int, width: int, styled: bool) -> Iterator[Text]:
+    words = words_of(piece.kind)
+    tokens = f"{piece.tokens:>7,}  " if width >= NARROW else f"{piece.tokens:,} "
+    indent = " " * (len(tokens) + 2) if width >= NARROW else _INDENT
+    name = safe_line(piece.path) or words.name
+    first, *more = _folded(f"{tokens}{words.letter} {name}", width, indent)
+    line = Text(first)
+    line.stylize(_style(words, styled), len(tokens), len(tokens) + 1)
+    yield line
+    yield from map(Text, more)
+    why = f"{_percent(piece.tokens, whole)}{_where(piece)}. {piece.why}{_reduced(piece)}"
+    yield from _lines(why, width, indent=indent)
+
+
+def _where(piece: pb.ExplainedPiece) -> str:
+    section = f" in {safe_line(piece.section)}" if piece.section else ""
+    return f"{section}, {FORMS[piece.form]}" if piece.form in FORMS else section
+
+
+def _reduced(piece: pb.ExplainedPiece) -> str:
+    return f" By the step {safe_line(piece.reduced_by)} in turn {piece.reduced_in_turn}." if piece.reduced_by else ""
+
+
+def _folded(text: str, width: int, indent: str) -> Sequence[str]:
+    """The text in lines of at most `width` characters: paths have no spaces to wrap at."""
+    lines, rest = [text[:width]], text[width:]
+    room = max(4, width - len(indent))
+    return [*lines, *(f"{indent}{rest[at : at + room]}" for at in range(0, len(rest), room))]

@@ -1,0 +1,75 @@
+"""`explain` and `replay` in a pipe, at a terminal, as JSON; and a plugin that is away."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from e2e.cli_process import Bench
+from e2e.test_cli_terminal import terminal
+
+READ = '<get path="a.txt"/><update status="102">Read.</update>'
+DONE = '<update status="200">All is done.</update>'
+SECTION = """
+from turnwright_assembler.plugins import Item
+VERSION = "1.0"
+def register(registry):
+    registry.section("weather", lambda context: [Item("weather://now", "sunny")], priority=60)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    (made.project / "a.txt").write_text("old\n" * 200)
+    made.script("m", READ, DONE)
+    return made
+
+
+def test_a_packet_in_a_pipe_is_sentences_and_a_row_for_each_piece(bench) -> None:
+    bench.run("act", "Read it.", "--model", "m", "--run", "r")
+    lines = bench.run("explain", "r", COLUMNS="20").stdout.splitlines()
+    assert lines[0] == "r: turn 2 of loop 1, packet for m"
+    heads, *rows = [line.split("\t") for line in lines if "\t" in line]
+    assert heads[:4] == ["tokens", "kind", "section", "path"]
+    assert {len(row) for row in rows} == {len(heads)}
+    sizes = [int(row[0]) for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert ["files", "visible", "a.txt"] in [row[1:4] for row in rows]
+
+
+def test_json_is_the_exact_explanation_and_the_preview_is_one_too(bench) -> None:
+    bench.run("act", "Read it.", "--model", "m", "--run", "r")
+    told = json.loads(bench.run("explain", "r", "1", "--json").stdout)
+    assert (told["turn"], told["digest"]) == (1, told["stored_digest"])
+    assert sum(piece.get("tokens", 0) for piece in told["pieces"]) == told["tokens"]
+    preview = json.loads(bench.run("explain", "r", "--next", "--json").stdout)
+    assert (preview["turn"], preview["preview"]) == (3, True)
+    wrong = bench.run("explain", "r", "9")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_terminal_gets_a_picture_in_colours_unless_it_wants_none(bench, no_color) -> None:
+    bench.run("act", "Read it.", "--model", "m", "--run", "r")
+    bench.environment["NO_COLOR"] = no_color
+    with terminal(bench, "explain", "r") as person:
+        assert person.end() == 0
+    assert "kinds" in person.seen
+    assert ("\x1b[" in person.seen) is not bool(no_color)
+
+
+def test_a_replay_compares_every_turn_and_names_those_that_differ(bench, tmp_path) -> None:
+    (tmp_path / "weather.py").write_text(SECTION)
+    with_plugin = {"TURNWRIGHT_SECTIONS": "weather:register", "PYTHONPATH": str(tmp_path)}
+    bench.run("act", "Read it.", "--model", "m", "--run", "r", **with_plugin)
+    same = bench.run("replay", "r", **with_plugin)
+    assert (same.returncode, same.stdout) == (0, "r: 2 of 2 packets are the same, 0 differ.\n")
+    away = bench.run("replay", "r")
+    first, second, counts = away.stdout.splitlines()
+    assert (away.returncode, counts) == (1, "r: 0 of 2 packets are the same, 2 differ.")
+    assert first.startswith("turn 1: Assembled again it is another packet")
+    assert "weather" in second
+    counted = bench.run("replay", "r", "--json").stdout.splitlines()
+    assert json.loads(counted[-1])["different"] == 2

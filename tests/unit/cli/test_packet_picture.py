@@ -1,0 +1,96 @@
+"""Pictures of explained packets, compared with golden texts: wide, narrow, of a preview, of a packet with gaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+from turnwright.types.v1 import explanation_pb2 as pb
+from turnwright.types.v1 import settings_pb2
+
+from turnwright_cli.packet_picture import KINDS, picture
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+LONG = "src/" + "deep/" * 12 + "module.py"
+
+
+def piece(path: str, kind: int, section: str, tokens: int, why: str, **more) -> pb.ExplainedPiece:
+    return pb.ExplainedPiece(path=path, kind=kind, section=section, tokens=tokens, bytes=2 * tokens, why=why, **more)
+
+
+def explained(**changes) -> pb.PacketExplanation:
+    """A packet in which a step of the ladder summarized a file."""
+    pieces = [
+        piece("instructions://system", pb.PIECE_KIND_SYSTEM, "system", 1400, "Rules of the runtime."),
+        piece("sh", pb.PIECE_KIND_TOOL, "system", 900, "Documentation of a tool that the loop offers."),
+        piece("prompt://1", pb.PIECE_KIND_PROMPT, "prompt", 60, "The task of loop 1.", form=pb.PIECE_FORM_WHOLE),
+        piece(
+            LONG, pb.PIECE_KIND_FILE, "summary", 240, "Summarized; last touched in turn 6.",
+            form=pb.PIECE_FORM_SUMMARIZED, reduced_by="previous_turn", reduced_in_turn=7,
+        ),
+        piece(
+            "src/app.py\x1b[31m", pb.PIECE_KIND_FILE, "visible", 3100, "Visible; last touched in turn 2.",
+            form=pb.PIECE_FORM_WHOLE,
+        ),
+        piece("log://turn_6/get/deep", pb.PIECE_KIND_RECORD, "log", 300, "A record of turn 6.", form=pb.PIECE_FORM_WHOLE),
+        piece("", pb.PIECE_KIND_BUDGET, "budget", 200, "Figures of this packet."),
+    ]  # fmt: skip
+    sums: dict[int, int] = {}
+    for one in pieces:
+        sums[one.kind] = sums.get(one.kind, 0) + one.tokens
+    given = {
+        "turn": 7, "loop": 1, "assembly": settings_pb2.ASSEMBLY_PACKET, "model": "coder", "context_length": 8192,
+        "ceiling": 7372, "tokens": 6200, "bytes": 12400, "pieces": pieces,
+        "kinds": [
+            pb.KindTotal(kind=kind, tokens=tokens, pieces=1)
+            for kind, tokens in sorted(sums.items(), key=lambda item: -item[1])
+        ],
+        "steps": [pb.PacketStep(name="previous_turn", entries=1, tokens=9100, excess=1728, paths=[LONG])],
+        "prefix": pb.PrefixBreak(
+            before_turn=6, bytes=4780, tokens=2390, path=LONG, kind=pb.PIECE_KIND_FILE, section="summary"
+        ),
+    } | changes  # fmt: skip
+    return pb.PacketExplanation(**given)
+
+
+def drawn(told: pb.PacketExplanation, width: int, pieces_max: int = 15) -> list[Text]:
+    return list(picture("fix-tests", told, width, pieces_max=pieces_max, styled=False))
+
+
+CASES = {
+    "explain_80": (explained(), 80, 15),
+    "explain_20": (explained(), 20, 15),
+    "explain_preview_80": (explained(preview=True, calibration=0.5, steps=[]), 80, 3),
+    "explain_gaps_60": (
+        explained(prefix=None, pieces_left_out=1200, gaps=["It was assembled by 1.0; now 2.0 assembles."]), 60, 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_picture_is_as_it_was_drawn(name) -> None:
+    told, width, pieces_max = CASES[name]
+    text = "\n".join(line.plain.rstrip() for line in drawn(told, width, pieces_max)) + "\n"
+    assert text == (GOLDEN / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [20, 33, 50, 80, 200])
+def test_no_line_is_longer_than_the_terminal_and_none_has_control_characters(width) -> None:
+    many = explained(kinds=[pb.KindTotal(kind=kind, tokens=300_000) for kind in KINDS])
+    for told in (explained(), many, explained(tokens=2**32 - 1, ceiling=1, context_length=1), pb.PacketExplanation()):
+        for line in drawn(told, width):
+            assert len(line.plain) <= width
+            assert line.plain.isprintable()
+
+
+def test_colours_change_nothing_but_colours() -> None:
+    styled = list(picture("fix-tests", explained(), 80, pieces_max=15, styled=True))
+    assert [line.plain for line in styled] == [line.plain for line in drawn(explained(), 80)]
+    assert any(line.spans for line in styled)
+    assert not any(span.style for line in drawn(explained(), 80) for span in line.spans)
+
+
+def test_every_kind_of_the_contract_has_a_letter_of_its_own() -> None:
+    assert KINDS.keys() == set(pb.PieceKind.values()) - {pb.PIECE_KIND_UNSPECIFIED}
+    assert len({words.letter for words in KINDS.values()}) == len(KINDS)
