@@ -14,6 +14,7 @@ from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.stack import LISTEN, START_ORDER, Stack, StackPlan
 from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.telemetry import configure_telemetry
 
 _NAMES = ", ".join(START_ORDER)
 
@@ -68,6 +69,10 @@ async def serve(
     settings = call.settings
     plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers, db)
     configure_logs(settings.log_level)
+    try:
+        stop_telemetry = configure_telemetry(settings.telemetry, "-".join(plan.listen) if only else "all")
+    except (OSError, ModuleNotFoundError) as error:
+        raise FailureError(FAILED, str(error)) from None
     stack = Stack(plan)
     with Interrupts().entered() as interrupts:
         try:
@@ -82,6 +87,7 @@ async def serve(
                 await stack.leave()
         finally:
             await asyncio.shield(stack.stop())
+            await asyncio.to_thread(stop_telemetry)
     return 0
 
 

@@ -210,6 +210,11 @@ class ExecutorSettings(PeerSettings):
     """Seconds between two signs of life of a command that a client called: far below `stream_grace_s` of the store."""
 
     @property
+    def opened_tools(self) -> frozenset[str]:
+        """Tools that derived tokens may call without a run."""
+        return frozenset(name.strip() for name in self.client_tools.split(","))
+
+    @property
     def unconfigured_tools(self) -> frozenset[str]:
         """The tools that cannot work with these settings, so that no model is offered them."""
         return frozenset() if self.web_searxng_url else frozenset({"search"})

@@ -24,6 +24,8 @@ from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.kit.plugins import TOOLS
 from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
+from turnwright_core.kit.telemetry import observe
+from turnwright_core.kit.telemetry_names import LEASES, LOOPS, SANDBOX
 from turnwright_executor.clients.outside_entries import OutsideEntries
 from turnwright_executor.clients.tool_calls import ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
@@ -150,6 +152,7 @@ class _Wired:
         leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         places = Placements(ledger, settings, sandbox, leases.ends_s)
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
+        _observe(leases, self._scheduler, sandbox)
         self._owners = Owners(ledger, "", leases.holds, settings.tls)
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
@@ -163,10 +166,8 @@ class _Wired:
 
         self._addressed = (ledger, self._owners, status)
         plugins.opened(lambda at: OutsideEntries(ledger, at))
-        opened = frozenset(name.strip() for name in settings.client_tools.split(","))
-        self._calls = ToolCalls(
-            ledger, tools, tool_host, self._hooks, self._hubs, settings.tool_calls_max, owner, opened
-        )
+        limit, opened = settings.tool_calls_max, settings.opened_tools
+        self._calls = ToolCalls(ledger, tools, tool_host, self._hooks, self._hubs, limit, owner, opened)
         self._servicer = ExecutorServicer(
             store,
             ledger,
@@ -253,6 +254,13 @@ async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> 
                 raise ConnectionError(f"no store registers the schemes {names} of plugins: {error}") from None
         await asyncio.sleep(SCHEMES_POLL_S)
     return None
+
+
+def _observe(leases: Leases, scheduler: Scheduler, sandbox: Sandbox) -> None:
+    """The gauges of this executor."""
+    observe(LEASES, leases.held)
+    observe(LOOPS, scheduler.working)
+    observe(SANDBOX, lambda: 1, {"backend": sandbox.name})
 
 
 async def _sandbox(settings: ExecutorSettings) -> Sandbox:

@@ -12,11 +12,13 @@ import grpc
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 
 from turnwright_core.entries import Tier
+from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.expiry import expiry
+from turnwright_store.app.gauges import gauges
 from turnwright_store.app.idempotency import forgetting
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
@@ -117,8 +119,10 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         if settings.proposal_expire_s
         else []
     )
+    measuring = [gauges(store.database, _now_ms)] if telemetry.is_on() else []
     return [
         *expiring,
+        *measuring,
         compaction(store.database, settings.fold_s),
         forgetting(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),

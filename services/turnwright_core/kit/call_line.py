@@ -1,4 +1,4 @@
-"""The canonical log line of an rpc: one line when it has ended, with the fields that one would search by.
+"""The canonical log line of an rpc, and its span: one line when it has ended, with the fields that one would search by.
 
 `rpc_ended` has method, code, seconds, principal, request id, the run that the request names, and the reason of an
 error. Nothing else of a message is logged. Calls that failed or were slow are logged at `info`, all others at `debug`:
@@ -16,6 +16,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.errors import code_of
 from turnwright_core.kit.logs import DEBUG, INFO, get_logger, is_logged
 from turnwright_core.kit.scope import CallScope
+from turnwright_core.kit.telemetry import call_begun, call_ended
 
 SLOW_S: Final = 1.0
 """Seconds from which a call counts as slow. Streams never do: they last as long as somebody reads them."""
@@ -29,7 +30,7 @@ _log = get_logger("rpc")
 class CallLine:
     """The state of one call. Until it is set otherwise, the client has cancelled it."""
 
-    __slots__ = ("_began_s", "_code", "_method", "_reason", "_scope")
+    __slots__ = ("_began_s", "_code", "_method", "_reason", "_scope", "_span")
 
     def __init__(self, method: str, scope: CallScope) -> None:
         """The call of a method begins."""
@@ -38,6 +39,7 @@ class CallLine:
         self._began_s = time.monotonic()
         self._code = "CANCELLED"
         self._reason = ""
+        self._span = call_begun(method, scope)
 
     def admitted(self, principal: str, request: Any) -> None:
         """The caller and the subject of the call are known."""
@@ -62,6 +64,7 @@ class CallLine:
         seconds = time.monotonic() - self._began_s
         if self._code == "CANCELLED" and context.time_remaining() == 0:
             self._code = "DEADLINE_EXCEEDED"
+        call_ended(self._span, self._method, self._code, seconds)
         is_told = self._code not in ("OK", "CANCELLED") or (seconds >= SLOW_S and not is_stream)
         if not is_logged(level := INFO if is_told else DEBUG):
             return

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.telemetry import count
+from turnwright_core.kit.telemetry_names import CERTIFICATES_REFUSED
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -85,6 +87,7 @@ class Tls:
         try:
             self._current = self._read()
         except ValueError as error:
+            count(CERTIFICATES_REFUSED)
             _log.error(
                 "certificates_refused", problem=str(error), consequence="the certificates read before stay in use"
             )

@@ -15,6 +15,7 @@ from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.server import RunningServer, Service, serve_until_stopped
 from turnwright_core.kit.settings import Settings, SettingsError, exit_with, load
+from turnwright_core.kit.telemetry import configure_telemetry
 
 S = TypeVar("S", bound=Settings)
 
@@ -45,7 +46,8 @@ def run_service(
 
     Ends the process where the command line has arguments.
     """
-    _read_arguments(kind.__module__.partition(".")[0])
+    package = kind.__module__.partition(".")[0]
+    _read_arguments(package)
     hide_memory()
     try:
         settings = load(kind)
@@ -53,6 +55,10 @@ def run_service(
     except (SettingsError, OSError, ValueError) as error:
         exit_with(error)
     configure_logs(settings.log_level)
+    try:
+        stop_telemetry = configure_telemetry(settings.telemetry, package.removeprefix("turnwright_"))
+    except (OSError, ModuleNotFoundError) as error:
+        exit_with(error)
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
     # What is loaded stays; see loading().
     gc.freeze()
@@ -64,3 +70,5 @@ def run_service(
     except (OSError, TurnwrightError) as error:
         sys.stderr.write(f"{server.service.name}: {error}\n")
         raise SystemExit(1) from None
+    finally:
+        stop_telemetry()

@@ -27,12 +27,18 @@ TextMetadata = tuple[tuple[str, str], ...]
 class CallScope:
     """One call being handled."""
 
-    __slots__ = ("_ends_s", "bound", "trace")
+    __slots__ = ("_ends_s", "asked", "bound", "span", "trace", "turn")
 
     def __init__(self, metadata: Iterable[tuple[str, str | bytes]], left_s: float | None) -> None:
         """`left_s` is the deadline in seconds from now; None: no deadline."""
         self._ends_s = None if left_s is None else time.monotonic() + left_s
         self.trace, trace_id = _trace_of(metadata)
+        self.asked = self.trace
+        """The trace that came with the call; `trace` is what outgoing calls carry."""
+        self.span: object = None
+        """The span that is open, while telemetry is on."""
+        self.turn: object = None
+        """The span of the turn that is worked on."""
         self.bound: dict[str, object] = {"trace_id": trace_id} if trace_id else {}
         """Fields of each line that is logged for the call: ids only, never content."""
 
@@ -60,9 +66,13 @@ def enter_scope(metadata: Iterable[tuple[str, str | bytes]], left_s: float | Non
 
 def bind(**values: object) -> None:
     """Add these ids to everything that this task, and tasks it starts, log from now on."""
-    if _scope.get() is _NONE:
-        enter_scope((), None)
-    _scope.get().bound.update(values)
+    own_scope().bound.update(values)
+
+
+def own_scope() -> CallScope:
+    """The scope of the call being handled; outside a call, a new scope of this task."""
+    scope = _scope.get()
+    return enter_scope((), None) if scope is _NONE else scope
 
 
 def detached(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:

@@ -34,6 +34,7 @@ from msgspec.structs import replace
 from turnwright_core.kit.auth import check_token
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.home import default_home, read_or_make_token
+from turnwright_core.kit.telemetry import TelemetrySettings
 
 PREFIX: Final = "TURNWRIGHT_"
 
@@ -106,6 +107,14 @@ def _checked_token(text: str) -> str:
     return check_token(text) if text else text
 
 
+def _checked_listen(text: str) -> str:
+    """HOST:PORT, or empty. Raises ValueError with a sentence."""
+    host, separator, port = text.rpartition(":")
+    if text and not (separator and host and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ValueError("must be HOST:PORT")
+    return text
+
+
 class Settings:
     """The settings that every service reads. Keywords override variables; wrong values raise SettingsError."""
 
@@ -160,6 +169,16 @@ class Settings:
         default="",
         description="Name that the certificates of called services must have. Empty: the host of their address.",
     )
+    otlp_endpoint: str = setting(
+        default="",
+        description="URL of an OpenTelemetry collector (OTLP over gRPC), such as `http://collector:4317`, for traces "
+        "and metrics. Empty: none. `OTEL_*` variables tune sampling and resource attributes.",
+    )
+    metrics_listen: str = setting(
+        default="",
+        check=_checked_listen,
+        description="Address at which Prometheus finds `/metrics`, such as `0.0.0.0:9464`. Empty: none.",
+    )
     insecure: bool = setting(
         default=False,
         description="Allow plaintext beyond this host, where a mesh or a private network protects connections.",
@@ -201,6 +220,10 @@ class Settings:
         other = object.__new__(type(self))
         vars(other).update(vars(self), **changes)
         return other
+
+    @property
+    def telemetry(self) -> TelemetrySettings:
+        return TelemetrySettings(self.otlp_endpoint, self.metrics_listen)
 
     @functools.cached_property
     def tls(self) -> Tls:

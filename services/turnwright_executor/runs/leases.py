@@ -22,6 +22,8 @@ from msgspec import Struct
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
+from turnwright_core.kit.telemetry import count
+from turnwright_core.kit.telemetry_names import LEASES_LOST
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 
@@ -178,6 +180,10 @@ class Leases:
     def has_workspace(self, claim: Claim) -> bool:
         return not self._workspaces or claim.workspace_id in self._workspaces
 
+    def held(self) -> int:
+        """How many runs are held."""
+        return len(self._held)
+
     def holds(self, address: RunAddress) -> bool:
         return address in self._held
 
@@ -309,6 +315,7 @@ class Leases:
     def _lose(self, holder: Holder, address: RunAddress, *, to_other: bool) -> None:
         epoch = self._held.pop(address).epoch
         _log.warning("lease_lost", run=address.run, epoch=epoch, to_other=to_other)
+        count(LEASES_LOST)
         holder.on_lost(address, to_other=to_other)
 
 

@@ -103,6 +103,10 @@ class Scheduler:
         if seek:
             self._seeking = asyncio.create_task(self._seek(), name="seek work")
 
+    def working(self) -> int:
+        """How many loops are worked on."""
+        return sum(worker.is_placed for worker in self._workers.values())
+
     async def _seek(self) -> None:
         """Services start in any order, and fail for a while: whatever the store answers, polling goes on."""
         settings = self._services.settings

@@ -18,6 +18,8 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.telemetry import span
+from turnwright_core.kit.telemetry import turn_ended as end_turn_span
 from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, Assembly, CallStyle, LoopEnd, Turn
 from turnwright_executor.domain.command_record import CommandRecord
@@ -87,10 +89,11 @@ class LoopSteps:
         """Carry out one step. Raises TurnwrightError if a service fails, OSError, and BudgetError."""
         if step.action is Action.STOP:
             return
-        if step.action in self._steps:
-            await self._steps[step.action](state)
-        else:
-            await self._commands(state).perform(step.action, step.path)
+        with span(step.action.name.lower()):
+            if step.action in self._steps:
+                await self._steps[step.action](state)
+            else:
+                await self._commands(state).perform(step.action, step.path)
 
     async def left(self, error: BaseException) -> None:
         """A step was stopped: keep how commands had ended by then."""
@@ -115,6 +118,7 @@ class LoopSteps:
         if self._timer:
             self._timer.cancel()
         self._keep_time()
+        end_turn_span({})
 
     def _keep_time(self) -> None:
         """Record in the draft how long the open turn was worked on, for whoever has to end it."""

@@ -1,4 +1,6 @@
-"""The canonical log line of a turn: one line when it has ended, by its verdict or with its loop.
+"""The canonical log line of a turn, its span and its metrics.
+
+There is one line when it has ended, by its verdict or with its loop.
 
 `turn_ended` has run, turn, seconds of work, tokens, cost, commands, and the verdict: a status (102: the loop goes on)
 and a reason. Other lines in between carry the same run and turn.
@@ -8,6 +10,18 @@ from __future__ import annotations
 
 from turnwright_core.kit.logs import INFO, get_logger, is_logged
 from turnwright_core.kit.scope import bind
+from turnwright_core.kit.telemetry import count, is_on, measure, turn_begun
+from turnwright_core.kit.telemetry import turn_ended as end_turn_span
+from turnwright_core.kit.telemetry_names import (
+    COMMANDS,
+    COST,
+    PROJECT,
+    REASON,
+    RUN,
+    TURN,
+    TURN_DURATION,
+    VERDICT,
+)
 from turnwright_core.runs import TurnResult
 from turnwright_executor.domain.addresses import RunAddress
 
@@ -17,9 +31,15 @@ _log = get_logger("turn")
 def bind_turn(address: RunAddress, turn: int) -> None:
     """Add run and turn to everything that is logged from now on; 0: no turn yet."""
     bind(run=address.run, turn=turn)
+    if turn:
+        turn_begun({RUN: address.run, TURN: turn, PROJECT: address.project})
+    else:
+        end_turn_span({})
 
 
 def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int) -> None:
+    if is_on():
+        _measure(result, commands)
     if not is_logged(INFO):
         return
     usage = result.usage
@@ -36,3 +56,12 @@ def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int
         verdict=result.status,
         reason=result.reason,
     )
+
+
+def _measure(result: TurnResult, commands: int) -> None:
+    told: dict[str, str | int] = {VERDICT: result.status, REASON: result.reason}
+    measure(TURN_DURATION, result.work_ms / 1000, told)
+    count(COMMANDS, commands)
+    if result.usage.cost_usd is not None:
+        count(COST, result.usage.cost_usd + result.lost_cost_usd)
+    end_turn_span({**told, COMMANDS: commands})

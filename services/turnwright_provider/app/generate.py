@@ -13,12 +13,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from itertools import count
+from itertools import count as numbers
 
 from msgspec import Struct
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.telemetry import add_attributes, count, is_on, measure, span
+from turnwright_core.kit.telemetry_names import (
+    CACHED_TOKENS,
+    ERROR_TYPE,
+    FINISH_REASON,
+    INPUT_TOKENS,
+    MODEL_DURATION,
+    OPERATION,
+    OUTPUT_TOKENS,
+    PROVIDER,
+    REQUEST_MODEL,
+    RESPONSE_MODEL,
+    TOKEN_TYPE,
+    TOKEN_USAGE,
+    VENDOR_ERRORS,
+)
+from turnwright_core.runs import Usage
 from turnwright_core.suggestions import unknown_vendor
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
@@ -85,12 +102,24 @@ class ReplyStream:
                 await reading
 
     async def _read(self, call: ModelCall) -> None:
+        with span(f"chat {call.model}", {**self._told(call), OPERATION: "chat"}, calls_out=True):
+            begin_s = self._chance.clock()
+            try:
+                await self._read_on(call)
+            finally:
+                measure(MODEL_DURATION, self._chance.clock() - begin_s, self._told(call))
+
+    def _told(self, call: ModelCall) -> dict[str, str]:
+        return {PROVIDER: self._name, REQUEST_MODEL: call.model}
+
+    async def _read_on(self, call: ModelCall) -> None:
         try:
-            for attempt in count(1):
+            for attempt in numbers(1):
                 try:
                     return await self._try(call, attempt)
                 except VendorError as error:
                     failure = error.failure
+                count(VENDOR_ERRORS, 1, {PROVIDER: self._name, ERROR_TYPE: failure.kind.name.lower()})
                 wait_s = self._wait_s(attempt, failure)
                 if wait_s is None:
                     key_setting = self._vendor.describe().key_setting
@@ -106,6 +135,7 @@ class ReplyStream:
             async for event in events:
                 if isinstance(event, Finish):
                     self._outbox.tell(event)
+                    self._measure(call, event)
                     return
                 if isinstance(event, SetUsage) and not self._started:
                     # Usage alone does not begin a reply: an attempt that fails after it can still be retried.
@@ -116,6 +146,23 @@ class ReplyStream:
                 self._started, early = True, None
                 await self._outbox.put(event)
         raise failed(FailureClass.SERVER, "the stream ended without an end")
+
+    def _measure(self, call: ModelCall, finish: Finish) -> None:
+        if not is_on():
+            return
+        usage = finish.usage or Usage()
+        tokens = {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
+        add_attributes(
+            {
+                **tokens,
+                CACHED_TOKENS: usage.cached_tokens,
+                RESPONSE_MODEL: finish.vendor_model,
+                FINISH_REASON: finish.reason,
+            }
+        )
+        if finish.usage:
+            measure(TOKEN_USAGE, usage.prompt_tokens, {**self._told(call), TOKEN_TYPE: "input"})
+            measure(TOKEN_USAGE, usage.completion_tokens, {**self._told(call), TOKEN_TYPE: "output"})
 
     def _wait_s(self, attempt: int, failure: Failure) -> float | None:
         """Seconds before the next attempt; None if there is none: a reply has begun, or it would come too late."""

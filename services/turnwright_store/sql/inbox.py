@@ -21,14 +21,14 @@ from turnwright_store.sql.tables import entries, projects, runs, versions, views
 from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow
 
 # Literals, as in the index: planners do not look at parameters.
-_IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
+IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
 _OF_PROJECT: Final = runs.c.project_id + literal_column("0") == bindparam("project")
 """An expression that no index covers: otherwise planners would scan all runs of the project."""
 
 _WAITING: Final[Select[Any]] = (
     select(views.c.create_ms, views.c.id, views.c.run_id)
     .join(runs, runs.c.id == views.c.run_id)
-    .where(_IS_WAITING, runs.c.removed_ms == literal_column("0"))
+    .where(IS_WAITING, runs.c.removed_ms == literal_column("0"))
     .order_by(views.c.create_ms, views.c.id)
 )
 _AFTER: Final = and_(
@@ -53,7 +53,7 @@ _OVERDUE: Final = (
     .join(runs, runs.c.id == views.c.run_id)
     .join(projects, projects.c.id == runs.c.project_id)
     .where(
-        _IS_WAITING,
+        IS_WAITING,
         runs.c.removed_ms == literal_column("0"),
         views.c.create_ms <= DatabaseNow() - bindparam("wait_ms"),
     )
