@@ -5,7 +5,7 @@ Source: architecture 3 (what the model was sent), 11 (the stored packet is sent 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,17 +26,21 @@ from turnwright_store.domain.packets import (
     difference,
     digest_of,
     flat,
+    is_block,
+    piece_of,
     restored,
+    turn_and_place,
     written,
 )
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import packets as rows
-from turnwright_store.sql.blocks import add_blocks, block_texts, known_blocks, prefetch_known
+from turnwright_store.sql.blocks import block_texts, prefetch_known, stored_blocks
 from turnwright_store.sql.forks import home_of
 from turnwright_store.sql.packets import PacketRow
+from turnwright_store.sql.pieces import packed_pieces, piece_texts, prefetch_shown
 from turnwright_store.sql.runs import RunHead, get_run, run_not_found
 
-_BLOCKS_A_STATEMENT: Final = 100
+_PIECES_AT_ONCE: Final = 100
 _READ_CHARS: Final = 1024 * 1024
 """Characters after which a reader gives its connection back."""
 
@@ -62,14 +66,34 @@ def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
         latest = None
     # After the latest packet there is none of this turn yet, and no call was made in it.
     calls = 1 if latest else rows.count_calls(connection, run.id, packet.turn) + 1
-    texts = {digest_of(piece): piece for piece in packet.pieces if isinstance(piece, str)}
-    asked = prefetch_known(connection, run.id, run.project_id, texts, packet.shows)
     base = _checked_base(run, packet, latest or _base(connection, run, packet))
-    ids = known_blocks(asked)
-    new = {digest: text for digest, text in texts.items() if digest not in ids}
-    ids |= add_blocks(connection, run.id, run.project_id, new, packet.shows, asked)
-    parts = _parts(packet, {text: ids[digest] for digest, text in texts.items()})
-    rows.add_packet(connection, run.id, _row(connection, run.id, packet, parts, base), packet.note, calls)
+    pieces, ids = _stored(connection, run, packet, base)
+    rows.add_packet(
+        connection, run.id, _row(connection, run.id, packet, _parts(packet, ids), base), packet.note, calls, pieces
+    )
+
+
+def _stored(
+    connection: Connection, run: RunHead, packet: TurnPacket, base: PacketRow | None
+) -> tuple[bytes | None, dict[str, int]]:
+    """The pieces of a packet that are stored with it, and the numbers of all that it names by their texts."""
+    texts = dict.fromkeys(piece for piece in packet.pieces if isinstance(piece, str))
+    blocks = {digest_of(text): text for text in texts if is_block(text, packet.shows)}
+    known = {} if packet.base_turn or base is None else _pieces_in(connection, run, base, texts)
+    new = [text for text in texts if text not in known and not is_block(text, packet.shows)]
+    asked = prefetch_known(connection, run.project_id, blocks)
+    shown = prefetch_shown(connection, run.id, new, packet.shows)
+    ids = stored_blocks(connection, run.project_id, blocks, asked)
+    numbers = known | {text: piece_of(packet.turn, place) for place, text in enumerate(new)}
+    numbers |= {text: ids[digest] for digest, text in blocks.items()}
+    return packed_pieces(connection, run.id, new, packet.shows, shown), numbers
+
+
+def _pieces_in(connection: Connection, run: RunHead, base: PacketRow, wanted: Container[str]) -> dict[str, int]:
+    """The numbers of those texts that another packet has; asked where somebody sends a packet whole."""
+    pieces = [piece for piece in dict.fromkeys(_ids(connection, run.id, base)) if piece < 0]
+    texts = _texts(connection, run.id, RunRef(run.project, run.alias), pieces)
+    return {text: piece for piece, text in zip(pieces, texts, strict=True) if text in wanted}
 
 
 def _base(connection: Connection, run: RunHead, packet: TurnPacket) -> PacketRow | None:
@@ -110,7 +134,7 @@ def _ids(connection: Connection, run_id: int, row: PacketRow) -> list[int]:
 
 
 def _parts(packet: TurnPacket, ids: Mapping[str, int]) -> list[MessageParts]:
-    """The messages with block ids instead of texts."""
+    """The messages with numbers instead of texts."""
     return [
         (message.role, [ids[piece] if isinstance(piece, str) else piece for piece in message.pieces])
         for message in packet.messages
@@ -124,33 +148,45 @@ def _layout(chain: Sequence[PacketRow]) -> Layout:
     return layout
 
 
-def find_layout(connection: Connection, run: RunHead, turn: int) -> Layout | None:
-    """The layout of a turn's packet, also of an inherited turn; None if none is stored."""
+class PacketLayout(Struct, frozen=True):
+    """The layout of a turn's packet, and the run that it was stored in."""
+
+    run_id: int
+    layout: Layout
+
+
+def find_packet(connection: Connection, run: RunHead, turn: int) -> PacketLayout | None:
+    """The packet of a turn, also of an inherited turn; None if none is stored."""
     home = home_of(connection, run.id, turn)
     if home is None:
         return None
     found = rows.latest_packets(connection, home, turn, CHAIN_MAX)
-    return _layout(found[: found[0].depth]) if found and found[0].turn == turn else None
+    return PacketLayout(home, _layout(found[: found[0].depth])) if found and found[0].turn == turn else None
 
 
 def packet_messages(connection: Connection, run: RunHead, turn: int) -> tuple[tuple[str, str], ...] | None:
     """The packet of a turn: role and text of each message. None if none is stored."""
-    layout = find_layout(connection, run, turn)
-    if layout is None:
+    found = find_packet(connection, run, turn)
+    if found is None:
         return None
     address = RunRef(run.project, run.alias)
-    return tuple((role, "".join(_texts(connection, address, ids))) for role, ids in layout)
+    return tuple((role, "".join(_texts(connection, found.run_id, address, ids))) for role, ids in found.layout)
 
 
-def _texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> Iterator[str]:
-    """The texts of blocks. Raises RUN_NOT_FOUND if they were deleted with a run meanwhile."""
-    for begin in range(0, len(ids), _BLOCKS_A_STATEMENT):
-        part = ids[begin : begin + _BLOCKS_A_STATEMENT]
-        found = block_texts(connection, sorted(set(part)))
-        if any(block not in found for block in part):
-            raise run_not_found(address.project, address.run)
-        for block in part:
-            yield found[block]
+def _texts(connection: Connection, run_id: int, address: RunRef, pieces: Sequence[int]) -> Iterator[str]:
+    """The texts of pieces. Raises RUN_NOT_FOUND if they were deleted with a run meanwhile."""
+    for begin in range(0, len(pieces), _PIECES_AT_ONCE):
+        part = pieces[begin : begin + _PIECES_AT_ONCE]
+        found: dict[int, str] = block_texts(connection, sorted({piece for piece in part if piece > 0}))
+        wanted: dict[int, set[int]] = {}
+        for turn, place in map(turn_and_place, (piece for piece in part if piece < 0)):
+            wanted.setdefault(turn, set()).add(place)
+        try:
+            for turn, texts in piece_texts(connection, run_id, wanted).items():
+                found |= {piece_of(turn, place): text for place, text in texts.items()}
+            yield from [found[piece] for piece in part]
+        except KeyError:
+            raise run_not_found(address.project, address.run) from None
 
 
 class PacketPart(Struct, frozen=True):
@@ -168,29 +204,30 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
     Raises RUN_NOT_FOUND, TURN_NOT_FOUND.
     """
 
-    def begin(connection: Connection) -> tuple[Layout, str]:
+    def begin(connection: Connection) -> tuple[PacketLayout, str]:
         run = get_run(connection, address.project, address.run)
-        layout = find_layout(connection, run, turn)
-        if layout is None:
+        found = find_packet(connection, run, turn)
+        if found is None:
             raise turn_not_found(run, turn, f"There is no packet of turn {turn} in {address.run}.")
-        return layout, rows.packet_note(connection, home_of(connection, run.id, turn) or run.id, turn)
+        return found, rows.packet_note(connection, found.run_id, turn)
 
-    layout, note = await database.read(begin)
-    for index, (role, ids) in enumerate(layout):
+    found, note = await database.read(begin)
+    for index, (role, pieces) in enumerate(found.layout):
         done = 0
-        while not done or done < len(ids):
-            texts = await database.read(partial(_some_texts, address=address, ids=ids[done:]))
+        while not done or done < len(pieces):
+            some = partial(_some_texts, run_id=found.run_id, address=address, pieces=pieces[done:])
+            texts = await database.read(some)
             done += max(1, len(texts))
             for piece in in_pieces("".join(texts)):
                 yield PacketPart(index, role, piece, note)
                 note = ""
 
 
-def _some_texts(connection: Connection, address: RunRef, ids: Sequence[int]) -> list[str]:
-    """The texts of the first blocks, as many as one read should return."""
+def _some_texts(connection: Connection, run_id: int, address: RunRef, pieces: Sequence[int]) -> list[str]:
+    """The texts of the first pieces, as many as one read should return."""
     texts: list[str] = []
     chars = 0
-    for text in _texts(connection, address, ids):
+    for text in _texts(connection, run_id, address, pieces):
         texts.append(text)
         chars += len(text)
         if chars > _READ_CHARS:

@@ -7,9 +7,8 @@ asked before the entries are deleted, outside of the writer: the answer can only
 living run sees, and nobody can fork a removed one. Then go the versions of shared entries that were replaced before the
 eldest run was made. At last, when no fork needs it, the run's row and its scope.
 
-A block may lean on a version that goes, where another run was shown the same text: it is made whole in the transaction
-that deletes the version. None can begin to lean on it meanwhile. A run's packet leans on what the run sees in that
-moment, which is a part of its history, and what is in the history of a run that is there is not deleted.
+Packets are stored by the bodies that they show. None of these goes before its packet: a packet shows what its run sees
+in that moment, which is a part of the run's history, and what is in the history of a run that is there is not deleted.
 Source: architecture 3 (retention removes whole runs).
 """
 

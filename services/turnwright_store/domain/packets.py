@@ -1,10 +1,13 @@
-"""What the model is sent in a turn, as blocks, and the layout that says which blocks in which order.
+"""What the model is sent in a turn, as pieces, and the layout that says which pieces in which order.
 
-A layout is written as a difference to the one before: where a run of blocks stands there too, in the same order, the
-difference names the run; what is new it names by id. Ids that follow one another are written as a range, since new
-blocks get theirs in the order in which they are sent. So a turn's layout is as long as what changed in the turn.
+A layout is written as a difference to the one before: where a run of pieces stands there too, in the same order, the
+difference names the run; what is new it names by itself. A long text is a block, shared by all runs of the project and
+named by its id; any other is named by the turn whose packet was the first to have it, and its place among the new
+texts of that packet. Names that follow one another are written as a range. So a turn's layout is as long as what
+changed in the turn.
 
-    system 3-5 +0:40;user 17 +1:200        ids 3, 4, 5, then 40 blocks from place 0 of the base; ...
+    system 3-5 +0:40;user 17.0-3 +1:200        blocks 3, 4 and 5, then 40 pieces from place 0 of the base; then the
+                                               first four new texts of turn 17, and 200 pieces from place 1
 
 Source: architecture 3 (what the model was sent); C22.
 """
@@ -12,7 +15,7 @@ Source: architecture 3 (what the model was sent); C22.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -26,8 +29,11 @@ from turnwright_store.domain.checks import check_path
 MESSAGES_MAX: Final = 16
 """Most messages of a packet."""
 
-BLOCKS_MAX: Final = 100_000
-"""Most blocks of a packet."""
+PIECES_MAX: Final = 100_000
+"""Most pieces of a packet."""
+
+BLOCK_CHARS_MIN: Final = 1024
+"""Length from which a text that shows no entry is a block."""
 
 NOTE_BYTES_MAX: Final = 512 * 1024
 """Longest note with a packet, in bytes of UTF-8."""
@@ -40,9 +46,26 @@ _DIGEST_DIGITS: Final = 40
 
 ROLES: Final = ("system", "user", "assistant", "tools", "conversation")
 
+_TURN: Final = 2**17
+"""More than there are pieces in a packet."""
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
-"""Roles, each with the ids of its blocks."""
+"""Roles, each with its pieces: ids of blocks, and numbers below 0 for texts of a turn (see piece_of)."""
+
+
+def piece_of(turn: int, place: int) -> int:
+    """The number of a text that a turn's packet was the first to have."""
+    return place - turn * _TURN
+
+
+def turn_and_place(piece: int) -> tuple[int, int]:
+    """What `piece_of` made a number of."""
+    return -(piece // _TURN), piece % _TURN
+
+
+def is_block(text: str, shows: Mapping[str, str]) -> bool:
+    """Whether a text is stored once for all runs of its project."""
+    return len(text) >= BLOCK_CHARS_MIN and text not in shows
 
 
 def check_packet(packet: TurnPacket) -> None:
@@ -51,7 +74,7 @@ def check_packet(packet: TurnPacket) -> None:
         raise invalid("packet.again", "again sends the stored packet: leave out messages, base_turn and note.")
     check_count("packet.messages", len(packet.messages), MESSAGES_MAX)
     check_bytes("packet.note", packet.note, NOTE_BYTES_MAX)
-    check_count("packet.pieces", packet.length, BLOCKS_MAX)
+    check_count("packet.pieces", packet.length, PIECES_MAX)
     for path in packet.shows.values():
         check_path(path, field="packet.shows")
     if packet.base_turn and packet.base_turn >= packet.turn:
@@ -116,13 +139,13 @@ def restored(text: str, base: Sequence[int]) -> Layout:
     return tuple(layout)
 
 
-def named_in(text: str) -> set[int]:
-    """The ids that a layout's text names itself: with those of its bases, all that it consists of."""
+def blocks_named_in(text: str) -> set[int]:
+    """The blocks that a layout's text names itself: with those of its bases, all that it consists of."""
     return {
         block
         for message in text.split(";")
         for operation in message.split(" ")[1:]
-        if not operation.startswith("+")
+        if not operation.startswith("+") and "." not in operation
         for block in _meant(operation, ())
     }
 
@@ -131,8 +154,10 @@ def _meant(operation: str, base: Sequence[int]) -> Sequence[int]:
     if operation.startswith("+"):
         place, count = map(int, operation[1:].split(":"))
         return base[place : place + count]
-    low, _, high = operation.partition("-")
-    return range(int(low), int(high or low) + 1)
+    turn, dot, places = operation.rpartition(".")
+    low, _, high = places.partition("-")
+    first = piece_of(int(turn), int(low)) if dot else int(low)
+    return range(first, first + int(high or low) - int(low) + 1)
 
 
 def _operations(parts: Iterable[Copied | int]) -> Iterator[str]:
@@ -142,15 +167,18 @@ def _operations(parts: Iterable[Copied | int]) -> Iterator[str]:
             high = part
             continue
         if high:
-            yield _ids(low, high)
+            yield _named(low, high)
         low = high = 0
         if isinstance(part, int):
             low = high = part
         else:
             yield f"+{part.first}:{part.count}"
     if high:
-        yield _ids(low, high)
+        yield _named(low, high)
 
 
-def _ids(low: int, high: int) -> str:
-    return f"{low}-{high}" if high > low else str(low)
+def _named(low: int, high: int) -> str:
+    if low > 0:
+        return f"{low}-{high}" if high > low else str(low)
+    turn, place = turn_and_place(low)
+    return f"{turn}.{place}-{place + high - low}" if high > low else f"{turn}.{place}"

@@ -8,7 +8,6 @@ from typing import Final
 from sqlalchemy import ColumnElement, bindparam, delete, exists, func, or_, select
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.keys import is_of
 from turnwright_store.sql.tables import blocks, entries, packets, projects, runs, scopes, versions
@@ -99,7 +98,5 @@ def replaced_versions(connection: Connection, entries: Iterable[int], before_ms:
 
 
 def drop_versions(connection: Connection, ids: Iterable[int]) -> None:
-    """Delete versions; blocks that depend on them are made self-contained."""
     for part in parts(ids):
-        make_whole(connection, part)
         connection.execute(_DROP_VERSIONS, {"ids": part})

@@ -12,14 +12,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, CheckConstraint, Dialect, Integer, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from turnwright_store.sql.packing import (
-    COMPRESSED_FROM_BYTES,
-    compressed,
-    decompressed,
-    is_compressed,
-    packed,
-    unpacked,
-)
+from turnwright_store.sql.packing import COMPRESSED_FROM_BYTES, is_compressed, packed, unpacked
 
 POSTGRESQL: Final = "postgresql"
 SQLITE: Final = "sqlite"
@@ -47,44 +40,31 @@ class CompressedText(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
         if value is None:
             return None
-        if len(value) < COMPRESSED_FROM_BYTES:
-            return value.encode() if dialect.name == POSTGRESQL else value
-        stored = packed(value)
-        return stored if is_compressed(stored) or dialect.name == POSTGRESQL else value
+        if dialect.name == POSTGRESQL:
+            return packed(value.encode())
+        stored = packed(value.encode()) if len(value) >= COMPRESSED_FROM_BYTES else b""
+        return stored if is_compressed(stored) else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - stored values say what they are
         if value is None or isinstance(value, str):
             return value
-        return unpacked(bytes(value))
-
-
-class Packed(CompressedText):
-    """The output of `packed_by`, without conversion; stored like CompressedText."""
-
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        """The stored form: on SQLite text if it is not compressed."""
-        return value if value is None or dialect.name == POSTGRESQL or is_compressed(value) else value.decode()
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - stored values say what they are
-        return value.encode() if isinstance(value, str) else value if value is None else bytes(value)
+        return unpacked(bytes(value)).decode()
 
 
 class Serialized(TypeDecorator[bytes]):
     """A serialized protobuf message, compressed if that pays; NULL if there is none.
 
-    It cannot begin like a compressed value as long as its field 5 is not a number.
+    It cannot begin like a compressed value, since its first field is a text.
     """
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        return compressed(value) if value else None
+        return packed(value) if value else None
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        return None if value is None else decompressed(bytes(value))
+        return None if value is None else unpacked(bytes(value))
 
 
 _OF_NOTHING: Final = hashlib.sha256(b"").digest()
@@ -103,8 +83,7 @@ class Digest(TypeDecorator[str]):
         return b"" if stored == _OF_NOTHING else stored
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """The digest of a stored value; the first schema stored text."""
-        return value if value is None or isinstance(value, str) else (bytes(value) or _OF_NOTHING).hex()
+        return None if value is None else (bytes(value) or _OF_NOTHING).hex()
 
 
 def json_object(column: str) -> tuple[CheckConstraint, CheckConstraint]:

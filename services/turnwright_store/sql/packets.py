@@ -38,7 +38,7 @@ class PacketRow(Struct, frozen=True):
     depth: int
     """Layouts from this one to the one that stands for itself."""
     length: int
-    """Blocks of the packet."""
+    """Pieces of the packet."""
     layout: str
 
 
@@ -56,9 +56,11 @@ def latest_known(connection: Connection, run_id: int) -> PacketRow | None:
     return found
 
 
-def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str, calls: int) -> None:
+def add_packet(
+    connection: Connection, run_id: int, row: PacketRow, note: str, calls: int, pieces: bytes | None
+) -> None:
     """Add the packet of the open turn, which is the run's latest one."""
-    connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note, "calls": calls})
+    connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note, "calls": calls, "pieces": pieces})
     if connection.known_runs:
         connection.known_runs.put_packet(run_id, row)
 

@@ -1,4 +1,10 @@
-"""Storage of texts: compressed if that pays, alone or against other texts (dictionary compression)."""
+"""Compression of stored values: by themselves, against a fixed dictionary, or against texts that they show.
+
+Most values of a store are short, and say nearly the same: attributes, requests and results of turns, notes. By
+themselves they hardly get shorter; against a dictionary of what usually stands in them, a fifth to a half is left.
+Compressed values begin with a mark that begins neither a text in UTF-8 nor a record (a protobuf message whose first
+field is a text), so a stored value says itself whether it is compressed.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +13,28 @@ from typing import Final
 
 import zstandard
 
-COMPRESSED_FROM_BYTES: Final = 256
-"""Length from which a text is compressed; for shorter ones the frame costs more than it saves."""
+COMPRESSED_FROM_BYTES: Final = 32
+"""Length from which a value is compressed: shorter ones hardly get shorter, even against the dictionary."""
 
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-"""Begins every compressed text and no valid UTF-8, so that stored values identify themselves."""
+_ALONE_FROM_BYTES: Final = 1024
+"""Length from which a value is compressed by itself: the dictionary saves nothing any more."""
 
-_LEVEL: Final = 1
-"""Level 3 takes a quarter longer and saves a hundredth."""
+_BY_DICTIONARY: Final = b"\xff"
+_ALONE: Final = b"\x28\xb5\x2f\xfd"
+"""The magic number of zstd. The other frames go without it."""
 
+_LEVEL: Final = 3
+"""Level 1 takes as long, and leaves 4 % more of prose."""
 
-PHRASED_FROM_BYTES: Final = 64
-"""The same for a text of a packet."""
-
-PHRASES: Final = b"""\
-| scheme | visible | tokens | % |
+DICTIONARY: Final = b"""\
+{"subkind":"mode_switch","source":"client","payload":{"loop":1,"from":"ask","to":"act"}}
+{"event":{"subkind":"tool_decision","source":"runtime","payload":{"path":"log://turn_1/sh/","tool":"sh",\
+"decision":"accepted","principal":"operator","comment":""}}}
+{"kind":"markdown","version":1,"mode":"act"}{"version":1,"sequence":1}{"bytes":1024,"binary":true,"mime":"image/png"}
+{"tool":"search","target":"","summary":"","status":404}{"command":"","channel":1,"summary":"","producer":""}
+{"finish":"error","reasoning":"","thinking_blocks":[{"type":"thinking","thinking":"","signature":""}],\
+"tool_calls":[{"id":"call_1","type":"function","function":{"name":"","arguments":"{\\"path\\":\\""}}]}
+lines, tokens | scheme | visible | tokens | % |
 |---|---|---|---|
 | unknown | 1 | 0% |
 | skill | https | prompt | sh | env | known | file | log |
@@ -43,73 +56,92 @@ Total: 1 visible + 0 summarized entries; tokenUsage 1000 / ceiling 1000. 1000 to
 <sh path="sh://turn_1/" target="" status="200" tokens="
 <<:::log://turn_
 </log_>
-"""
-"""Phrases that are frequent in packets, so that short texts compress, too.
+system +0:1;user +1:
+{"tokens":1000,"cursor":["0123456789abcdef",1,1,0],"ceiling":100000,"effects_chars":0}
+{"model":"m","vendor_model":"openai/gpt-5","context_length":128000,"temperature":0.1,"tools":["get","env","skill",\
+"think","search","set_plan","update_plan","get_plan","set","cp","mv","rm","sh","update","ask_user"],\
+"reasoning":null,"calls":1,"mode":2,"persona":null,"response_format":null,"kind":1,"assembly":1}
+{"finish":"tool_calls","usage":{"prompt_tokens":10000,"completion_tokens":100,"total_tokens":10100,\
+"cached_tokens":9000,"reasoning_tokens":0,"cost_usd":0.01},"status":200,"strikes":1,"fingerprint":"",\
+"packet_tokens":10000,"cursor":{"incarnation":"","run_revision":10,"project_revision":1,"global_revision":0},\
+"first_delta_ms":100,"model_ms":1000,"lost_cost_usd":0.0,"work_ms":10,"vendor_model":"gpt-5","kind":1}
+{"call":{"finish":"stop","is_cut":false,"usage":{"prompt_tokens":10000,"completion_tokens":100,"total_tokens":10100},\
+"packet_digest":"","packet_tokens":10000,"render_version":"0.1.0","cursor":{"incarnation":"","run_revision":10,\
+"project_revision":1,"global_revision":0},"first_delta_ms":100,"vendor_model":"gpt-5","model":"openai/gpt-5",\
+"dropped":[],"model_ms":1000,"fingerprint":"","losses":0,"commands":3,"lost_tokens":0,"lost_cost_usd":0.0,\
+"room_chars":100000},"finish":"stop"}
+<get path="src/"/>
+<update status="102"></update>
+{"tool":"update","target":"","status":102}{"tool":"get","target":\""""
+"""What stands in most values: the more frequent, the nearer to the end.
 
 Never change this: stored data depends on it.
 """
 
 
-def _words(example: bytes) -> zstandard.ZstdCompressionDict:
-    return zstandard.ZstdCompressionDict(example + PHRASES, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+def _parameters(dictionary: bytes, *, is_checked: bool) -> zstandard.ZstdCompressionParameters:
+    return zstandard.ZstdCompressionParameters.from_level(
+        _LEVEL,
+        dict_size=len(dictionary),
+        format=zstandard.FORMAT_ZSTD1_MAGICLESS,
+        write_checksum=is_checked,
+        write_dict_id=False,
+    )
 
 
-def _packer(words: zstandard.ZstdCompressionDict) -> zstandard.ZstdCompressor:
-    # With a checksum: another example would give another text, and nobody would notice.
-    return zstandard.ZstdCompressor(level=_LEVEL, dict_data=words, write_checksum=True)
+def _packer(texts: bytes, *, is_checked: bool) -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(
+        dict_data=zstandard.ZstdCompressionDict(texts, dict_type=zstandard.DICT_TYPE_RAWCONTENT),
+        compression_params=_parameters(texts, is_checked=is_checked),
+    )
+
+
+def _unpacker(texts: bytes) -> zstandard.ZstdDecompressor:
+    dictionary = zstandard.ZstdCompressionDict(texts, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdDecompressor(dict_data=dictionary, format=zstandard.FORMAT_ZSTD1_MAGICLESS)
 
 
 class _Codecs(threading.local):
     """zstandard contexts are not thread-safe."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
-        self.decompressor = zstandard.ZstdDecompressor()
-        self.phrased = _packer(_words(b""))
-        self.phrase_reader = zstandard.ZstdDecompressor(dict_data=_words(b""))
+        self.packer = _packer(DICTIONARY, is_checked=False)
+        self.unpacker = _unpacker(DICTIONARY)
+        self.packer_alone = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
+        self.unpacker_alone = zstandard.ZstdDecompressor()
 
 
 _codecs: Final = _Codecs()
 
 
 def is_compressed(stored: bytes) -> bool:
-    """Whether a stored value is a compressed text; else it is the text itself."""
-    return stored.startswith(_ZSTD_MAGIC)
+    """Whether a stored value is compressed; else it is the value itself."""
+    return stored.startswith((_BY_DICTIONARY, _ALONE))
 
 
-def packed(text: str) -> bytes:
-    return compressed(text.encode())
-
-
-def compressed(data: bytes) -> bytes:
-    """The stored form of bytes that cannot begin like a compressed value."""
+def packed(data: bytes) -> bytes:
+    """The stored form of a text in UTF-8, or of a record."""
     if len(data) < COMPRESSED_FROM_BYTES:
         return data
-    shorter = _codecs.compressor.compress(data)
+    if len(data) < _ALONE_FROM_BYTES:
+        shorter = _BY_DICTIONARY + _codecs.packer.compress(data)
+    else:
+        shorter = _codecs.packer_alone.compress(data)
     return shorter if len(shorter) < len(data) else data
 
 
-def packed_by(text: str, example: bytes = b"") -> bytes:
-    """A text of a packet compressed against an example and PHRASES; `unpacked_by` needs the same example."""
-    data = text.encode()
-    if len(data) < PHRASED_FROM_BYTES:
-        return data
-    packer = _packer(_words(example)) if example else _codecs.phrased
-    shorter = packer.compress(data)
-    return shorter if len(shorter) < len(data) else data
+def unpacked(stored: bytes) -> bytes:
+    if stored.startswith(_BY_DICTIONARY):
+        return _codecs.unpacker.decompress(stored[1:])
+    return _codecs.unpacker_alone.decompress(stored) if stored.startswith(_ALONE) else stored
 
 
-def unpacked(stored: bytes) -> str:
-    return decompressed(stored).decode()
+def packed_by(data: bytes, shown: bytes) -> bytes:
+    """Bytes compressed against those that they show; `unpacked_by` needs the same again."""
+    # With a checksum: with other bytes shown, something else would be read, and nobody would notice.
+    return _packer(shown + DICTIONARY, is_checked=True).compress(data)
 
 
-def decompressed(stored: bytes) -> bytes:
-    return _codecs.decompressor.decompress(stored) if is_compressed(stored) else stored
-
-
-def unpacked_by(stored: bytes, example: bytes = b"") -> str:
-    """Decompress a value that was stored with an example. Raises ZstdError for another example."""
-    if not is_compressed(stored):
-        return stored.decode()
-    reader = zstandard.ZstdDecompressor(dict_data=_words(example)) if example else _codecs.phrase_reader
-    return reader.decompress(stored).decode()
+def unpacked_by(stored: bytes, shown: bytes) -> bytes:
+    """Raises ZstdError if other bytes are shown than those that it was compressed against."""
+    return _unpacker(shown + DICTIONARY).decompress(stored)

@@ -27,7 +27,6 @@ from sqlalchemy import (
 )
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.blocks import make_whole
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import parts
 from turnwright_store.sql.keys import is_of
@@ -236,7 +235,6 @@ def drop_versions(connection: Connection, among: Collection[int], held: SeenVers
     if cuts:
         values: list[dict[str, Any]] = [{"entry": entry, "rev": rev, "from_byte": end} for entry, rev, end in cuts]
         connection.execute(_DROP_CHUNKS, values)
-    make_whole(connection, (row[0] for row in unseen))
     _drop(connection, _DROP_VERSIONS, (row[0] for row in unseen))
     return len(found) < rows_max + len(kept)
 

@@ -40,7 +40,7 @@ from turnwright_store.sql.columns import (
     refers,
     text_column,
 )
-from turnwright_store.sql.dialect import CompressedText, Digest, Key, Packed, Path, Serialized, json_object
+from turnwright_store.sql.dialect import CompressedText, Digest, Key, Path, Serialized, json_object
 
 metadata: Final = named
 """All tables."""
@@ -48,7 +48,9 @@ metadata: Final = named
 REVISIONS_OF_ENTRY: Final = 2**32
 """Revisions that a scope can have, and keys of versions that belong to one entry; of entries there can be 2**31."""
 
-meta = Table("meta", metadata, Column("key", Path, primary_key=True), text_column("value", None))
+meta = Table(
+    "meta", metadata, Column("key", Path, primary_key=True), text_column("value", None), sqlite_with_rowid=False
+)
 
 scopes = Table(
     "scopes",
@@ -81,6 +83,7 @@ models = Table(
     number_column("output_tokens_max"),
     text_column("capabilities", "{}"),
     *json_object("capabilities"),
+    sqlite_with_rowid=False,
 )
 
 schemes = Table(
@@ -93,6 +96,7 @@ schemes = Table(
     Column("model_visible", Boolean, nullable=False),
     CheckConstraint("default_scope IN ('run', 'project', 'global')", name="default_scope"),
     *json_object("writable_by"),
+    sqlite_with_rowid=False,
 )
 
 file_constraints = Table(
@@ -172,6 +176,7 @@ executors = Table(
     text_column("workspaces", "[]"),
     number_column("expires_ms", None),
     *json_object("workspaces"),
+    sqlite_with_rowid=False,
 )
 
 loops = Table(
@@ -180,7 +185,7 @@ loops = Table(
     key(),
     refers("run_id", "runs.id"),
     number_column("sequence", None),
-    text_column("settings", None),
+    compressed_column("settings"),
     compressed_column("prompt"),
     number_column("status", None),
     compressed_column("reason", ""),
@@ -198,7 +203,6 @@ loops = Table(
     number_column("revision", None),
     UniqueConstraint("run_id", "sequence"),
     CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name="status"),
-    *json_object("settings"),
 )
 partial("uq_loops_active", loops.c.run_id, where=loops.c.status.in_((102, 202)), unique=True)
 partial("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_((100, 102, 202)))
@@ -210,8 +214,8 @@ turns = Table(
     refers("run_id", "runs.id"),
     number_column("number", None),
     number_column("loop", None),
-    text_column("request", None),
-    Column("result", Path),
+    compressed_column("request"),
+    Column("result", CompressedText),
     number_column("begin_ms", None),
     number_column("end_ms"),
     number_column("revision", None),
@@ -222,8 +226,7 @@ turns = Table(
     Column("packet_digest", Digest),
     Column("fingerprint", Digest),
     PrimaryKeyConstraint("run_id", "number"),
-    *json_object("request"),
-    *json_object("result"),
+    sqlite_with_rowid=False,
 )
 partial("uq_turns_open", turns.c.run_id, where=turns.c.end_ms == 0, unique=True)
 Index("ix_turns_changed", turns.c.run_id, turns.c.revision)
@@ -267,7 +270,7 @@ versions = Table(
     number_column("stored_bytes"),
     # Of attributes and record.
     number_column("attributes_bytes", None),
-    text_column("attributes", None),
+    compressed_column("attributes"),
     # What a command has come through, where the entry is the record of one.
     Column("record", Serialized),
     # Last, so that reading what stands before does not walk the pages of a long body.
@@ -275,7 +278,6 @@ versions = Table(
     CheckConstraint(f"id = entry_id * {REVISIONS_OF_ENTRY} + from_rev", name="key"),
     CheckConstraint(f"from_rev BETWEEN 0 AND {REVISIONS_OF_ENTRY - 1}", name="from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
-    *json_object("attributes"),
 )
 
 views = Table(
@@ -352,6 +354,7 @@ idempotency = Table(
     text_column("run"),
     Column("response", LargeBinary, nullable=False),
     PrimaryKeyConstraint("project", "principal", "method", "request_id"),
+    sqlite_with_rowid=False,
 )
 Index("ix_idempotency_age", idempotency.c.create_ms)
 
@@ -361,15 +364,9 @@ blocks = Table(
     key(),
     refers("project_id", "projects.id"),
     Column("digest", Digest, nullable=False),
-    # The version whose body the text shows: the text is kept by what that does not say. NULL: it stands for itself.
-    # No foreign key: who deletes versions makes their blocks whole, or fails to read them.
-    Column("version_id", Key),
-    # How much of that body, from its beginning.
-    number_column("body_size_bytes"),
-    Column("text", Packed, nullable=False),
+    compressed_column("text"),
     UniqueConstraint("project_id", "digest"),
 )
-partial("ix_blocks_version", blocks.c.version_id, where=blocks.c.version_id.is_not(None))
 
 packets = Table(
     "packets",
@@ -380,14 +377,17 @@ packets = Table(
     number_column("base_turn"),
     # How many layouts there are from this one to the one that stands for itself.
     number_column("depth"),
-    # Blocks of the packet, one that stands in it twice counted twice.
+    # Pieces of the packet, one that stands in it twice counted twice.
     number_column("length"),
     compressed_column("layout"),
     # What the owner wants to know of it when it is sent again: JSON that the store does not read.
     compressed_column("note", ""),
     # Model calls that were made with it, or were about to be.
     number_column("calls"),
+    # The texts that no earlier packet of the run has, but for long ones, which are blocks (see sql.pieces).
+    Column("pieces", LargeBinary),
     PrimaryKeyConstraint("run_id", "turn"),
+    sqlite_with_rowid=False,
 )
 
 search_marks = Table(

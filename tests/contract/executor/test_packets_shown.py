@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 
+import msgspec
 import pytest
 
 from contract.executor.test_pipeline import DONE, Asked
@@ -13,6 +14,7 @@ from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_core.wire.packets import shown_in
 from turnwright_executor.edge.packets import turn_packet
 from turnwright_executor.ports.packets import Packet, PacketMessage
+from turnwright_store.sql.pieces import PieceGroup
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,13 +27,12 @@ def model(monkeypatch):
 
 
 def leaning(file):
-    """Paths of the entries whose bodies blocks lean on."""
-    query = (
-        "SELECT path FROM blocks JOIN versions ON versions.id = version_id JOIN entries ON entries.id = entry_id "
-        "ORDER BY path"
-    )
+    """Paths of the entries whose bodies texts lean on."""
     with closing(sqlite3.connect(file)) as database:
-        return [path for (path,) in database.execute(query)]
+        stored = database.execute("SELECT pieces FROM packets WHERE pieces IS NOT NULL").fetchall()
+        paths = dict(database.execute("SELECT versions.id, path FROM versions JOIN entries ON entries.id = entry_id"))
+    groups = [group for (one,) in stored for group in msgspec.msgpack.decode(one, type=list[PieceGroup])]
+    return {paths[version] for group in groups for version in group.versions}
 
 
 async def test_a_body_that_the_model_is_shown_is_stored_once(tmp_path):
@@ -45,7 +46,7 @@ async def test_a_body_that_the_model_is_shown_is_stored_once(tmp_path):
         sent = (await services.entry("user://4")).body
         assert SOURCE in sent
         assert SOURCE[::-1] in sent
-        assert set(leaning(tmp_path / "home" / "turnwright.db")) >= {"a.py", "known://b"}
+        assert leaning(tmp_path / "home" / "turnwright.db") >= {"a.py", "known://b"}
     packets = [request.packet for _, request in writes.asked if request.HasField("packet")]
     named = [set(shown_in(packet.messages).values()) for packet in packets]
     assert ["a.py" in paths for paths in named].count(True) == 1

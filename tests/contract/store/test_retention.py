@@ -248,12 +248,19 @@ async def test_whoever_reads_a_run_while_its_rows_are_deleted_is_told_that_it_is
 
 
 async def test_packets_of_others_stay(store):
-    one, two = await lived(await store.run("one")), await lived(await store.run("two"), turns=3)
-    packets = [await read(two, turn) for turn in (1, 2, 3)]
+    one, two = await store.run("one"), await store.run("two")
+    for run, own in ((one, "of one"), (two, "of two")):
+        number = (await run.begin()).turn.number
+        await run.write(packet=packet(number, ("user", ["of both" * 200, own * 200])))
+        await run.end(number)
+    await lived(one)
+    await lived(two, turns=3)
+    packets = [await read(two, turn) for turn in (1, 2, 3, 4)]
+    assert store.rows()["blocks"] == 3
     await removed(one)
     await gone(store, "one")
-    assert [await read(two, turn) for turn in (1, 2, 3)] == packets
-    assert store.rows()["blocks"] == 4
+    assert [await read(two, turn) for turn in (1, 2, 3, 4)] == packets
+    assert store.rows()["blocks"] == 2
 
 
 async def test_a_family_goes_in_any_order(store):
@@ -376,7 +383,9 @@ async def test_forks_removals_and_packets_at_once_lose_nothing(store, tmp_path):
             run = await work(await new_run(client, store.project, alias))
             for number in range(1, 13):
                 await run.begin()
-                await run.write(packet=packet(number, ("user", ["hello", "1", f"{number % 3}", f"{alias} {number}"])))
+                await run.write(
+                    packet=packet(number, ("user", ["hello" * 300, f"{number % 3}" * 2000, f"{alias} {number}"]))
+                )
                 await run.end(number)
             return run
 
@@ -387,7 +396,9 @@ async def test_forks_removals_and_packets_at_once_lose_nothing(store, tmp_path):
         await gone(store, "base")
         assert [seen(await run.view()) for run in lines] == [shown, shown]
         for run in (one, two):
-            expected = [[("user", f"hello1{number % 3}{run.alias} {number}")] for number in range(1, 13)]
+            expected = [
+                [("user", f"{'hello' * 300}{f'{number % 3}' * 2000}{run.alias} {number}")] for number in range(1, 13)
+            ]
             assert [await read(run, number) for number in range(1, 13)] == expected
 
 

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_store.domain.packets import difference, flat, named_in, restored
+from turnwright_store.domain.packets import blocks_named_in, difference, flat, piece_of, restored, turn_and_place
 
-ids = st.lists(st.integers(1, 30), max_size=40)
+texts = st.builds(piece_of, st.integers(1, 4), st.integers(0, 9))
+ids = st.lists(st.integers(1, 30) | texts, max_size=40)
 layouts = st.lists(st.tuples(st.sampled_from(["system", "user"]), ids.map(tuple)), max_size=4).map(tuple)
 
 
@@ -21,6 +22,11 @@ layouts = st.lists(st.tuples(st.sampled_from(["system", "user"]), ids.map(tuple)
         ((("user", (1, 50, 51, 2, 3)),), (1, 2, 3), "user +0:1 50-51 +1:2"),
         ((("user", (3, 1, 2)),), (1, 2, 3), "user +2:1 +0:2"),
         ((("user", (9, 1, 9, 2, 9, 8, 9)),), (9, 1, 9, 2, 9, 3, 9), "user +0:5 8 +6:1"),
+        (
+            (("user", (7, *(piece_of(17, place) for place in (0, 1, 2, 4)), piece_of(18, 5))),),
+            (),
+            "user 7 17.0-2 17.4 18.5",
+        ),
     ],
 )
 def test_a_layout_is_written_by_what_differs(layout, base, text):
@@ -32,4 +38,10 @@ def test_a_layout_is_written_by_what_differs(layout, base, text):
 def test_a_written_layout_is_read_back(layout, base):
     text = difference(layout, base)
     assert restored(text, base) == layout
-    assert named_in(text) == set(flat(layout)) - set(base)
+    assert blocks_named_in(text) == {piece for piece in flat(layout) if piece > 0} - set(base)
+
+
+@pytest.mark.parametrize(("turn", "place"), [(1, 0), (1, 99_999), (2**31, 7)])
+def test_the_number_of_a_text_says_its_turn_and_place(turn, place):
+    assert piece_of(turn, place) < 0
+    assert turn_and_place(piece_of(turn, place)) == (turn, place)

@@ -1,14 +1,14 @@
-"""Texts as they are stored: alone, or by what another text says already."""
+"""Values as they are stored: alone, by a dictionary, or by what another text says already."""
 
 import hashlib
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from turnwright_store.sql.blocks import ShownBody, block_of
-from turnwright_store.sql.packing import PHRASES, packed, packed_by, unpacked, unpacked_by
+from turnwright_store.sql.packing import DICTIONARY, packed, packed_by, unpacked, unpacked_by
+from turnwright_store.sql.pieces import ShownBody, grouped
 
 TEXTS = st.builds(lambda part, times: part * times, st.text(max_size=40), st.integers(0, 200))
 
@@ -22,54 +22,67 @@ def showing(draw):
 
 
 @given(text=TEXTS)
+@example(text="x" * 31)
+@example(text="x" * 32)
+@example(text="x" * 1023)
+@example(text="x" * 1024)
 def test_a_text_is_read_as_it_was_packed(text):
-    assert unpacked(packed(text)) == text
+    stored = packed(text.encode())
+    assert unpacked(stored).decode() == text
+    assert len(stored) <= len(text.encode())
 
 
 @given(pair=showing())
 def test_a_text_is_read_as_it_was_packed_by_a_body(pair):
     """C22: byte for byte, however the text and the body are related."""
     text, body = pair
-    example = f"log://a\n{body}".encode()
-    assert unpacked_by(packed_by(text, example), example) == text
+    shown = f"log://a\n{body}".encode()
+    assert unpacked_by(packed_by(text.encode(), shown), shown).decode() == text
 
 
-@given(text=TEXTS)
-def test_a_text_is_read_as_it_was_packed_by_phrases(text):
-    assert unpacked_by(packed_by(text)) == text
+def test_the_dictionary_stays_as_it_is():
+    """What is stored was packed by it: a change would make it unreadable."""
+    digest = hashlib.sha256(DICTIONARY).hexdigest()
+    assert digest == "c606d19d7016b574b303d84897ef084dae45b1a6b1d14c4c3fac62b0a2e003a3"
 
 
-def test_the_phrases_stay_as_they_are():
-    """What is stored was packed by them: a change would make it unreadable."""
-    digest = hashlib.sha256(PHRASES).hexdigest()
-    assert digest == "04db40aebe65b1aa7d22d4905faf58560decfad7c94af84832bb34aa55d4d880"
+def test_a_short_value_of_many_is_a_third_as_long():
+    request = '{"model":"big","vendor_model":"anthropic/claude","context_length":200000,"temperature":0.7,"tools":["get","set"]}'
+    assert len(packed(request.encode())) < len(request) / 3 + 40
 
 
-@given(pair=showing(), more=st.text(max_size=20))
-def test_a_block_keeps_what_it_needs_of_its_body(pair, more):
+@given(pairs=st.lists(showing(), max_size=6), more=st.text(max_size=20))
+def test_texts_keep_what_they_need_of_their_bodies(pairs, more):
     """A body may grow at its end."""
-    text, body = pair
-    block = block_of(text, ShownBody(7, "log://a", body.encode()))
-    grown = (body + more).encode()
-    example = b"log://a\n" + grown[: block.body_size_bytes] if block.version_id else b""
-    assert unpacked_by(block.text, example) == text
+    texts = [text for text, _ in pairs]
+    shows = {text: f"log://{place}" for place, text in enumerate(texts)}
+    bodies = {f"log://{place}": body for place, (_, body) in enumerate(pairs)}
+    then = {path: ShownBody(place, path, body.encode()) for place, (path, body) in enumerate(bodies.items())}
+    now = {place: ShownBody(place, path, (body + more).encode()) for place, (path, body) in enumerate(bodies.items())}
+    assert [text for group in grouped(texts, shows, then) for text in group.texts(now)] == texts
 
 
-def test_another_example_is_refused():
+def test_another_body_is_refused():
     """What is read is what was sent, or nothing."""
     body = "".join(chr(97 + number * number % 26) for number in range(900))
-    stored = packed_by(f"<a>{body}</a>", body.encode())
+    stored = packed_by(f"<a>{body}</a>".encode(), body.encode())
     with pytest.raises(zstandard.ZstdError):
         unpacked_by(stored, body.upper().encode())
 
 
-@pytest.mark.parametrize(
-    ("text", "leans"),
-    [("<log>{body}</log>", True), ("<log>{body}", True), ("{body}", True), ("no word of it", False), ("", False)],
-)
-def test_a_text_leans_on_a_body_that_it_shows(text, leans):
+@pytest.mark.parametrize("text", ["<log>{body}</log>", "<log>{body}", "{body}"])
+def test_a_text_is_stored_by_a_body_that_it_shows(text):
     body = "".join(f"line {number * 7919 % 1009}\n" for number in range(100))
-    block = block_of(text.format(body=body), ShownBody(7, "log://a", body.encode()))
-    assert (block.version_id, block.body_size_bytes) == ((7, len(body)) if leans else (None, 0))
-    if leans:
-        assert len(block.text) < 60
+    whole = text.format(body=body)
+    shown = ShownBody(7, "log://a", body.encode())
+    [group] = grouped([whole], {whole: "log://a"}, {"log://a": shown})
+    assert group.shown == ((7, len(body)),)
+    assert len(group.data) < 60
+
+
+def test_a_group_ends_when_it_is_long():
+    """So that few bodies are in memory at a time."""
+    bodies = {f"a{number}": ShownBody(number, f"a{number}", b"x" * 30_000) for number in range(5)}
+    shows = {f"text {path}": path for path in bodies}
+    groups = list(grouped(list(shows), shows, bodies))
+    assert [group.versions for group in groups] == [[0, 1, 2], [3, 4]]

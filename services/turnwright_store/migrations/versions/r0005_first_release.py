@@ -4,7 +4,7 @@ from alembic import op
 
 from turnwright_store.sql.creation import create
 
-revision = "r0004"
+revision = "r0005"
 down_revision = None
 branch_labels = None
 depends_on = None

@@ -1,0 +1,157 @@
+"""The texts that a packet is the first of its run to have: compressed together, against the bodies that they show.
+
+Most of such a text is the body of an entry, so what is stored is little more than a reference to the version with the
+body. A version that a run was shown is there as long as the run (see app.retention), and bodies only ever grow, at
+their end. Texts are grouped, so that no more than some bodies are in memory at a time.
+Source: architecture 3 (what the model was sent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct, msgpack
+from sqlalchemy import bindparam, literal_column, select
+
+from turnwright_core.entries import State
+from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
+from turnwright_store.ports import Connection
+from turnwright_store.sql.entries import of_seen_paths, parts
+from turnwright_store.sql.packing import packed_by, unpacked_by
+from turnwright_store.sql.tables import entries, packets, versions, views
+
+GROUP_BYTES: Final = 64 * 1024
+"""Length of texts and bodies from which a group ends."""
+
+_AT_ONCE: Final = 100
+"""Bodies that one statement reads."""
+
+_SHOWN: Final = of_seen_paths(entries.c.path, versions.c.id, versions.c.body).where(
+    # A growing body may become long.
+    views.c.state != literal_column(str(int(State.STREAMING))),
+    versions.c.stored_bytes.between(SHOWN_BYTES_MIN, SHOWN_BYTES_MAX),
+)
+_PIECES: Final = select(packets.c.turn, packets.c.pieces).where(
+    packets.c.run_id == bindparam("run"), packets.c.turn.in_(bindparam("turns", expanding=True))
+)
+_BODIES: Final = (
+    select(versions.c.id, entries.c.path, versions.c.body)
+    .join(entries, entries.c.id == versions.c.entry_id)
+    .where(versions.c.id.in_(bindparam("ids", expanding=True)))
+)
+
+
+class ShownBody(Struct, frozen=True):
+    """A body that a run sees."""
+
+    version: int
+    path: str
+    """Path of its entry, which occurs several times in a text that shows the body."""
+    body: bytes
+
+
+class PieceGroup(Struct, frozen=True, array_like=True):
+    """Some texts as they are stored."""
+
+    sizes: tuple[int, ...]
+    """Bytes of each text, in their order."""
+    shown: tuple[tuple[int, int], ...]
+    """Versions whose bodies they show, each with how much of the body there was."""
+    data: bytes
+    """Made by `packed_by`, with these bodies."""
+
+    @property
+    def versions(self) -> list[int]:
+        return [version for version, _ in self.shown]
+
+    def texts(self, bodies: Mapping[int, ShownBody]) -> Iterator[str]:
+        """The texts; `bodies` by version, as they are now."""
+        shown = b"".join(_example(bodies[version], size) for version, size in self.shown)
+        data, end = unpacked_by(self.data, shown), 0
+        for size in self.sizes:
+            begin, end = end, end + size
+            yield data[begin:end].decode()
+
+
+def _example(shown: ShownBody, size: int) -> bytes:
+    return b"\n".join((shown.path.encode(), shown.body[:size]))
+
+
+_decoder: Final = msgpack.Decoder(list[PieceGroup])
+
+
+def prefetch_shown(connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str]) -> Any:
+    """Query the bodies that some texts show; None if `packed_pieces` has to."""
+    paths = _paths(texts, shows)
+    if not paths or len(texts) > _AT_ONCE:
+        return None
+    return connection.prefetch(_SHOWN, {"run_id": run_id, "paths": list(paths)})
+
+
+def packed_pieces(
+    connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str], asked: Any
+) -> bytes | None:
+    """The stored form of texts, in their order; `shows` maps a text to the path of the entry whose body it shows."""
+    groups: list[PieceGroup] = []
+    for some in parts(texts, _AT_ONCE):
+        if asked is None and (paths := _paths(some, shows)):
+            asked = connection.execute(_SHOWN, {"run_id": run_id, "paths": list(paths)})
+        bodies = {path: ShownBody(version, path, body.encode()) for path, version, body in asked or ()}
+        groups += grouped(some, shows, bodies)
+        asked = None
+    return msgpack.encode(groups) if groups else None
+
+
+def grouped(texts: Sequence[str], shows: Mapping[str, str], bodies: Mapping[str, ShownBody]) -> Iterator[PieceGroup]:
+    """The groups of some texts; `bodies` by path."""
+    datas: list[bytes] = []
+    shown: dict[int, ShownBody] = {}
+    total = 0
+    for text in texts:
+        datas.append(text.encode())
+        total += len(datas[-1])
+        body = bodies.get(shows.get(text, ""))
+        if body and body.version not in shown:
+            shown[body.version] = body
+            total += len(body.body)
+        if total >= GROUP_BYTES:
+            yield _group(datas, shown.values())
+            datas, shown, total = [], {}, 0
+    if datas:
+        yield _group(datas, shown.values())
+
+
+def _group(datas: Sequence[bytes], shown: Iterable[ShownBody]) -> PieceGroup:
+    sizes = [(one, len(one.body)) for one in shown]
+    examples = b"".join(_example(one, size) for one, size in sizes)
+    return PieceGroup(
+        tuple(map(len, datas)),
+        tuple((one.version, size) for one, size in sizes),
+        packed_by(b"".join(datas), examples),
+    )
+
+
+def _paths(texts: Iterable[str], shows: Mapping[str, str]) -> set[str]:
+    """Paths of entries whose body can pay off: no text is much shorter than that."""
+    return {path for text in texts if len(text) >= SHOWN_BYTES_MIN and (path := shows.get(text))} if shows else set()
+
+
+def piece_texts(connection: Connection, run_id: int, wanted: Mapping[int, Container[int]]) -> dict[int, dict[int, str]]:
+    """Texts by turn and place, those that are wanted and perhaps some more. Raises KeyError for a body that is gone."""
+    found: list[tuple[int, int, PieceGroup]] = []
+    for part in parts(wanted):
+        for turn, stored in connection.execute(_PIECES, {"run": run_id, "turns": part}):
+            first = 0
+            for group in _decoder.decode(bytes(stored)) if stored else ():
+                if any(place in wanted[turn] for place in range(first, first + len(group.sizes))):
+                    found.append((turn, first, group))
+                first += len(group.sizes)
+    bodies: dict[int, ShownBody] = {}
+    for part in parts({version for _, _, group in found for version in group.versions}):
+        for version, path, body in connection.execute(_BODIES, {"ids": part}):
+            bodies[version] = ShownBody(version, path, body.encode())
+    texts: dict[int, dict[int, str]] = {}
+    for turn, first, group in found:
+        texts.setdefault(turn, {}).update(enumerate(group.texts(bodies), first))
+    return texts
