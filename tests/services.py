@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 from turnwright.executor.v1 import executor_service_pb2
-from turnwright.types.v1 import loop_pb2, settings_pb2
+from turnwright.types.v1 import loop_pb2, settings_pb2, turn_pb2
 
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
@@ -27,6 +27,13 @@ from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build as build_store
 
 SECRET = "services-secret"
+
+
+def expected_tokens(result: turn_pb2.TurnResult) -> int:
+    """The tokens that a turn's prompt was expected to take."""
+    return round(result.packet_tokens * (result.calibration or 1.0))
+
+
 Event = executor_service_pb2.WatchRunResponse
 
 

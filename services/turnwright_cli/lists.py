@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -20,6 +20,7 @@ from turnwright.types.v1 import (
     run_pb2,
     settings_pb2,
     turn_pb2,
+    usage_pb2,
 )
 
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
@@ -185,11 +186,27 @@ def call_words(calls: settings_pb2.CallStyle.ValueType) -> str:
     return settings_pb2.CallStyle.Name(calls).removeprefix("CALL_STYLE_").lower() if calls else "tags"
 
 
+_SOURCES: Final[Mapping[int, str]] = {
+    usage_pb2.TOKEN_SOURCE_ESTIMATE: "an estimate",
+    usage_pb2.TOKEN_SOURCE_TOKENIZER: "its tokenizer",
+    usage_pb2.TOKEN_SOURCE_VENDOR: "its vendor",
+    usage_pb2.TOKEN_SOURCE_USAGE: "the turn before",
+}
+
+
+def _expected(result: turn_pb2.TurnResult) -> list[str]:
+    """How many tokens the prompt was expected to take, and by what."""
+    source = _SOURCES.get(result.token_source)
+    tokens = round(result.packet_tokens * result.calibration)
+    return [f"{tokens:,} tokens expected by {source}"] if source else []
+
+
 def _title(turn: turn_pb2.Turn) -> str:
     parts = [safe_line(turn.request.model)]
     if turn.request.calls == settings_pb2.CALL_STYLE_NATIVE:
         parts.append("native calls")
     if turn.HasField("result"):
+        parts += _expected(turn.result)
         reason = f" {safe_line(turn.result.reason)}" if turn.result.reason else ""
         parts += [*turn_words(turn), f"{turn.result.status}{reason}"]
     else:

@@ -8,14 +8,12 @@ at its reservation)
 
 from __future__ import annotations
 
-import math
 from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Budget, Spend, TurnResult
 
 WORD: Final = "budget_exhausted"
@@ -58,11 +56,6 @@ class CallEstimate(Struct, frozen=True):
 
     tokens: int = 0
     cost_usd: float = 0.0
-
-
-def reserved_tokens(packet_tokens: int, calibration: float) -> int:
-    """Tokens to reserve for a call: those of its packet as the vendor will count them, and some for the reply."""
-    return math.ceil(packet_tokens * (calibration or 1.0)) + REPLY_RESERVE_TOKENS
 
 
 def price_of(tokens: int, spent: Spend) -> float:

@@ -22,6 +22,7 @@ from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_fro
 from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
 
 _log = get_logger("assembler")
@@ -41,13 +42,13 @@ class AssemblerPackets:
         address: RunAddress,
         turn: Turn,
         at_least: Cursor | None,
-        calibration: float,
+        rate: TokenRate,
         base: StoredPacket | None,
         view_changes: Sequence[ViewChange] = (),
     ) -> Packet:
         call = AssembleCall(
-            address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least, calibration,
-            base.digest if base else "", view_changes, turn.request.assembly is Assembly.TRANSCRIPT,
+            address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least,
+            rate.calibration, base.digest if base else "", view_changes, turn.request.assembly is Assembly.TRANSCRIPT,
         )  # fmt: skip
         packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
@@ -57,7 +58,7 @@ class AssemblerPackets:
         if packet is None:
             message = "The assembler's pieces do not make the packet that it reports."
             raise fault(Reason.INTERNAL, message, error_id="assembler")
-        return replace(packet, calibration=calibration)
+        return replace(packet, rate=rate)
 
     async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
         """The reassembled packet; None if its digest does not match."""

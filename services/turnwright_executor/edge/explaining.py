@@ -20,7 +20,7 @@ from turnwright_core.runs import Assembly, Turn
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.tokens import calibration_of
+from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.edge.packets import PacketNote, packet_note
 
 
@@ -132,7 +132,7 @@ class PacketExplanations:
         last = turn if isinstance(turn, Turn) else next(iter(found), None)
         if last is None or last.result is None or last.loop != loop:
             return 0.0
-        return calibration_of(last.result.usage, last.result.packet_tokens)
+        return rate_after(last.result).calibration
 
     async def _note(self, address: RunAddress, turn: int) -> PacketNote | None:
         """The note of a stored packet; None if there is none. The packet itself is not read to its end."""

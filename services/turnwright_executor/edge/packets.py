@@ -18,7 +18,9 @@ from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import StoredMessage, TurnPacket
 from turnwright_core.packet_digest import packet_digest
+from turnwright_core.runs import TokenSource
 from turnwright_executor.domain.footprint import chars_of
+from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import Packet, PacketMessage
 
 
@@ -35,7 +37,8 @@ def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
 def _note_of(packet: Packet) -> str:
     """What the turn's result needs to know about the packet, and how much the turn may add."""
     note: dict[str, Any] = {"tokens": packet.tokens, "cursor": astuple(packet.cursor)}
-    note |= {"calibration": packet.calibration, "render_version": packet.render_version}
+    note |= {"calibration": packet.rate.calibration, "render_version": packet.render_version}
+    note |= {"token_source": int(packet.rate.source)} if packet.rate.source else {}
     if isfinite(effects_chars := chars_of(packet.effects)):
         note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
     return json.dumps(note, separators=(",", ":"))
@@ -90,5 +93,6 @@ def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
         # 0 is unknown: then the assembler is asked what fits.
         ceiling=known.get("ceiling", 0),
         cursor=Cursor(*known["cursor"]),
+        rate=TokenRate(known.get("calibration", 0.0), TokenSource(known.get("token_source", 0))),
         effects_chars=known.get("effects_chars", 0),
     )

@@ -20,8 +20,9 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import Model, TurnRequest
+from turnwright_core.runs import Model, TokenSource, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
+from turnwright_core.wire.entries import known
 from turnwright_core.wire.messages import message_to_pb, part_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb, reasoning_to_pb, usage_from_pb
 from turnwright_executor.edge.cache_marks import mark_conversation, mark_end
@@ -33,6 +34,9 @@ _ROLES = {"system": ROLE_SYSTEM, "user": ROLE_USER, "assistant": ROLE_ASSISTANT}
 
 DESCRIBE_TIMEOUT_S: Final = 5.0
 """Seconds after which a loop starts without its vendor's metadata about the model; the provider waits less."""
+
+COUNT_TIMEOUT_S: Final = 5.0
+"""Seconds after which a turn goes on without a count of its tokens; the provider waits less."""
 
 DESCRIBED_S: Final = 60.0
 """Seconds for which model metadata is cached."""
@@ -72,6 +76,22 @@ class ProviderModels:
         self._described[model] = self._clock_s() + DESCRIBED_S, known
         return known
 
+    async def count_tokens(
+        self, model: Model, messages: Sequence[PacketMessage], images: Sequence[Image], near: int
+    ) -> tuple[int, TokenSource] | None:
+        call = pb.GenerateRequest(
+            model=model_to_pb(model),
+            messages=[sent for one in messages for sent in _sent(one, images)],
+            tools=_tools(messages),
+        )
+        wanted = pb.CountTokensRequest(call=call, near=near)
+        try:
+            answer = await self._peer.call(self.stub.CountTokens, wanted, COUNT_TIMEOUT_S)
+        except TurnwrightError:
+            # If something is wrong, the model call will report it; an older provider does not count.
+            return None
+        return answer.tokens, known(TokenSource, answer.source, "source")
+
     async def generate(
         self,
         model: Model,
@@ -82,9 +102,7 @@ class ProviderModels:
         images: Sequence[Image] = (),
         limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
-        tools = [tool for message in messages if message.role == "tools" for tool in tools_to_pb(message.text)]
-        if tools:
-            tools[-1].cache = True
+        tools = _tools(messages)
         wanted = pb.GenerateRequest(
             model=model_to_pb(model),
             messages=[sent for one in messages for sent in _sent(one, images)],
@@ -103,6 +121,13 @@ class ProviderModels:
                 event = _event_from_pb(part)
                 if event is not None:
                     yield event
+
+
+def _tools(messages: Sequence[PacketMessage]) -> list[pb.Tool]:
+    tools = [tool for message in messages if message.role == "tools" for tool in tools_to_pb(message.text)]
+    if tools:
+        tools[-1].cache = True
+    return tools
 
 
 def _sent(message: PacketMessage, images: Sequence[Image]) -> list[Message]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image
-from turnwright_core.runs import Model, TurnRequest, Usage
+from turnwright_core.runs import Model, TokenSource, TurnRequest, Usage
 from turnwright_executor.ports.packets import PacketMessage
 
 
@@ -39,6 +39,15 @@ class Models(Protocol):
 
     async def describe(self, model: Model) -> Model:
         """The model, completed by what its vendor reports. Unchanged if nobody answers in time. Never raises."""
+        ...
+
+    async def count_tokens(
+        self, model: Model, messages: Sequence[PacketMessage], images: Sequence[Image], near: int
+    ) -> tuple[int, TokenSource] | None:
+        """Input tokens of a call, and how they were counted; None if nobody says in time. Raises nothing.
+
+        `near` is what they will be compared with.
+        """
         ...
 
     def generate(

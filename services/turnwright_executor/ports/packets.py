@@ -14,6 +14,7 @@ from turnwright_core.limits import VIEW_CHANGES_MAX
 from turnwright_core.owner_calls import ReturnView, ViewChange
 from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.tokens import TokenRate
 
 
 class PacketMessage(Struct, frozen=True):
@@ -51,8 +52,13 @@ class Packet(Struct, frozen=True):
     """Plugins that rendered parts of it: then the growth of the next packet cannot be predicted here."""
     plan_tokens: int = 0
     """Tokens of plans, which are never shortened; 0 if it was read from the store."""
-    calibration: float = 0.0
-    """Reported over estimated tokens, with which it was assembled; 0: unknown."""
+    rate: TokenRate = TokenRate()
+    """With which it was assembled."""
+
+    @property
+    def expected_tokens(self) -> int:
+        """The tokens that its vendor is expected to count."""
+        return round(self.tokens * (self.rate.calibration or 1.0))
 
 
 class StoredPacket(Struct, frozen=True):
@@ -111,7 +117,7 @@ class Packets(Protocol):
         address: RunAddress,
         turn: Turn,
         at_least: Cursor | None,
-        calibration: float,
+        rate: TokenRate,
         base: StoredPacket | None,
         view_changes: Sequence[ViewChange] = (),
     ) -> Packet:

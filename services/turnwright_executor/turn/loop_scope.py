@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import Assembly, Loop, Model, Turn, TurnResult, Usage
+from turnwright_core.runs import Assembly, Loop, Model, Turn, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.tokens import calibration_of
+from turnwright_executor.domain.tokens import TokenRate, rate_after
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Claim, Ledger
@@ -160,14 +160,9 @@ class LoopScope:
         self.held = OpenTurn(turn, cursor)
         state.begin(turn.number)
 
-    def calibration(self) -> float:
-        """Reported over estimated tokens of the previous turn (C16); 0 if unknown."""
-        last = self.recent[-1] if self.recent else None
-        return calibration_of(last.usage, last.packet_tokens) if last else 0.0
-
-    def calibration_now(self, usage: Usage, tokens: int) -> float:
-        """Reported over estimated tokens of this turn's call; of the previous turn if none were reported."""
-        return calibration_of(usage, tokens) or self.calibration()
+    def token_rate(self) -> TokenRate:
+        """The rate of the previous turn (C16); unknown in the loop's first."""
+        return rate_after(self.recent[-1]) if self.recent else TokenRate()
 
     def concluded(self, result: TurnResult) -> None:
         """The open turn has ended with this result."""

@@ -26,6 +26,7 @@ from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.run_events import verdict_changed
+from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.contract import failed
 from turnwright_executor.tools.native import native_tools
@@ -265,7 +266,7 @@ class LoopSteps:
             # Results stand in it as they are: whether the next one fits, it says itself.
             return
         if may_exceed(note, state.records.values(), buffer.footprint, is_left=open_turn.is_left):
-            calibration = scope.calibration_now(note.usage, note.packet_tokens)
+            calibration = rate_after(note.result()).calibration
             open_turn.is_demoted = await demote_turn(
                 scope.services.packets, scope.address, open_turn.turn, calibration, buffer
             )

@@ -11,7 +11,7 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry
-from turnwright_core.runs import ReplyKind, TurnResult, Usage
+from turnwright_core.runs import ReplyKind, TokenSource, TurnResult, Usage
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
 
@@ -31,6 +31,8 @@ class ModelCallRecord(Struct, frozen=True):
     usage: Usage = field(default_factory=Usage)
     packet_digest: str = ""
     packet_tokens: int = 0
+    calibration: float = 0.0
+    token_source: TokenSource = TokenSource.UNSPECIFIED
     render_version: str = ""
     cursor: Cursor | None = None
     first_delta_ms: int = 0
@@ -58,6 +60,8 @@ class ModelCallRecord(Struct, frozen=True):
             usage=self.usage,
             packet_digest=self.packet_digest,
             packet_tokens=self.packet_tokens,
+            calibration=self.calibration,
+            token_source=self.token_source,
             cursor=self.cursor,
             first_delta_ms=self.first_delta_ms,
             model_ms=self.model_ms,
@@ -85,6 +89,8 @@ def model_call_record(
         usage=draft.usage,
         packet_digest=packet.digest,
         packet_tokens=packet.tokens,
+        calibration=packet.rate.calibration,
+        token_source=packet.rate.source,
         render_version=packet.render_version,
         cursor=packet.cursor,
         first_delta_ms=draft.first_delta_ms,
@@ -105,5 +111,6 @@ def model_call_from_entry(entry: Entry) -> ModelCallRecord:
     """The record stored with a reply; an empty one if there is none."""
     stored = dict(entry.attributes.get(CALL) or {})
     usage, cursor = stored.pop("usage", None), stored.pop("cursor", None)
-    note = ModelCallRecord(**stored | {"dropped": tuple(stored.get("dropped") or ())})
+    source = TokenSource(stored.get("token_source") or 0)
+    note = ModelCallRecord(**stored | {"dropped": tuple(stored.get("dropped") or ()), "token_source": source})
     return replace(note, usage=Usage(**usage) if usage else Usage(), cursor=Cursor(**cursor) if cursor else None)

@@ -5,13 +5,17 @@ Source: architecture 2, 11; rows RU128-RU131, RU142, RU199, RU224; decisions C16
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
-from turnwright_core.entries import EntryWrite
+from turnwright_core.chat.message import Image
+from turnwright_core.entries import EntryWrite, SetEntry, Visibility
 from turnwright_core.runs import CallStyle, LoopEnd, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
+from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibration_of, ratio_of
 from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
 from turnwright_executor.turn.images import read_images
@@ -36,6 +40,8 @@ class ModelSteps:
     def __init__(self, scope: LoopScope) -> None:
         self._scope = scope
         self._stored_packet: StoredPacket | None = None
+        self._read_images: tuple[str, Sequence[Image]] | None = None
+        """Of the packet with this digest."""
 
     async def assemble(self, state: TurnState) -> None:
         """Get the packet: the stored one if the turn was resumed, else a newly assembled and stored one.
@@ -46,20 +52,19 @@ class ModelSteps:
         number, draft, epoch = open_turn.turn.number, scope.known.draft, scope.claim.epoch
         if open_turn.at_least is None and (stored := await ledger.read_packet(scope.address, number)):
             lost = scope.claim.turn_calls - draft.unmade_calls - draft.is_whole
-            scope.spending.reserve(stored.tokens, scope.calibration(), max(0, lost))
+            scope.spending.reserve(stored.expected_tokens, max(0, lost))
             if not draft.is_whole:
                 await ledger.call_again(scope.address, epoch, number)
             open_turn.packet = stored
             state.is_assembled = True
             return
-        calibration, base = scope.calibration(), self._stored_packet
-        packet = await scope.services.packets.assemble(
-            scope.address, open_turn.turn, open_turn.at_least, calibration, base, scope.view_changes.all()
-        )
+        base = self._stored_packet
+        rate = scope.token_rate()
+        packet = await (self._assembled(rate) if rate.source else self._first_packet())
         if packet.overflow:
             await self._overflow(state, packet)
             return
-        scope.spending.reserve(packet.tokens, calibration)
+        scope.spending.reserve(packet.expected_tokens)
         ack = await ledger.write_packet(
             scope.address, epoch, number, packet, base.turn if base else 0, scope.view_changes.kind
         )
@@ -70,14 +75,41 @@ class ModelSteps:
             await scope.publisher.caught_up(open_turn.at_least)
         state.is_assembled = True
 
+    async def _assembled(self, rate: TokenRate) -> Packet:
+        scope, open_turn = self._scope, self._scope.open
+        return await scope.services.packets.assemble(
+            scope.address, open_turn.turn, open_turn.at_least, rate, self._stored_packet, scope.view_changes.all()
+        )
+
+    async def _first_packet(self) -> Packet:
+        """The packet of a turn before which no vendor has counted any, made to fit by a count of its tokens."""
+        scope = self._scope
+        # Nothing gives way that may fit: what is left out cannot be counted.
+        packet = await self._assembled(TokenRate(scope.services.settings.token_divisor / TOKEN_CHARS_MAX))
+        images = await self._images(packet)
+        told = await scope.services.models.count_tokens(scope.model, packet.messages, images, packet.ceiling)
+        rate = TokenRate(ratio_of(told[0], packet.tokens), told[1]) if told else TokenRate()
+        counted = replace(packet, rate=rate)
+        is_whole = not (packet.overflow or any(map(_hides, packet.effects)))
+        return counted if is_whole and counted.expected_tokens <= packet.ceiling else await self._assembled(rate)
+
+    async def _images(self, packet: Packet) -> Sequence[Image]:
+        if self._read_images is None or self._read_images[0] != packet.digest:
+            read = await read_images(
+                self._scope.services.ledger, self._scope.address, self._scope.loop, packet.messages
+            )
+            self._read_images = packet.digest, read
+        return self._read_images[1]
+
     async def _overflow(self, state: TurnState, packet: Packet) -> None:
         """The packet cannot be made to fit: the loop ends."""
         scope, number = self._scope, self._scope.open.turn.number
         result = TurnResult(
             error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
-            packet_tokens=packet.tokens, cursor=packet.cursor,
+            packet_tokens=packet.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
+            cursor=packet.cursor,
         )  # fmt: skip
-        end = LoopEnd(413, overflow_reason(packet, scope.calibration()))
+        end = LoopEnd(413, overflow_reason(packet))
         ledger = scope.services.ledger
         await ledger.end_turn(scope.address, scope.claim.epoch, number, result, packet.effects, end)
         scope.events.concluded(number, result, end)
@@ -85,7 +117,7 @@ class ModelSteps:
 
     async def generate(self, state: TurnState) -> None:
         scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
-        images = await read_images(scope.services.ledger, scope.address, scope.loop, self._packet.messages)
+        images = await self._images(self._packet)
         await scope.services.generation.run(
             scope.publisher,
             turn,
@@ -125,7 +157,7 @@ class ModelSteps:
         read = await read_aside(draft, services.settings.turn_commands_max, services.tools, is_native=is_native)
         open_turn.reading = reading = await answer_checked(read, scope.loop.settings.response_format)
         mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
-        room = room_left(packet, scope.calibration_now(draft.usage, packet.tokens), lost)
+        room = room_left(packet, calibration_of(draft.usage, packet.tokens) or packet.rate.calibration, lost)
         open_turn.note = model_call_record(
             packet,
             draft,
@@ -167,3 +199,8 @@ class ModelSteps:
         )
         changes.add(ack.cursor, ack.view_change)
         return ack
+
+
+def _hides(effect: EntryWrite) -> bool:
+    """Whether a write changes how much of an entry the model reads."""
+    return isinstance(effect.change, SetEntry) and effect.change.visibility is not Visibility.UNSPECIFIED

@@ -15,12 +15,11 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.limits import REASON_BYTES_MAX
+from turnwright_core.limits import REASON_BYTES_MAX, REPLY_RESERVE_TOKENS
 from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_core.streams import channel_path
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.budgets import reserved_tokens
 from turnwright_executor.domain.endings import ABORT, CRASH_LOOP, GONE, Ending, is_transient
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.run_events import crashes_given_up, loop_aborted
@@ -131,7 +130,7 @@ async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft:
         return 0
     calls = max(0, claim.turn_calls - draft.unmade_calls - (draft.usage.total_tokens > 0))
     packet = await ledger.read_packet(address, claim.open_turn.number) if calls else None
-    return calls * reserved_tokens(packet.tokens, 0) if packet else 0
+    return calls * (packet.expected_tokens + REPLY_RESERVE_TOKENS) if packet else 0
 
 
 def _settled(record: Entry, ending: Ending) -> EntryWrite:

@@ -24,7 +24,6 @@ from turnwright_executor.domain.budgets import (
     before_turn,
     over_time,
     price_of,
-    reserved_tokens,
 )
 from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.ports.ledger import Ledger
@@ -94,9 +93,9 @@ class SpendMeter:
         self._turn_began_s = self._clock_s() - worked_ms / 1000
         self._lost_tokens, self._lost_cost_usd = 0, 0.0
 
-    def reserve(self, packet_tokens: int, calibration: float, lost_calls: int = 0) -> None:
+    def reserve(self, packet_tokens: int, lost_calls: int = 0) -> None:
         """Reserve budget for a call with this packet, after this many lost ones. Raises BudgetError."""
-        self._call_tokens = reserved_tokens(packet_tokens, calibration)
+        self._call_tokens = packet_tokens + REPLY_RESERVE_TOKENS
         self._lose(lost_calls * self._call_tokens)
         self._afford_call()
 

@@ -33,14 +33,14 @@ def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) 
     return int(room - written) if room is not None and isfinite(written) else None
 
 
-def overflow_reason(packet: Packet, calibration: float) -> str:
+def overflow_reason(packet: Packet) -> str:
     """Why a packet that does not fit ended its loop, with advice if no summarizing could help."""
-    expected = packet.tokens * (calibration or 1.0)
+    expected = packet.expected_tokens
     chars = [sum(map(len, message.pieces)) for message in packet.messages]
     instructions = round(expected * chars[0] / sum(chars))
-    reason = f"context_exceeded: the packet is expected to take {round(expected)} tokens, {packet.ceiling} are allowed"
+    reason = f"context_exceeded: the packet is expected to take {expected} tokens, {packet.ceiling} are allowed"
     if packet.plan_tokens:
-        plans = round(packet.plan_tokens * (calibration or 1.0))
+        plans = round(packet.plan_tokens * (packet.rate.calibration or 1.0))
         reason = f"{reason}; plans take {plans} of them and are never summarized: set them again in fewer words"
     if instructions < packet.ceiling:
         return reason

@@ -29,8 +29,8 @@ MESSAGE_TOKENS: Final = 4
 CALL_TOKENS: Final = 12
 """What it adds to each call and its result."""
 
-SAMPLES: Final = 32
-SAMPLE_CHARS: Final = 4096
+SAMPLES: Final = 16
+SAMPLE_CHARS: Final = 2048
 """A text of more than this many samples of this many code points is estimated by them: it would take too long."""
 
 # Weights by kind of characters, fitted to o200k over source code, prose, configuration and JSON.

@@ -11,7 +11,7 @@ import sys
 import pytest
 from turnwright.types.v1 import budget_pb2
 
-from services import SECRET, running
+from services import SECRET, expected_tokens, running
 from sse_server import Answer, SseServer, chat, delta, error, events
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import LOOP_ENDED
@@ -88,7 +88,7 @@ async def test_a_call_that_is_lost_with_an_executor_that_is_stopped_is_charged(t
         await services.restart("executor")
         loop, spent, result = await ended(services)
     assert (loop.status, len(server.requests)) == (200, 2)
-    assert result.lost_tokens == result.packet_tokens + REPLY_RESERVE_TOKENS
+    assert result.lost_tokens == expected_tokens(result) + REPLY_RESERVE_TOKENS
     assert spent.tokens == result.usage.total_tokens + result.lost_tokens
 
 
@@ -102,7 +102,7 @@ async def test_a_call_that_is_lost_with_the_provider_is_charged(tmp_path, monkey
             await child.wait()
         loop, _, result = await ended(services)
     assert (loop.status, len(server.requests)) == (200, 2)
-    assert result.lost_tokens == result.packet_tokens + REPLY_RESERVE_TOKENS
+    assert result.lost_tokens == expected_tokens(result) + REPLY_RESERVE_TOKENS
 
 
 async def test_calls_that_no_provider_took_are_not_charged(tmp_path, monkeypatch) -> None:
@@ -140,7 +140,7 @@ async def test_a_budget_holds_whatever_ends_the_executors(tmp_path, monkeypatch,
     async with asked(tmp_path, monkeypatch, *[BEGUN] * 20) as (services, server):
         await services.stop("executor")
         settings = {"lease_s": LEASE_S, "work_poll_s": 0.1, "sh_sandbox": "limits", "turn_losses_max": 50}
-        budget = budget_pb2.Budget(tokens_max=24_000)
+        budget = budget_pb2.Budget(tokens_max=14_000)
         calls = 0
         while True:
             async with process(services, "executor", **settings) as child:
@@ -157,7 +157,7 @@ async def test_a_budget_holds_whatever_ends_the_executors(tmp_path, monkeypatch,
     reserved = result.lost_tokens // calls
     assert loop.reason.startswith("budget_exhausted:tokens")
     assert (len(server.requests), spent.tokens) == (calls, calls * reserved)
-    assert spent.tokens <= 24_000 < spent.tokens + reserved
+    assert spent.tokens <= 14_000 < spent.tokens + reserved
 
 
 async def _acted(services, budget):

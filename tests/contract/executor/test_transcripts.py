@@ -180,7 +180,7 @@ async def test_what_does_not_fit_gives_way_once_and_stays_so(tmp_path, over_http
         async with running(tmp_path) as services:
             for number in range(13):
                 (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "x" * 4000)
-            limits = settings_pb2.RunSettings(model="m", context_limit=32_768)
+            limits = settings_pb2.RunSettings(model="m", context_limit=17_000)
             settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
             queued = await services.client.act(
                 services.project, "Read all.", run="r", settings=settings, run_settings=limits

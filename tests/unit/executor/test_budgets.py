@@ -1,6 +1,5 @@
 """What a run and a loop may still spend."""
 
-import math
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from turnwright_executor.domain.budgets import (
     exhaustion_in,
     over_time,
     price_of,
-    reserved_tokens,
 )
 from turnwright_executor.turn.spend_meter import BudgetError, SpendMeter
 
@@ -89,11 +87,6 @@ def test_another_reason_says_nothing_of_a_budget(reason):
     assert exhaustion_in(reason) is None
 
 
-@pytest.mark.parametrize(("calibration", "factor"), [(0.0, 1.0), (1.5, 1.5), (0.5, 0.5)])
-def test_a_call_reserves_its_packet_as_the_vendor_counts_and_some_for_the_reply(calibration, factor):
-    assert reserved_tokens(101, calibration) == math.ceil(101 * factor) + REPLY_RESERVE_TOKENS
-
-
 def test_the_price_of_tokens_is_that_of_those_before():
     assert price_of(90, SPENT) == pytest.approx(0.05)
     assert price_of(90, Spend()) == 0.0
@@ -128,9 +121,9 @@ NO_LEDGER: Any = None
 
 def test_a_call_that_was_lost_is_charged_before_it_is_made_again(purse):
     purse, _ = purse
-    purse.reserve(1000, 0)
+    purse.reserve(1000)
     with pytest.raises(BudgetError) as caught:
-        purse.reserve(1000, 0, lost_calls=1)
+        purse.reserve(1000, lost_calls=1)
     detail = "the loop has spent 0 of 3000 tokens, and the next call may take 4048"
     assert caught.value.exhaustion == Exhaustion(BudgetKind.TOKENS, False, detail)
     assert purse.charged(TurnResult()).lost_tokens == 1000 + REPLY_RESERVE_TOKENS
