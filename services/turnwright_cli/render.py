@@ -90,7 +90,7 @@ class TextScreen(Screen):
         self._turn = 0
         self._replies = ShownReplies()
         self._snapshot: list[event_pb2.Snapshot] = []
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._streaming = ""
         self._mid_line = False
         self._has_begun = False
@@ -303,9 +303,9 @@ class TextScreen(Screen):
         return entry.loop in (0, self._sequence) and entry.turn > 0
 
     def _command(self, entry: entry_pb2.Entry) -> None:
-        if entry.state not in SETTLED or entry.path in self._told:
+        if entry.state not in SETTLED or entry.path in self._reported:
             return
-        self._told.add(entry.path)
+        self._reported.add(entry.path)
         self._output.ended(entry.path)
         if ends_loop(entry):
             return

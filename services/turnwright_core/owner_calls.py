@@ -1,7 +1,7 @@
-"""What the owner of a run says to its store and its assembler in each turn, and is answered, as values.
+"""Calls that a run's owner makes in every turn, to the store and the assembler, as values.
 
-Services of one process hand these over as they are. On a network they are the messages that each one names; see
-turnwright_core.wire.owner_calls.
+Services of one process pass these on as they are; over the network they become the messages that each one names
+(turnwright_core.wire.owner_calls).
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ class ReturnView(IntEnum):
 
 
 _WRITE_BYTES: Final = 200
-"""What a write takes beside its texts, generously."""
+"""Estimated size of a write in bytes, besides its texts."""
 
 
 class StoredMessage(Struct, frozen=True):
-    """One message of a packet: its pieces, texts of its own and runs of the base."""
+    """One message of a packet: new pieces, and runs of pieces of the base packet."""
 
     role: str
     pieces: tuple[Copied | str, ...]
 
 
 class TurnPacket(Struct, frozen=True):
-    """What the model is sent in a turn."""
+    """The packet of a turn."""
 
     turn: int
     messages: tuple[StoredMessage, ...]
     base_turn: int = 0
-    """The turn whose packet the copied pieces are of; 0: none are."""
+    """The turn of the base packet; 0: none."""
     note: str = ""
-    """What its owner wants to know of it later; opaque."""
+    """A note of its owner, opaque to the store."""
     shows: Mapping[str, str] = field(default_factory=dict)
-    """Texts of its own that show the body of an entry, each with the path of that."""
+    """New texts that show the body of an entry, each with its path."""
     again: bool = False
-    """Nothing is given: the model is sent the stored packet of the turn once more."""
+    """Only count another call with the stored packet; everything else is empty."""
 
     @property
     def pieces(self) -> Sequence[Copied | str]:
@@ -59,35 +59,35 @@ class TurnPacket(Struct, frozen=True):
 
     @property
     def length(self) -> int:
-        """Pieces, those of the base counted too."""
+        """Number of pieces, including copied ones."""
         return sum(1 if isinstance(piece, str) else piece.count for piece in self.pieces)
 
 
 class ViewChange(Struct, frozen=True):
-    """What a write has changed of a run's view between two moments, in the order of the feed."""
+    """The changes of a run's view by a write, from one cursor to another, in feed order."""
 
     before: Cursor
     after: Cursor
     entries: Sequence[Entry]
     removed: Sequence[str]
     schemes_version: str = ""
-    """Of the registered schemes that it goes by."""
+    """Version of the registered schemes that it was made with."""
     messages: bool = False
     """Whether it is about what messages are made of, else what a packet shows."""
 
 
 class TurnStart(Struct, frozen=True):
-    """What a turn is to begin with: what it runs with, and the entries that are written with it."""
+    """How a turn begins: its settings, and the entries written with it."""
 
     request: TurnRequest
     writes: Sequence[EntryWrite] = ()
 
 
 class TurnEnd(Struct, frozen=True):
-    """How a turn ends: its number, 0 for a loop without one; its result; what is written with it; what follows.
+    """How a turn ends: its number (0: the loop has no open one), its result, and the entries written with it.
 
-    `loop_end` ends the loop too, `next` opens the turn after it. `release` gives the run back with the loop's end,
-    unless another one waits.
+    `loop_end` also ends the loop, `next` opens the following turn. `release` also releases the run's lease, unless
+    another loop is queued.
     """
 
     number: int
@@ -123,7 +123,7 @@ class TurnEnded(Struct, frozen=True):
     abort_requested: bool = False
     next: Turn | None = None
     schemes: Any = None
-    """A SchemeRegistry, where the caller knows another version."""
+    """A SchemeRegistry, if the caller has another version."""
     view_change: ViewChange | None = None
     released: bool = False
 
@@ -158,7 +158,7 @@ class EntriesWritten(Struct, frozen=True):
 
 
 class AssembleCall(Struct, frozen=True):
-    """AssembleRequest, and CheckBudgetRequest as far as it goes."""
+    """AssembleRequest, and the same fields of CheckBudgetRequest."""
 
     project: str
     run: str
@@ -183,7 +183,7 @@ class WatchChangesCall(Struct, frozen=True):
 
 
 class RunChanges(Struct, frozen=True):
-    """What changed in a run since the last ones, as it is now. A heartbeat has the cursor only."""
+    """Changes of a run since the previous message; a heartbeat has only the cursor."""
 
     cursor: Cursor
     entries: Sequence[Entry] = field(default_factory=list)
@@ -192,11 +192,11 @@ class RunChanges(Struct, frozen=True):
     loops: Sequence[Loop] = field(default_factory=list)
     turns: Sequence[Turn] = field(default_factory=list)
     abort_requested: bool = False
-    """With the run: whether somebody has asked that the active loop ends."""
+    """Whether an abort of the active loop was requested; valid together with `run`."""
 
 
 def writes_bytes(writes: Sequence[EntryWrite]) -> int:
-    """About how many bytes some writes take."""
+    """Approximate size of writes, in bytes."""
     return sum(_WRITE_BYTES + 2 * len(write.path) + _set_bytes(write.change) for write in writes)
 
 

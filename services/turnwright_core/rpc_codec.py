@@ -1,7 +1,7 @@
-"""An rpc by its values: how its request and its answer become messages, for a caller and a handler that need any.
+"""Codecs between the values of an rpc and its messages.
 
-Services of one process hand the values over as they are, because none of them changes what it has sent or received.
-The caller decides which way a call goes (`Peer.call_by_value`); the handler sees it by the type of the request.
+Services of one process pass the values on as they are, because neither side changes what it has sent or received. The
+caller decides which way a call goes (`Peer.call_by_value`); the handler sees it by the type of the request.
 Source: docs/adr/0009, 0037.
 """
 
@@ -17,7 +17,7 @@ A = TypeVar("A")
 
 
 class RpcCodec(Struct, Generic[Q, A], frozen=True):
-    """The four codecs of an rpc; those of requests raise InvalidError where they decode what cannot be."""
+    """The four codecs of an rpc. Decoding an invalid request raises InvalidError."""
 
     request: type[Q]
     request_to_pb: Callable[[Q], Any]

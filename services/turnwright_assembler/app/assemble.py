@@ -210,7 +210,7 @@ class Assembler:
         assert rows.cursor is not None
         return Assembled(
             digest=digest,
-            messages=rows.told(packet.messages, digest, ask.base_digest),
+            messages=rows.as_delta(packet.messages, digest, ask.base_digest),
             shows=rows.shows(),
             effects=(*folded.writes, *effects),
             overflow=climbed.overflow,

@@ -58,13 +58,13 @@ class RunRows:
         self._ordered: tuple[Block, ...] | None = None
         self._index: BlockIndex | None = None
         """The blocks that packets show."""
-        self._told_digest = ""
-        self._told: tuple[str, ...] = ()
-        self._told_bytes = 0
+        self._sent_digest = ""
+        self._sent: tuple[str, ...] = ()
+        self._sent_bytes = 0
         """Memory of the last packet besides texts of the rows."""
         self._fresh: dict[str, Block] = {}
         """Rows that came since the last packet."""
-        self._fresh_told = False
+        self._fresh_sent = False
 
     def apply(self, part: ViewPart) -> None:
         """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows.
@@ -75,8 +75,8 @@ class RunRows:
             if self.cursor or self._blocks:
                 raise OtherRulesError
             self.schemes = part.schemes
-        if part.entries and self._fresh_told:
-            self._fresh, self._fresh_told = {}, False
+        if part.entries and self._fresh_sent:
+            self._fresh, self._fresh_sent = {}, False
         for entry in part.entries:
             self._replace(entry.path, self._rendered(entry))
             self._keep_entry(entry.path, entry)
@@ -113,27 +113,27 @@ class RunRows:
         self.fixed()
         return self._plan_costs
 
-    def told(
+    def as_delta(
         self, messages: Sequence[tuple[str, Sequence[str]]], digest: str, base_digest: str
     ) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
         """The messages of a packet, delta-encoded against the last one if that is the named base; else whole."""
-        differences = Differences(self._told if base_digest and base_digest == self._told_digest else ())
+        differences = Differences(self._sent if base_digest and base_digest == self._sent_digest else ())
         parts = tuple((role, tuple(differences.of(pieces))) for role, pieces in messages)
-        self._keep_told(digest, tuple(chain.from_iterable(pieces for _, pieces in messages)))
+        self._keep_sent(digest, tuple(chain.from_iterable(pieces for _, pieces in messages)))
         return parts
 
     def shows(self) -> dict[str, str]:
         """The new texts in the last packet that show the body of an entry, each with its path."""
-        self._fresh_told = True
+        self._fresh_sent = True
         return {text: path for path, block in self._fresh.items() for text in block.showing}
 
-    def _keep_told(self, digest: str, told: tuple[str, ...]) -> None:
+    def _keep_sent(self, digest: str, pieces: tuple[str, ...]) -> None:
         """Keep the last packet: nearly all pieces are texts of rows and kept as references; the others count."""
-        large = (piece for piece in told if len(piece) > _SMALL_CHARS) if max(map(len, told)) > _SMALL_CHARS else ()
+        large = (piece for piece in pieces if len(piece) > _SMALL_CHARS) if max(map(len, pieces)) > _SMALL_CHARS else ()
         copies = (piece for piece in large if id(piece) not in self._large and piece not in (self.system, self.tools))
-        told_bytes = sum(map(getsizeof, copies))
-        self.size_bytes += told_bytes - self._told_bytes
-        self._told_digest, self._told, self._told_bytes = digest, told, told_bytes
+        sent_bytes = sum(map(getsizeof, copies))
+        self.size_bytes += sent_bytes - self._sent_bytes
+        self._sent_digest, self._sent, self._sent_bytes = digest, pieces, sent_bytes
 
     def __contains__(self, path: object) -> bool:
         return path in self._blocks

@@ -1,7 +1,7 @@
-"""A turn as a transcript: the run's messages in their order, of which each turn begins with those of the turn before.
+"""Assembling a turn as a transcript: the run's messages in order, so each turn begins with those of the turn before.
 
-Where it does not fit, messages give way (domain.limit), and that is written down as their visibility: it can be undone,
-and the next turns begin with what was sent then. Until it is written the rows stay as the store has them.
+It is composed from the entries each time. If it does not fit, messages are evicted (domain.eviction). That is stored as
+their visibility, so it can be undone, and later turns begin with the same messages.
 Source: architecture 4; rows RL02, RL05, RL06, RL08, RL09, RH05; decisions C40-C44.
 """
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.condensed import condensed
 from turnwright_assembler.domain.ladder import TokenBudget
-from turnwright_assembler.domain.limit import TARGET_SHARE, WeighedMessage, limited
+from turnwright_assembler.domain.eviction import TARGET_SHARE, WeighedMessage, evict
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.transcript import Segment, encoded
@@ -25,7 +25,7 @@ from turnwright_core.text import tokens_of
 
 
 class Transcript(Struct, frozen=True):
-    """What a model is sent: roles with their pieces, and what is to be written with it."""
+    """What the model is sent: roles with their pieces, the moment that it shows, and the writes that go with it."""
 
     messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
     digest: str
@@ -64,7 +64,7 @@ def _limited(rows: TranscriptRows, divisor: int, budget: TokenBudget) -> dict[st
     tokens = tokens_of(rows.chars, divisor)
     wanted = budget.expected(tokens) - budget.ceiling * TARGET_SHARE
     weighed = [one for segment in rows.conversation.segments() for one in _weighed(segment, rows)]
-    gives_way = limited(weighed, round(rows.chars * wanted / budget.expected(tokens)))
+    gives_way = evict(weighed, round(rows.chars * wanted / budget.expected(tokens)))
     return dict.fromkeys(gives_way.stubs, Visibility.SUMMARIZED) | dict.fromkeys(gives_way.dropped, Visibility.ARCHIVED)
 
 

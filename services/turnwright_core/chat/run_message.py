@@ -1,4 +1,4 @@
-"""A message of a run: an entry of it as chat has it. Meanings stand in types/v1/run_message.proto."""
+"""A message of a run, made from an entry. Meanings are in types/v1/run_message.proto."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnwright_core.runs import ReplyKind, Usage
 
 
 class MessageKind(IntEnum):
-    """What a message of a run is; the numbers of the contract."""
+    """The kind of a message; numbered as in the contract."""
 
     UNSPECIFIED = 0
     PROMPT = 1
@@ -45,11 +45,11 @@ class RunMessage(Struct, frozen=True):
     usage: Usage | None = None
     result: MessageResult | None = None
     text_size_bytes: int = 0
-    """Bytes of the whole text where only its beginning is here; 0: it is whole."""
+    """Size of the whole text in bytes if it is truncated here; 0: it is not."""
 
 
 class RecordedCall(Struct, frozen=True):
-    """What the record of a command says of the call that it came by; `arguments` are JSON text."""
+    """The tool call in the record of a command; `arguments` are JSON text."""
 
     tool: str
     arguments: str

@@ -1,7 +1,7 @@
-"""Entries of a run -> its messages: which entries are messages, in which order, and what each says.
+"""The messages of a run: which entries are messages, their order, and their content.
 
-This alone decides it: clients, exports and transcripts read what it makes. A call stands once, in the record of its
-command, a plan in its own entries; a message names the entries that it is made of beside its own (`parts_of`).
+Clients, exports and transcripts all use this mapping. A call is stored once, in the record of its command, and a plan
+in its own entries; `parts_of` names the entries that a message needs besides its own.
 Source: architecture 4; rows OM01, OM02, OM07-OM09, OM15, RH01; decisions C40, C41.
 """
 
@@ -31,23 +31,23 @@ IMAGES: Final = "images"
 """Attribute of a prompt: the paths of the images that go with it."""
 
 ERROR_TOOL: Final = "error"
-"""What the attribute `tool` says of an error that no command carries."""
+"""Value of the attribute `tool` of an error that belongs to no command."""
 
 INJECT_TOOL: Final = "inject"
-"""What it says of a message that a client added."""
+"""Value of the same attribute of a message that a client injected."""
 
 _TOLD: Final = frozenset({ERROR_TOOL, "repo"})
 _TURN: Final = re.compile(
     r"(?:prompt|assistant|reasoning)://([0-9]{1,9})|(?:log|event)://turn_([0-9]{1,9})/.*", re.DOTALL
 )
-"""Plugins name turns too: a number that is too large for the contract is none."""
+"""Paths that name a turn. Plugins can write such paths too: a number too large for the contract does not count."""
 _PLAN: Final = "plan"
 
 ReadRecord = Callable[[bytes], RecordedCall]
 
 
 def kind_of(entry: Entry) -> MessageKind | None:
-    """What an entry is as a message; None for one that is none, or none yet."""
+    """The kind of message that an entry is; None if it is none, or not yet."""
     match entry.scheme:
         case "prompt":
             return MessageKind.PROMPT
@@ -78,13 +78,13 @@ def _kind_in_log(entry: Entry) -> MessageKind | None:
 
 
 def turn_of(entry: Entry) -> int:
-    """The turn that a message belongs to. Its path says it: an entry's own number moves with those who touch it."""
+    """The turn of a message, from its path: the entry's own number changes with each later write."""
     named = named_turn(entry.path)
     return entry.turn if named is None else named
 
 
 def named_turn(path: str) -> int | None:
-    """The turn that the path of a message names; None where it names none."""
+    """The turn in the path of a message; None if there is none."""
     found = _TURN.fullmatch(path)
     return int(found[1] or found[2]) if found else None
 
@@ -95,7 +95,7 @@ def messages_in(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def parts_of(entry: Entry) -> tuple[str, ...]:
-    """Paths of the entries that a message is made of beside its own; some may not be there."""
+    """Paths of further entries that a message is made of; some may not exist."""
     if entry.scheme == "assistant":
         return (f"reasoning://{turn_of(entry)}", *_records_of(entry))
     plan = _plan_of(entry) if entry.scheme == "event" else None
@@ -107,29 +107,29 @@ def _records_of(entry: Entry) -> Iterable[str]:
 
 
 def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_record: ReadRecord) -> RunMessage:
-    """The message that an entry is, with the parts that were found and the turn that it belongs to.
+    """The message of an entry, from its parts that exist and its turn.
 
-    `read_record` reads records of commands. Only for entries of which `kind_of` says what they are.
+    `read_record` decodes records of commands. Only for entries with a `kind_of`.
     """
     kind = kind_of(entry) or MessageKind.UNSPECIFIED
     match kind:
         case MessageKind.REPLY:
             return _reply(entry, parts, turn, read_record)
         case MessageKind.RESULT:
-            return _told(entry, kind, _result(entry, read_record))
+            return _as_message(entry, kind, _result(entry, read_record))
         case MessageKind.EVENT:
             event = entry.attributes.get("event") or {}
-            return _told(entry, kind, _hidden(Role.EVENT, entry.body, {"event": event}))
+            return _as_message(entry, kind, _hidden(Role.EVENT, entry.body, {"event": event}))
         case MessageKind.PLAN:
             plan = _plan_of(entry) or {}
             shown = next((parts[path] for path in _plan_paths(plan) if _shows(parts.get(path), plan)), entry)
-            return _told(entry, kind, _hidden(Role.PLAN, shown.body, {"plan": plan}), shown)
+            return _as_message(entry, kind, _hidden(Role.PLAN, shown.body, {"plan": plan}), shown)
         case _:
-            said = _told(entry, kind, Message(Role.USER, (*_text(entry.body), *_images(entry))))
+            said = _as_message(entry, kind, Message(Role.USER, (*_text(entry.body), *_images(entry))))
             return replace(said, create_ms=turn.begin_ms) if kind is MessageKind.PROMPT and turn else said
 
 
-def _told(entry: Entry, kind: MessageKind, message: Message, shown: Entry | None = None) -> RunMessage:
+def _as_message(entry: Entry, kind: MessageKind, message: Message, shown: Entry | None = None) -> RunMessage:
     text = shown or entry
     cut = text.body_size_bytes if len(text.body.encode()) < text.body_size_bytes else 0
     return RunMessage(entry.path, kind, turn_of(entry), entry.position, entry.update_ms, message, text_size_bytes=cut)
@@ -140,7 +140,7 @@ def _text(body: str) -> tuple[Text, ...]:
 
 
 def _images(entry: Entry) -> tuple[Image, ...]:
-    """The images that go with a prompt, by the paths of their entries: only the runtime writes those."""
+    """The images of a prompt, by the paths of their entries, which only the runtime writes."""
     paths = entry.attributes.get(IMAGES)
     told = paths if isinstance(paths, list) else ()
     return tuple(Image(path=path) for path in told if isinstance(path, str) and path.startswith("image://"))
@@ -151,7 +151,7 @@ def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
 
 
 def _result(entry: Entry, read_record: ReadRecord) -> Message:
-    """What a command came to, or the error that a call brought which became no command."""
+    """The result of a command, or the error of a call that became no command."""
     attributes = entry.attributes
     call = read_record(entry.record) if entry.record else None
     return Message(
@@ -178,7 +178,7 @@ def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_rec
         turn.request.vendor_model if turn else str((attributes.get("call") or {}).get("model") or ""),
     )
     ended = turn.result if turn else None
-    said = _told(entry, MessageKind.REPLY, message)
+    said = _as_message(entry, MessageKind.REPLY, message)
     if ended is None:
         return said
     kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else MessageKind.REPLY
@@ -187,7 +187,7 @@ def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_rec
 
 
 def _call(place: int, told: Mapping[str, Any], parts: Mapping[str, Entry], read_record: ReadRecord) -> ToolCall:
-    """One call of a reply: as its record has it, or as the reply keeps it where it became none."""
+    """One call of a reply: from its record, or from the reply if it became no command."""
     record = parts.get(told.get("path", ""))
     call = read_record(record.record) if record and record.record else None
     name, arguments = told.get("name", ""), told.get("arguments")
@@ -205,7 +205,7 @@ def _call(place: int, told: Mapping[str, Any], parts: Mapping[str, Entry], read_
 
 
 def _plan_of(entry: Entry) -> dict[str, Any] | None:
-    """The plan, version and delta that an event tells of, where it is one of a plan."""
+    """Plan, version and delta in an event about a plan; None for any other event."""
     event = entry.attributes.get("event")
     payload = event.get("payload") if isinstance(event, dict) and event.get("source") == _PLAN else None
     if not isinstance(payload, dict) or not isinstance(payload.get("version"), int):
@@ -222,5 +222,5 @@ def _plan_paths(plan: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _shows(entry: Entry | None, plan: Mapping[str, Any]) -> bool:
-    """Whether an entry is of the version that is meant: a plan's own entry is the latest one."""
+    """Whether an entry holds the version that is meant: a plan's own entry holds the latest."""
     return entry is not None and ("sequence" in plan or entry.attributes.get("version") == plan["version"])

@@ -1,10 +1,10 @@
-"""The messages of a run as a vendor takes them: known roles only, every call with one result, users merged.
+"""The transcript of a run as vendors accept it: known roles only, each call with one result, user messages merged.
 
-    RunMessage ──► known (role) ──► Conversation: replies with their results, and users together ──► pieces of JSON
+    RunMessage ──► Message of a known role ──► pairs ──► merged
 
-A conversation is kept up to date: what a change does not touch is neither looked at nor encoded again. Each message
-depends on those before it and on its own results alone: what is added to a run leaves all that was sent before as it
-was. Pure. Source: rows RL02, RL04, RL06; decisions C28, C41, C44.
+Pure. Each message depends only on earlier ones and on its own results, so adding to a run leaves everything sent before
+unchanged (a stable prefix for prompt caches). A second pass changes nothing. Source: rows RL02, RL04, RL06; decisions
+C28, C41, C44.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from turnwright_core.chat.message import Message, Part, Role, Text, ToolCall, te
 from turnwright_core.chat.run_message import MessageKind, RunMessage
 
 NO_RESULT: Final = "This call was not carried out."
-"""Result of a call that has none: it was lost, or its turn was stopped before it."""
+"""Result for a call without one: it was lost, or its turn was stopped before it."""
 
 LEFT_OUT: Final = "Earlier messages were left out."
-"""Beginning of a conversation whose own has given way: vendors refuse one that begins with a reply."""
+"""First message of a conversation whose beginning was evicted: vendors refuse one that begins with a reply."""
 
 _SAID: Final = (MessageKind.PROMPT, MessageKind.STEERING)
 
@@ -38,7 +38,7 @@ _TOOL: Final = Role.TOOL
 
 
 def known(message: RunMessage, shown: Callable[[RunMessage], str]) -> Message:
-    """The message in a role that vendors know. `shown` says in words what they have none for; empty: nothing."""
+    """The message, in a role that vendors know."""
     is_result = message.kind is MessageKind.RESULT and message.message.call_id
     if message.kind in _SAID or message.kind is MessageKind.REPLY or is_result:
         return message.message
@@ -326,7 +326,7 @@ def _result(call: ToolCall, result: Standing | None) -> Message:
 
 
 def _says_something(message: Message) -> bool:
-    """Whether there is anything in a message: vendors refuse an empty one, as a reply is that was stopped at once."""
+    """Whether a message has content: vendors refuse empty ones, such as a reply that was stopped at once."""
     if message.role is _USER:
         return any(not isinstance(part, Text) or part.text for part in message.parts)
     told = (message.parts, message.calls, message.thinking, message.server_blocks, message.reasoning)
@@ -354,7 +354,7 @@ def together(said: Sequence[Message]) -> Message:
 
 
 def transcript(messages: Iterable[RunMessage], shown: Callable[[RunMessage], str]) -> list[Message]:
-    """The messages as they are sent."""
+    """The messages to send. `shown` renders messages for which vendors have no role; empty: leave out."""
     made = Conversation()
     for message in messages:
         made.put(message.path, Standing(message.path, message.position, known(message, shown)))
@@ -363,10 +363,10 @@ def transcript(messages: Iterable[RunMessage], shown: Callable[[RunMessage], str
 
 
 def encoded(messages: Iterable[Message]) -> list[str]:
-    """The messages as lines of JSON, each with the newline that ends it."""
+    """The messages as JSON Lines."""
     return [_ENCODER.encode(message).decode() + "\n" for message in messages]
 
 
 def decoded(text: str) -> list[Message]:
-    """The messages of lines that `encoded` made."""
+    """Inverse of `encoded`."""
     return [_DECODER.decode(line) for line in text.split("\n") if line]

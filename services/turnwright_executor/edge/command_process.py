@@ -75,7 +75,7 @@ class CommandProcess:
         self._control = control
         self._mark = mark
         self._kill_s = kill_s
-        self._told = b""
+        self._partial_line = b""
         self._counts = 0
         self._group = 0
         self.exit_code: int | None = None
@@ -93,7 +93,7 @@ class CommandProcess:
                     self.exit_code = self._process.returncode or -signal.SIGKILL
 
     def _take(self, piece: bytes) -> None:
-        *lines, self._told = (self._told + piece).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
         for number in map(int, lines):
             if self._group:
                 self.exit_code = number

@@ -133,11 +133,11 @@ class OperationsEnricher(PlanEnricher):
 
     def __init__(self, cache: PlanCache, address: RunAddress) -> None:
         super().__init__(cache, address)
-        self._told: dict[str, tuple[int, int]] = {}
+        self._sent: dict[str, tuple[int, int]] = {}
         """The content of each plan that the watcher has."""
 
     async def _finished(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
-        self._told.clear()
+        self._sent.clear()
         last, size = message.snapshot, 0
         part = event_pb2.Snapshot(part=last.part, run=last.run)
         for plan_id in self._heads.in_order():
@@ -145,7 +145,7 @@ class OperationsEnricher(PlanEnricher):
                 yield beat
             if not (found := self._read):
                 continue
-            self._told[plan_id] = found.content
+            self._sent[plan_id] = found.content
             more = found.plan.ByteSize()
             if size and size + more > CHUNK_BYTES:
                 yield WatchRunResponse(cursor=message.cursor, time=message.time, snapshot=part)
@@ -163,14 +163,14 @@ class OperationsEnricher(PlanEnricher):
     async def _moved(self, moves: Sequence[PlanMove], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
         for move in moves:
             if move.is_removed:
-                before = self._told.pop(move.plan_id, None)
+                before = self._sent.pop(move.plan_id, None)
                 if before or not self._knows_all:
                     yield _before(event, plan_removed=event_pb2.PlanRemoved(plan_id=move.plan_id))
                 continue
             async for beat in self._find(move.plan_id, event):
                 yield beat
-            if (found := self._read) and self._told.get(move.plan_id) != found.content:
-                self._told[move.plan_id] = found.content
+            if (found := self._read) and self._sent.get(move.plan_id) != found.content:
+                self._sent[move.plan_id] = found.content
                 yield _before(event, plan_updated=event_pb2.PlanUpdated(plan=found.plan))
 
 
@@ -179,7 +179,7 @@ class LegacyEnricher(PlanEnricher):
 
     def __init__(self, cache: PlanCache, address: RunAddress) -> None:
         super().__init__(cache, address)
-        self._told: list[PlanItem] | None = None
+        self._sent: list[PlanItem] | None = None
         """The list that the watcher has; None where that is not known."""
         self._texts: dict[str, str] = {}
         """The texts of Markdown plans that the watcher has."""
@@ -189,7 +189,7 @@ class LegacyEnricher(PlanEnricher):
         self._texts.clear()
         async for beat in self._listed(message, self._heads.in_order()):
             yield beat
-        self._told = list(self._list.items)
+        self._sent = list(self._list.items)
         message.snapshot.legacy_plan.CopyFrom(self._list)
         yield message
 
@@ -199,8 +199,8 @@ class LegacyEnricher(PlanEnricher):
                 yield beat
         async for beat in self._listed(event, {move.plan_id for move in moves}):
             yield beat
-        if self._list.texts or list(self._list.items) != self._told:
-            self._told = list(self._list.items)
+        if self._list.texts or list(self._list.items) != self._sent:
+            self._sent = list(self._list.items)
             yield _before(event, legacy_plan=self._list)
 
     async def _learn(self) -> None:

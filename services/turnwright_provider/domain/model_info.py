@@ -105,7 +105,7 @@ def _capabilities(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
     objects = [*listed, *(inner for part in listed if isinstance(inner := part.get("capabilities"), Mapping))]
     flags = {name: _flag(objects, fields) for name, fields in _FLAGS.items()}
     words = {name: True for part in listed for name in _named(part)}
-    return Capabilities(**flags).or_else(Capabilities(**words)).or_else(_all_told(listed))
+    return Capabilities(**flags).or_else(Capabilities(**words)).or_else(_capabilities_in(listed))
 
 
 def _flag(objects: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> bool | None:
@@ -125,7 +125,7 @@ def _named(part: Mapping[str, Any]) -> Iterator[str]:
     yield from (name for name, words in _WORDS.items() if said & words)
 
 
-def _all_told(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
+def _capabilities_in(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
     """What lists say that leave nothing out: OpenRouter's parameters, and the kinds of input of several services."""
     told: dict[str, bool] = {}
     for part in parts:

@@ -47,7 +47,7 @@ class StoreBackend(Struct):
     clock_ms: Callable[[], int]
     """Milliseconds since 1970: for what readers see."""
     opened: StoreRules | None = None
-    _told: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
+    _cached_registry: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
         default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
     )
 
@@ -71,9 +71,9 @@ class StoreBackend(Struct):
         return self._registry(rules).version
 
     def _registry(self, rules: StoreRules) -> scheme_pb2.SchemeRegistry:
-        if self._told[0] is not rules:
-            self._told = (rules, registry_to_pb(rules.schemes.values()))
-        return self._told[1]
+        if self._cached_registry[0] is not rules:
+            self._cached_registry = (rules, registry_to_pb(rules.schemes.values()))
+        return self._cached_registry[1]
 
 
 class Calls:

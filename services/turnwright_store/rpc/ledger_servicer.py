@@ -162,8 +162,8 @@ class LedgerRpcs(Calls):
                 tx, self._rules, caller, address_of(call), call.epoch, call.writes, call.run_status, call.packet
             )
             cursor = done.run.cursor(self._rules.incarnation)
-            told = self._told(done.view_change)
-            return EntriesWritten(done.revisions, done.paths, cursor, done.run.abort_requested, told)
+            view_change = self._view_change(done.view_change)
+            return EntriesWritten(done.revisions, done.paths, cursor, done.run.abort_requested, view_change)
 
         return write, locks
 
@@ -187,11 +187,11 @@ class LedgerRpcs(Calls):
             ended.abort_requested,
             ended.next,
             self._service.newer_schemes(self._rules, call.schemes_version) if ended.next else None,
-            self._told(ended.view_change),
+            self._view_change(ended.view_change),
             ended.released,
         )
 
-    def _told(self, change: ViewChange | None) -> ViewChange | None:
+    def _view_change(self, change: ViewChange | None) -> ViewChange | None:
         return replace(change, schemes_version=self._service.schemes_version(self._rules)) if change else None
 
 

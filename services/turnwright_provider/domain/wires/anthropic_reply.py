@@ -203,7 +203,7 @@ class AnthropicFold(JsonFold):
             return
         block.is_open = False
         if block.kind == "thinking":
-            yield from self._told(block)
+            yield from self._complete_deltas(block)
         elif block.kind == "redacted_thinking":
             data = whole(text_of(block.content.get("data")))
             yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, data=data),))
@@ -224,9 +224,9 @@ class AnthropicFold(JsonFold):
             self._keep(len(signature))
             block.signature = signature
             if not block.is_open:
-                yield from self._told(block)
+                yield from self._complete_deltas(block)
 
-    def _told(self, block: _Block) -> Iterator[Delta]:
+    def _complete_deltas(self, block: _Block) -> Iterator[Delta]:
         text, signature = whole("".join(block.parts)), whole(block.signature)
         yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, text=text, signature=signature),))
 

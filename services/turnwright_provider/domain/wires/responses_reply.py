@@ -99,15 +99,15 @@ class ResponsesFold(JsonFold):
         match what:
             case "output_text" | "refusal":
                 key = place, ordinal(event.get("content_index")) or 0
-                yield from self._say(_told(self._texts, key, step, event), place)
+                yield from self._say(_new_text(self._texts, key, step, event), place)
             case "reasoning_summary_text":
                 key = place, "summary", ordinal(event.get("summary_index")) or 0
-                yield from self._think(_told(self._thoughts, key, step, event))
+                yield from self._think(_new_text(self._thoughts, key, step, event))
             case "reasoning_text":
                 key = place, "content", ordinal(event.get("content_index")) or 0
-                yield from self._think(_told(self._thoughts, key, step, event))
+                yield from self._think(_new_text(self._thoughts, key, step, event))
             case "function_call_arguments":
-                yield from self._call(place, _told(self._arguments, place, step, event))
+                yield from self._call(place, _new_text(self._arguments, place, step, event))
             case "output_text.annotation" if isinstance(source := event.get("annotation"), dict):
                 yield from self._cite(source)
             case "output_item" if isinstance(item := event.get("item"), dict):
@@ -171,7 +171,7 @@ class ResponsesFold(JsonFold):
             yield tools
 
 
-def _told(texts: KeyedTexts, key: Hashable, step: str, event: Mapping[str, Any]) -> str:
+def _new_text(texts: KeyedTexts, key: Hashable, step: str, event: Mapping[str, Any]) -> str:
     """What is new in an event that holds a piece of a text, or all of it."""
     if step != "done":
         return texts.add(key, text_of(event.get("delta")))

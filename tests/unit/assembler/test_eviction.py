@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_assembler.domain.limit import EXEMPT, Limited, WeighedMessage, limited
+from turnwright_assembler.domain.eviction import EXEMPT, Evicted, WeighedMessage, evict
 from turnwright_core.chat.run_message import MessageKind
 
 PROMPT, REPLY, RESULT = MessageKind.PROMPT, MessageKind.REPLY, MessageKind.RESULT
@@ -37,18 +37,18 @@ STEPS = {
 @pytest.mark.parametrize(("excess", "step"), STEPS.items(), ids=map(str, STEPS))
 def test_each_stage_goes_as_far_as_it_takes(excess, step):
     # RL06: what was read again, then results by age, then replies with their results and messages by age
-    assert limited(HISTORY, excess) == Limited(*step)
+    assert evict(HISTORY, excess) == Evicted(*step)
 
 
 def test_what_is_read_again_goes_before_what_is_older():
     messages = [WeighedMessage("p1", PROMPT, 1), *turn(1, "b"), *turn(2, "a"), *turn(3, "a"), *turn(4, "d")]
-    assert limited(messages, 1).stubs == ("r20",)
+    assert evict(messages, 1).stubs == ("r20",)
 
 
 def test_a_stub_saves_nothing_again():
     messages = [WeighedMessage("p1", PROMPT, 1), *turn(1, "a"), *turn(2, "b")]
     messages[2] = WeighedMessage("r10", RESULT, 10, 0, "a")
-    assert limited(messages, 1) == Limited((), ("a1", "r10"))
+    assert evict(messages, 1) == Evicted((), ("a1", "r10"))
 
 
 @st.composite
@@ -66,7 +66,7 @@ def histories(draw: st.DrawFn) -> list[WeighedMessage]:
 @given(histories(), st.integers(0, 2000))
 def test_pairs_stay_whole_and_the_exempt_stay(messages, excess):
     # RL05, RL06, RL09
-    made = limited(messages, excess)
+    made = evict(messages, excess)
     dropped, stubs = set(made.dropped), set(made.stubs)
     kinds = {message.path: message.kind for message in messages}
     assert not dropped & stubs
@@ -83,7 +83,7 @@ def test_pairs_stay_whole_and_the_exempt_stay(messages, excess):
 @given(histories(), st.integers(0, 2000))
 def test_it_is_enough_or_nothing_more_can_go(messages, excess):
     # RL08
-    made = limited(messages, excess)
+    made = evict(messages, excess)
     size = {message.path: message for message in messages}
     freed = sum(size[path].freed for path in made.stubs) + sum(size[path].chars for path in made.dropped)
-    assert freed >= excess or made == limited(messages, 10**9)
+    assert freed >= excess or made == evict(messages, 10**9)

@@ -1,13 +1,13 @@
-"""What of a transcript gives way where it does not fit: three stages, each only as far as it takes.
+"""Eviction of messages from a transcript that does not fit: three stages, each only as far as needed.
 
-| stage | gives way |
+| stage | evicted |
 |---|---|
 | 1 | results of reads whose path was read again later |
-| 2 | results, oldest first, but those that the model has not replied to |
+| 2 | results, oldest first, except those that the model has not replied to |
 | 3 | replies with their results, and earlier messages to the model, oldest first |
 
-A result that gives way leaves a stub, so that its call still has an answer. The latest reply, the latest prompt with
-what follows it, plans and events never go. Source: rows RL05, RL06, RL08, RL09.
+An evicted result leaves a stub, so that its call still has an answer. The latest reply, the latest prompt with
+everything after it, plans and events are never evicted. Source: rows RL05, RL06, RL08, RL09.
 """
 
 from __future__ import annotations
@@ -20,37 +20,36 @@ from msgspec import Struct
 from turnwright_core.chat.run_message import MessageKind
 
 TARGET_SHARE: Final = 0.7
-"""What is left after a limit, as a share of what fits: each limit breaks the prefix that vendors cache, so it has to be
-worth it for many turns."""
+"""Share of the budget in use after an eviction: each one breaks the prefix that vendors cache, so it must last."""
 
 EXEMPT: Final = (MessageKind.EVENT, MessageKind.PLAN)
-"""What never goes (RL05)."""
+"""Never evicted (RL05)."""
 
 _REPLIES: Final = (MessageKind.REPLY, MessageKind.SUMMARY)
 
 
 class WeighedMessage(Struct, frozen=True):
-    """A message of a transcript. `freed` are the code points that a stub in its place saves; 0: it is one already."""
+    """A message of a transcript. `freed` are the code points that a stub in its place saves; 0: it is a stub."""
 
     path: str
     kind: MessageKind
     chars: int
     freed: int = 0
     read: str = ""
-    """Of the result of a read, what was read."""
+    """The path that a read has read."""
     results: tuple[str, ...] = ()
-    """Of a reply, the paths of the results of its calls."""
+    """The paths of the results of a reply's calls."""
 
 
-class Limited(Struct, frozen=True):
-    """Paths of the results that become stubs, and of the messages that go."""
+class Evicted(Struct, frozen=True):
+    """Paths of the results that become stubs, and of the messages that are dropped."""
 
     stubs: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
 
-def limited(messages: Sequence[WeighedMessage], excess: int) -> Limited:
-    """What gives way so that the messages have at least `excess` code points less, or as many as can go."""
+def evict(messages: Sequence[WeighedMessage], excess: int) -> Evicted:
+    """Evict at least `excess` code points, or as many as possible."""
     stubs: dict[str, int] = {}
     for path, freed in (*_read_again(messages), *_results(messages)):
         if excess <= 0:
@@ -66,7 +65,7 @@ def limited(messages: Sequence[WeighedMessage], excess: int) -> Limited:
         dropped += paths
         excess -= sum(chars.get(path, 0) - stubs.get(path, 0) for path in paths)
     gone = frozenset(dropped)
-    return Limited(tuple(path for path in stubs if path not in gone), tuple(dropped))
+    return Evicted(tuple(path for path in stubs if path not in gone), tuple(dropped))
 
 
 def _read_again(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, int]]:
@@ -82,7 +81,7 @@ def _results(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, int]]:
 
 
 def _replied_to(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, int, str]]:
-    """The results that the model has replied to and of which a stub would save something."""
+    """Results that the model has replied to and that a stub would shorten."""
     for message in messages[: _latest(messages, _REPLIES)]:
         if message.kind is MessageKind.RESULT and message.freed > 0:
             yield message.path, message.freed, message.read
@@ -101,6 +100,6 @@ def _droppable(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, ...]]:
 
 
 def _latest(messages: Sequence[WeighedMessage], kinds: Iterable[MessageKind]) -> int:
-    """Where the latest message of a kind stands; 0 where there is none."""
+    """Index of the latest message of these kinds; 0 if there is none."""
     wanted = frozenset(kinds)
     return max((place for place, message in enumerate(messages) if message.kind in wanted), default=0)
