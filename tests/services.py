@@ -48,7 +48,7 @@ class Services:
     events: list[Event] = field(default_factory=list)
     builds: dict[str, Callable[[], Service]] = field(default_factory=dict)
     servers: dict[str, RunningServer] = field(default_factory=dict)
-    neighbours: dict[str, LocalServer] | None = None
+    local_servers: dict[str, LocalServer] | None = None
     """Those that are called without a network, by address; None: all calls go over sockets."""
 
     @property
@@ -59,8 +59,8 @@ class Services:
         server = RunningServer(self.builds[name](), self.addresses[name], SECRET, 1.0, observers)
         await server.start()
         self.servers[name] = server
-        if self.neighbours is not None:
-            self.neighbours[self.addresses[name]] = server.local
+        if self.local_servers is not None:
+            self.local_servers[self.addresses[name]] = server.local
 
     async def stop(self, name: str) -> None:
         await self.servers.pop(name).stop()
@@ -128,13 +128,15 @@ async def running(
             "store": lambda: build_store(StoreSettings(**common, **(store_settings or {})), SECRET),
             "provider": lambda: build_provider(ProviderSettings(**common, scripted_dir=root, flush_ms=0), SECRET),
             "assembler": lambda: build_assembler(
-                AssemblerSettings(**common, store=at["store"]), SECRET, made.neighbours
+                AssemblerSettings(**common, store=at["store"]), SECRET, made.local_servers
             ),
             "executor": lambda: build_executor(
-                ExecutorSettings(**{**common, **peers, "listen": at["executor"], **executor}), SECRET, made.neighbours
+                ExecutorSettings(**{**common, **peers, "listen": at["executor"], **executor}),
+                SECRET,
+                made.local_servers,
             ),
         }
-        made.neighbours = {} if as_neighbours else None
+        made.local_servers = {} if as_neighbours else None
         for name in made.builds:
             await made.start(name, observers)
             stopping.push_async_callback(made.stop, name)

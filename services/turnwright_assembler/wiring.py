@@ -10,7 +10,7 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_core.entries import Tier
 from turnwright_core.kit.health import check_ready
-from turnwright_core.kit.in_process import Neighbours
+from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["AssemblerService"].full_name
 
 
-def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
+def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers | None = None) -> Service:
     """The assembler, ready to be served. Its connection to the store opens with the first call."""
     peers: list[Peer] = []
     packet_plugins: list[PacketPlugins] = []
@@ -32,7 +32,7 @@ def build(settings: AssemblerSettings, secret: str, neighbours: Neighbours | Non
     async def start() -> None:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
         peers.append(
-            Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, neighbours, settings.tls)
+            Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, local_servers, settings.tls)
         )
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.
         if chosen(SECTIONS, settings.sections):

@@ -56,8 +56,8 @@ def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> FileChanges:
         if entry.loop != loop:
             continue
         attributes = attributes_of(entry)
-        for told in attributes.get(CHANGED, ()):
-            _add(found, told)
+        for file in attributes.get(CHANGED, ()):
+            _add(found, file)
         changes.more += attributes.get(MORE, 0)
         if CHANGED in attributes:
             known.add(entry.path)
@@ -68,12 +68,12 @@ def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> FileChanges:
     return changes
 
 
-def _add(found: dict[str, FileChange], told: dict[str, Any]) -> None:
-    path, kind = str(told.get("path", "")), str(told.get("kind", ""))
+def _add(found: dict[str, FileChange], file: dict[str, Any]) -> None:
+    path, kind = str(file.get("path", "")), str(file.get("kind", ""))
     before = found.get(path)
     change = before or FileChange(path, kind)
     for name in ("added", "removed"):
-        lines, count = getattr(change, name), told.get(name)
+        lines, count = getattr(change, name), file.get(name)
         setattr(change, name, lines + count if isinstance(count, int) and lines >= 0 else -1)
     if before is not None:
         change.kind = _both(before.kind, kind)

@@ -67,12 +67,12 @@ async def doctor(call: Invocation) -> int:
 
 def _reported_settings(status: query_pb2.GetStatusResponse) -> Iterator[str]:
     """Settings reported by the services; one that differs between services is listed with the service's name."""
-    told: dict[tuple[str, str], list[str]] = {}
+    services_by_setting: dict[tuple[str, str], list[str]] = {}
     for service in status.services:
         for one in service.settings:
-            told.setdefault((one.variable, one.value), []).append(service.name)
-    several = {name for name, count in Counter(name for name, _ in told).items() if count > 1}
-    for (name, value), services in told.items():
+            services_by_setting.setdefault((one.variable, one.value), []).append(service.name)
+    several = {name for name, count in Counter(name for name, _ in services_by_setting).items() if count > 1}
+    for (name, value), services in services_by_setting.items():
         where = f" ({', '.join(services)})" if name in several else ""
         yield f"{safe_line(name)}={safe_line(value)}{where}"
 
@@ -89,9 +89,9 @@ def _own(out: Console, settings: CliSettings) -> None:
 
 
 def _show_settings(out: Console, title: str, lines: Iterable[str]) -> None:
-    told = sorted(lines)
-    put(out, Text(f"{title}:" if told else f"{title}: all at their defaults"))
-    for line in told:
+    shown = sorted(lines)
+    put(out, Text(f"{title}:" if shown else f"{title}: all at their defaults"))
+    for line in shown:
         put(out, Text(f"  {line}"))
 
 

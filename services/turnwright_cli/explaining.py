@@ -39,27 +39,27 @@ async def explain(call: Invocation, *, run: str, turn: int, following: bool, ful
     """The packet of a turn, of the latest where none is named, or of the next one."""
     async with open_project(call) as (client, project):
         if following:
-            told = await client.preview_packet(project, run, EXPLAINED_PIECES_MAX)
+            explanation = await client.preview_packet(project, run, EXPLAINED_PIECES_MAX)
         else:
-            told = await client.explain_packet(project, run, turn, EXPLAINED_PIECES_MAX)
+            explanation = await client.explain_packet(project, run, turn, EXPLAINED_PIECES_MAX)
     if call.as_json:
-        return show_lines([told])
+        return show_lines([explanation])
     out = console()
     if not out.is_terminal:
-        _show_plain(run, told)
+        _show_plain(run, explanation)
         return DONE
     width = max(WIDTH_MIN, out.width)
-    most = len(told.pieces) if full else PIECES_SHOWN
-    for line in picture(run, told, width, pieces_max=most, styled=not out.no_color):
+    most = len(explanation.pieces) if full else PIECES_SHOWN
+    for line in picture(run, explanation, width, pieces_max=most, styled=not out.no_color):
         put(out, line)
     return DONE
 
 
-def _show_plain(run: str, told: pb.PacketExplanation) -> None:
+def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
     """Sentences, then a row for each piece, the largest first."""
-    for sentence in (heading(run, told), budget_words(told), *prefix_words(told), *step_words(told), *told.gaps):
+    for sentence in (heading(run, explanation), budget_words(explanation), *prefix_words(explanation), *step_words(explanation), *explanation.gaps):
         write_line(sentence)
-    by_size = sorted(told.pieces, key=lambda piece: (-piece.tokens, piece.begin))
+    by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, piece.begin))
     columns = ("tokens", "kind", "section", "path", "form", "reduced by", "in turn", "begin", "bytes", "why")
     show_table(
         list(map(Column, columns)),
@@ -94,13 +94,13 @@ class ReplayCounts(Struct):
         """For the status line."""
         return f"turn {self.compared + 1} of {self.turns}"
 
-    def count(self, told: pb.PacketExplanation | None) -> bool:
+    def count(self, explanation: pb.PacketExplanation | None) -> bool:
         """Count a turn; returns whether its packet is the same."""
-        same = told is not None and bool(told.digest) and told.digest == told.stored_digest
+        same = explanation is not None and bool(explanation.digest) and explanation.digest == explanation.stored_digest
         self.compared += 1
         self.equal += same
-        self.not_stored += told is None
-        self.different += told is not None and not same
+        self.not_stored += explanation is None
+        self.different += explanation is not None and not same
         return same
 
 
@@ -112,10 +112,10 @@ async def replay(call: Invocation, *, run: str) -> int:
         try:
             for turn in range(1, counts.turns + 1):
                 status.counting(counts.progress)
-                told = await _explained(client, project, run, turn)
-                if not counts.count(told):
+                explanation = await _explained(client, project, run, turn)
+                if not counts.count(explanation):
                     status.clear()
-                    _show_turn(turn, told, as_json=call.as_json)
+                    _show_turn(turn, explanation, as_json=call.as_json)
         finally:
             status.clear()
     if call.as_json:
@@ -141,10 +141,10 @@ async def _explained(client: Client, project: str, run: str, turn: int) -> pb.Pa
         return None
 
 
-def _show_turn(turn: int, told: pb.PacketExplanation | None, *, as_json: bool) -> None:
-    gaps = list(told.gaps) if told else ["No packet of it is stored."]
+def _show_turn(turn: int, explanation: pb.PacketExplanation | None, *, as_json: bool) -> None:
+    gaps = list(explanation.gaps) if explanation else ["No packet of it is stored."]
     if as_json:
-        digests = {"digest": told.digest, "stored_digest": told.stored_digest} if told else {}
+        digests = {"digest": explanation.digest, "stored_digest": explanation.stored_digest} if explanation else {}
         write_line(json.dumps({"turn": turn, **digests, "why": gaps}))
     else:
         write_line(f"turn {turn}: {' '.join(map(safe_line, gaps))}")

@@ -189,7 +189,7 @@ class Follower:
         except TurnwrightError as error:
             if error.reason is not Reason.NOT_PROPOSED:
                 raise
-            self._screen.note(_elsewhere(error.metadata.get("decision", ""), error.metadata.get("principal", "")))
+            self._screen.note(_decided_already(error.metadata.get("decision", ""), error.metadata.get("principal", "")))
         self._decided.add(proposal.path)
         return True
 
@@ -234,7 +234,7 @@ class Follower:
         await self._client.abort(self._queued.project, self._queued.run)
 
 
-def _elsewhere(decision: str, principal: str) -> str:
+def _decided_already(decision: str, principal: str) -> str:
     """The message for somebody whose decision came too late."""
     if decision == "expire":
         return _EXPIRED

@@ -77,7 +77,7 @@ async def add_model(call: Invocation, *, alias: str, **said: Any) -> int:
     words = ModelWords(**said)
     async with open_session(call.settings) as session:
         model = await _put(session, words.of(model_pb2.Model(alias=alias)))
-    return _tell_model(call, model)
+    return _say_model(call, model)
 
 
 async def set_model(call: Invocation, *, alias: str, **said: Any) -> int:
@@ -89,7 +89,7 @@ async def set_model(call: Invocation, *, alias: str, **said: Any) -> int:
             near = did_you_mean(alias, known)
             raise usage(f"There is no model {safe_line(alias)}{near}. `turnwright models add` adds one.")
         model = await _put(session, words.of(known[alias]))
-    return _tell_model(call, model)
+    return _say_model(call, model)
 
 
 async def _put(session: Session, model: model_pb2.Model) -> model_pb2.Model:
@@ -99,7 +99,7 @@ async def _put(session: Session, model: model_pb2.Model) -> model_pb2.Model:
     )
 
 
-def _tell_model(call: Invocation, model: model_pb2.Model) -> int:
+def _say_model(call: Invocation, model: model_pb2.Model) -> int:
     if call.as_json:
         return show_lines([model])
     context = f"{model.context_length:,}" if model.context_length else "as its vendor says"

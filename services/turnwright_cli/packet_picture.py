@@ -74,51 +74,51 @@ def words_of(kind: pb.PieceKind.ValueType) -> KindWords:
     return KINDS.get(kind, _OTHER)
 
 
-def picture(run: str, told: pb.PacketExplanation, width: int, *, pieces_max: int, styled: bool) -> Iterator[Text]:
+def picture(run: str, explanation: pb.PacketExplanation, width: int, *, pieces_max: int, styled: bool) -> Iterator[Text]:
     """The lines of the picture; `styled` adds colours."""
-    for sentence in (heading(run, told), budget_words(told)):
+    for sentence in (heading(run, explanation), budget_words(explanation)):
         yield from _lines(sentence, width)
     yield Text()
-    yield from _bars(told, width, styled)
-    yield from _legend(told, width, styled)
+    yield from _bars(explanation, width, styled)
+    yield from _legend(explanation, width, styled)
     yield Text()
-    for sentence in (*prefix_words(told), *step_words(told), *told.gaps):
+    for sentence in (*prefix_words(explanation), *step_words(explanation), *explanation.gaps):
         yield from _lines(sentence, width, hanging=True)
     yield Text()
-    by_size = sorted(told.pieces, key=lambda piece: (-piece.tokens, piece.begin))
+    by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, piece.begin))
     for piece in by_size[:pieces_max]:
-        yield from _piece(piece, told.tokens, width, styled)
-    more = len(by_size) - pieces_max + told.pieces_left_out
+        yield from _piece(piece, explanation.tokens, width, styled)
+    more = len(by_size) - pieces_max + explanation.pieces_left_out
     if more > 0:
         yield from _lines(f"... and {more:,} smaller pieces: --full shows them.", width)
 
 
-def heading(run: str, told: pb.PacketExplanation) -> str:
-    kind = settings_pb2.Assembly.Name(told.assembly).removeprefix("ASSEMBLY_").lower()
-    what = f"preview of a {kind}" if told.preview else kind
-    return f"{safe_line(run)}: turn {told.turn} of loop {told.loop}, {what} for {safe_line(told.model)}"
+def heading(run: str, explanation: pb.PacketExplanation) -> str:
+    kind = settings_pb2.Assembly.Name(explanation.assembly).removeprefix("ASSEMBLY_").lower()
+    what = f"preview of a {kind}" if explanation.preview else kind
+    return f"{safe_line(run)}: turn {explanation.turn} of loop {explanation.loop}, {what} for {safe_line(explanation.model)}"
 
 
-def budget_words(told: pb.PacketExplanation) -> str:
-    expected = _expected(told)
-    counted = f" (about {expected:,} by the vendor's count)" if expected != told.tokens else ""
-    reserve = told.context_length - told.ceiling
+def budget_words(explanation: pb.PacketExplanation) -> str:
+    expected = _expected(explanation)
+    counted = f" (about {expected:,} by the vendor's count)" if expected != explanation.tokens else ""
+    reserve = explanation.context_length - explanation.ceiling
     return (
-        f"{told.tokens:,} tokens{counted} of at most {told.ceiling:,}; "
-        f"window {told.context_length:,}, reserve {reserve:,}"
+        f"{explanation.tokens:,} tokens{counted} of at most {explanation.ceiling:,}; "
+        f"window {explanation.context_length:,}, reserve {reserve:,}"
     )
 
 
-def _expected(told: pb.PacketExplanation) -> int:
+def _expected(explanation: pb.PacketExplanation) -> int:
     """The tokens that are compared with the ceiling."""
-    return round(told.tokens * told.calibration) if told.calibration else told.tokens
+    return round(explanation.tokens * explanation.calibration) if explanation.calibration else explanation.tokens
 
 
-def prefix_words(told: pb.PacketExplanation) -> list[str]:
-    if not told.HasField("prefix"):
+def prefix_words(explanation: pb.PacketExplanation) -> list[str]:
+    if not explanation.HasField("prefix"):
         return []
-    prefix = told.prefix
-    share = f"{prefix.tokens:,} tokens ({_percent(prefix.tokens, told.tokens)}) are the same as in turn"
+    prefix = explanation.prefix
+    share = f"{prefix.tokens:,} tokens ({_percent(prefix.tokens, explanation.tokens)}) are the same as in turn"
     if prefix.kind == pb.PIECE_KIND_UNSPECIFIED:
         return [f"{share} {prefix.before_turn}; nothing in it differs."]
     where = safe_line(prefix.path) or words_of(prefix.kind).name
@@ -126,9 +126,9 @@ def prefix_words(told: pb.PacketExplanation) -> list[str]:
     return [f"{share} {prefix.before_turn}. At byte {prefix.bytes:,} it begins to differ: {where} in {section}."]
 
 
-def step_words(told: pb.PacketExplanation) -> list[str]:
+def step_words(explanation: pb.PacketExplanation) -> list[str]:
     found = []
-    for step in told.steps:
+    for step in explanation.steps:
         before = f", as {step.tokens:,} tokens were {step.excess:,} too many" if step.excess else ""
         entries = f"{step.entries:,} {'entry' if step.entries == 1 else 'entries'}"
         found.append(f"Step {safe_line(step.name)}: {entries}{before}.")
@@ -145,28 +145,28 @@ def _lines(text: str, width: int, *, hanging: bool = False, indent: str = "") ->
         yield Text(line)
 
 
-def _bars(told: pb.PacketExplanation, width: int, styled: bool) -> Iterator[Text]:
+def _bars(explanation: pb.PacketExplanation, width: int, styled: bool) -> Iterator[Text]:
     has_labels = width >= NARROW
     cells = width - (_LABEL_COLUMNS if has_labels else 0)
-    bars = [_window_bar(told, cells), _kinds_bar(told, cells, styled)]
-    if told.HasField("prefix"):
-        bars.append(_same_bar(told, cells))
+    bars = [_window_bar(explanation, cells), _kinds_bar(explanation, cells, styled)]
+    if explanation.HasField("prefix"):
+        bars.append(_same_bar(explanation, cells))
     for label, bar in zip(_LABELS, bars, strict=False):
         yield Text(label.ljust(_LABEL_COLUMNS) if has_labels else "").append_text(bar)
 
 
-def _window_bar(told: pb.PacketExplanation, cells: int) -> Text:
+def _window_bar(explanation: pb.PacketExplanation, cells: int) -> Text:
     """Used, free, and reserved for the reply."""
-    expected = _expected(told)
-    window = max(1, told.context_length, expected)
-    used, ceiling = (round(tokens * cells / window) for tokens in (expected, max(expected, told.ceiling)))
+    expected = _expected(explanation)
+    window = max(1, explanation.context_length, expected)
+    used, ceiling = (round(tokens * cells / window) for tokens in (expected, max(expected, explanation.ceiling)))
     return Text("#" * used + "." * (ceiling - used) + "/" * (cells - ceiling))
 
 
-def _kinds_bar(told: pb.PacketExplanation, cells: int, styled: bool) -> Text:
+def _kinds_bar(explanation: pb.PacketExplanation, cells: int, styled: bool) -> Text:
     """A stacked bar of the kinds, in the order in which they first occur."""
-    first = {piece.kind: place for place, piece in reversed(list(enumerate(told.pieces)))}
-    totals = sorted(told.kinds, key=lambda total: first.get(total.kind, len(first)))
+    first = {piece.kind: place for place, piece in reversed(list(enumerate(explanation.pieces)))}
+    totals = sorted(explanation.kinds, key=lambda total: first.get(total.kind, len(first)))
     whole = max(1, sum(total.tokens for total in totals))
     ends = accumulate(total.tokens for total in totals)
     bar, begin = Text(), 0
@@ -178,18 +178,18 @@ def _kinds_bar(told: pb.PacketExplanation, cells: int, styled: bool) -> Text:
     return bar
 
 
-def _same_bar(told: pb.PacketExplanation, cells: int) -> Text:
+def _same_bar(explanation: pb.PacketExplanation, cells: int) -> Text:
     """The prefix that is the same as in the packet before, on the scale of the kinds."""
-    same = min(cells, round(told.prefix.tokens * cells / max(1, told.tokens)))
+    same = min(cells, round(explanation.prefix.tokens * cells / max(1, explanation.tokens)))
     return Text("=" * same + ("^" if same < cells else ""))
 
 
-def _legend(told: pb.PacketExplanation, width: int, styled: bool) -> Iterator[Text]:
+def _legend(explanation: pb.PacketExplanation, width: int, styled: bool) -> Iterator[Text]:
     """What the letters mean, with totals."""
     line = Text()
-    for total in told.kinds:
+    for total in explanation.kinds:
         words = words_of(total.kind)
-        text = f" {words.name} {total.tokens:,} ({_percent(total.tokens, told.tokens)})"
+        text = f" {words.name} {total.tokens:,} ({_percent(total.tokens, explanation.tokens)})"
         if line and len(line) + 4 + len(text) > width:
             yield line
             line = Text()

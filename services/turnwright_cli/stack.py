@@ -66,7 +66,7 @@ class Stack:
         self._settings = {name: _load(name, plan) for name in START_ORDER if name in plan.listen}
         self.addresses: dict[str, str] = {}
         """Actual addresses of the services, by name; complete once started."""
-        self._neighbours: dict[str, LocalServer] = {}
+        self._local_servers: dict[str, LocalServer] = {}
         self._servers: list[RunningServer] = []
         self._running = contextlib.AsyncExitStack()
 
@@ -93,7 +93,7 @@ class Stack:
                     self._servers.append(server)
                     starting.push_async_callback(server.stop)
                     self.addresses[name] = reachable(server.address)
-                    self._neighbours[self.addresses[name]] = server.local
+                    self._local_servers[self.addresses[name]] = server.local
                 if executor := self.addresses.get("executor"):
                     record = StackRecord(executor, os.getpid(), self._plan.embedded)
                     record.write(self.home)
@@ -104,7 +104,7 @@ class Stack:
         build = importlib.import_module(f"turnwright_{name}.wiring").build
         peers = {peer: self.addresses[peer] for peer in _peers_of(settings) if peer in self.addresses}
         known, secret = settings.copied(**peers), self.secret
-        service = build(known, secret, self._neighbours) if peers else build(known, secret)
+        service = build(known, secret, self._local_servers) if peers else build(known, secret)
         return RunningServer(service, self._plan.listen[name], secret, settings.drain_s)
 
     async def leave(self) -> None:

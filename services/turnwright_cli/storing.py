@@ -31,13 +31,13 @@ Copy = Callable[[Callable[[str], None]], Report]
 
 
 def backup_store(call: Invocation, *, file: Path, db: str | None) -> int:
-    report = _done(lambda tell: back_up(db or configured(), file, tell))
+    report = _done(lambda report: back_up(db or configured(), file, report))
     _show(report, "Backed up {} to", as_json=call.as_json)
     return DONE
 
 
 def restore_store(call: Invocation, *, file: Path, db: str | None) -> int:
-    report = _done(lambda tell: restore(file, db or configured(), tell))
+    report = _done(lambda report: restore(file, db or configured(), report))
     _show(report, "Restored {} into", as_json=call.as_json)
     return DONE
 
@@ -51,8 +51,8 @@ def configured() -> str:
 def _done(copy: Copy) -> Report:
     """The report of a copy. Raises FailureError."""
     try:
-        with _progress() as tell:
-            return copy(tell)
+        with _progress() as report:
+            return copy(report)
     except BackupError as error:
         raise FailureError(FAILED, str(error)) from None
 

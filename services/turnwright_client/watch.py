@@ -55,7 +55,7 @@ class _Failures:
         self._all = 0
         self._unanswered = 0
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         self._all = self._unanswered = 0
 
     def add(self, error: TurnwrightError) -> float:
@@ -82,7 +82,7 @@ async def watch_events(
             async with contextlib.aclosing(open_stream(cursor)) as stream:
                 while True:
                     message = await _next(stream, policy.silence_s_max)
-                    failures.heard()
+                    failures.reset()
                     for event in events_of(message):
                         cursor = resume_point(event, cursor)
                         yield event
@@ -110,7 +110,7 @@ async def watch_inbox(
             async with contextlib.aclosing(open_stream()) as stream:
                 while True:
                     change = await _next(stream, policy.silence_s_max)
-                    failures.heard()
+                    failures.reset()
                     yield change
         except TurnwrightError as error:
             pause_s = failures.add(error)
@@ -123,8 +123,8 @@ async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
         async with asyncio.timeout(silence_s_max):
             return await anext(stream)
     except StopAsyncIteration:
-        told = {"service": "executor", ANSWERED: ""}
-        raise fault(Reason.SERVICE_UNAVAILABLE, "The executor ended the watch.", **told) from None
+        values = {"service": "executor", ANSWERED: ""}
+        raise fault(Reason.SERVICE_UNAVAILABLE, "The executor ended the watch.", **values) from None
     except TimeoutError:
         raise fault(
             Reason.SERVICE_UNAVAILABLE,

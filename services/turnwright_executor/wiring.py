@@ -17,7 +17,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.addresses import reachable_address
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.kit.health import check_ready
-from turnwright_core.kit.in_process import Neighbours
+from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.plugin_calls import PluginCalls
@@ -79,16 +79,16 @@ SCHEMES_POLL_S: Final = 0.5
 _log = get_logger("executor")
 
 
-def build(settings: ExecutorSettings, secret: str, neighbours: Neighbours | None = None) -> Service:
-    return _Wired(settings, secret, neighbours).service()
+def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers | None = None) -> Service:
+    return _Wired(settings, secret, local_servers).service()
 
 
 class _Wired:
     """The executor's objects. They need a running event loop, so they are made by the start hook."""
 
-    def __init__(self, settings: ExecutorSettings, secret: str, neighbours: Neighbours | None) -> None:
+    def __init__(self, settings: ExecutorSettings, secret: str, local_servers: LocalServers | None) -> None:
         self._settings = settings
-        self._neighbours = neighbours
+        self._local_servers = local_servers
         self._secret = secret
         self._peers: list[Peer] = []
 
@@ -115,7 +115,7 @@ class _Wired:
             address,
             self._secret,
             settings.rpc_timeout_s,
-            neighbours=self._neighbours,
+            local_servers=self._local_servers,
             tls=settings.tls,
         )
         self._peers.append(peer)

@@ -26,7 +26,7 @@ class VendorState(Struct, frozen=True):
     settings: tuple[str, ...] = ()
     is_unset: bool = False
     key_setting: str = ""
-    tells_cost: bool = True
+    reports_cost: bool = True
     """Whether it may report the cost of a call."""
 
 

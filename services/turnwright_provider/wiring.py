@@ -125,7 +125,7 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
         {**(_attribution(settings) if spec.preset.name == "openrouter" else {}), **spec.headers},
         spec.extra,
         spec.key_setting,
-        spec.preset.tells_cost,
+        spec.preset.reports_cost,
         spec.preset.name,
         spec.preset.usual_path or wire.usual_path,
     )

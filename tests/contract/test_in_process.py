@@ -143,7 +143,7 @@ async def serving(tmp_path, is_local: bool, **peer):
     )
     await server.start()
     given = {"token": SECRET, "timeout_s": 10.0, **peer}
-    caller = Peer("store", server.address, neighbours={server.address: server.local} if is_local else {}, **given)
+    caller = Peer("store", server.address, local_servers={server.address: server.local} if is_local else {}, **given)
     try:
         yield Called(server, probe, caller)
     finally:

@@ -151,8 +151,8 @@ def _calling(peer, kind: str):
 @pytest.mark.parametrize("where", ["network", "process"])
 async def test_a_call_that_is_late_when_its_service_stops_hears_that_it_shuts_down(tmp_path, kind, where):
     async with slow_server(tmp_path, 0.1) as (slow, server):
-        neighbours = {server.address: server.local} if where == "process" else None
-        peer = Peer("store", server.address, SECRET, 60, neighbours=neighbours)
+        local_servers = {server.address: server.local} if where == "process" else None
+        peer = Peer("store", server.address, SECRET, 60, local_servers=local_servers)
         calls = [_calling(peer, kind) for _ in range(8)]
         await eventually(lambda: slow.begun == len(calls))
         await server.stop()

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.condensed import condensed
-from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.domain.eviction import TARGET_SHARE, WeighedMessage, evict
+from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.transcript import Segment, encoded
@@ -55,7 +55,7 @@ def _made(rows: TranscriptRows, base_digest: str, divisor: int, budget: TokenBud
     digest = rows.digest()
     tokens = tokens_of(rows.chars, divisor)
     segments = tuple(rows.conversation.segments())
-    told, overflow = rows.told(digest, base_digest), budget.excess(tokens) > 0
+    told, overflow = rows.as_delta(digest, base_digest), budget.excess(tokens) > 0
     return Transcript(told, digest, tokens, rows.chars, segments, overflow=overflow)
 
 

@@ -41,22 +41,22 @@ _STEPS: Final = {Visibility.SUMMARIZED: "condense", Visibility.ARCHIVED: "drop"}
 
 
 def explained_transcript(
-    told: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins
+    made: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins
 ) -> tuple[dict[str, list[Piece]], tuple[FittingStep, ...]]:
-    """The pieces by role, and the steps by which it was made to fit. It is told whole."""
+    """The pieces by role, and the steps by which it was made to fit. It is sent whole."""
     system = rows.entries.get(SYSTEM_PATH)
     attributes = json.loads(system.attributes_json or "{}") if system else {}
     pieces: dict[str, list[Piece]] = {}
-    for role, parts in told.messages:
+    for role, parts in made.messages:
         text = "".join(part for part in parts if isinstance(part, str))
         if role == "system":
             pieces[role] = system_pieces(text, attributes, packet_plugins)
         elif role == "tools":
             pieces[role] = list(tool_pieces(text, attributes))
         elif role == CONVERSATION:
-            shown = _shown_by(told)
-            pieces[role] = [piece for segment in told.segments for piece in _pieces(segment, rows, shown)]
-    return pieces, _steps(told)
+            shown = _shown_by(made)
+            pieces[role] = [piece for segment in made.segments for piece in _pieces(segment, rows, shown)]
+    return pieces, _steps(made)
 
 
 def _pieces(segment: Segment, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Iterator[Piece]:
@@ -92,13 +92,13 @@ def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: Mapping
     return Piece(text, kind, role, _WHYS[kind], path, form)
 
 
-def _shown_by(told: Transcript) -> dict[str, Visibility]:
-    return {one.path: one.change.visibility for one in told.effects if isinstance(one.change, SetEntry)}
+def _shown_by(made: Transcript) -> dict[str, Visibility]:
+    return {one.path: one.change.visibility for one in made.effects if isinstance(one.change, SetEntry)}
 
 
-def _steps(told: Transcript) -> tuple[FittingStep, ...]:
+def _steps(made: Transcript) -> tuple[FittingStep, ...]:
     paths: dict[str, list[str]] = {}
-    for path, visibility in _shown_by(told).items():
+    for path, visibility in _shown_by(made).items():
         if visibility in _STEPS:
             paths.setdefault(_STEPS[visibility], []).append(path)
     return tuple(FittingStep(name, tuple(of)) for name, of in paths.items())

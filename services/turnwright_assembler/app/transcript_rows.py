@@ -59,8 +59,8 @@ class TranscriptRows:
         self._system: Sequence[str] = short_pieces((system_text("{}"),))
         self._tools: Sequence[str] = ()
         self._digest = GrowingDigest()
-        self._told_digest = ""
-        self._told: tuple[tuple[str, ...], ...] = ()
+        self._sent_digest = ""
+        self._sent: tuple[tuple[str, ...], ...] = ()
         """The pieces of the messages that were told last."""
         self._same = 0
         """How many pieces of the conversation are the same since then, from its beginning on."""
@@ -130,27 +130,27 @@ class TranscriptRows:
         _, (_, pieces), *after = self.messages()
         return self._digest.of(self._system, pieces, after, stable=self.conversation.stable)
 
-    def told(self, digest: str, base_digest: str) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
+    def as_delta(self, digest: str, base_digest: str) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
         """The messages, delta-encoded against those told last if they are the named base; else whole."""
         messages = self.messages()
-        is_based = bool(base_digest) and base_digest == self._told_digest and len(self._told) == len(messages)
-        before = self._told if is_based else ((),) * len(messages)
+        is_based = bool(base_digest) and base_digest == self._sent_digest and len(self._sent) == len(messages)
+        before = self._sent if is_based else ((),) * len(messages)
         differences = Differences(tuple(chain.from_iterable(before)) if is_based and self._is_cut else ())
         parts, first = [], 0
-        for (role, pieces), told in zip(messages, before, strict=True):
-            same = self._same if role == CONVERSATION else len(pieces) if tuple(pieces) == told else 0
-            same = min(same, len(told))
+        for (role, pieces), as_delta in zip(messages, before, strict=True):
+            same = self._same if role == CONVERSATION else len(pieces) if tuple(pieces) == as_delta else 0
+            same = min(same, len(as_delta))
             copied = (Copied(first, same),) if same else ()
             parts.append((role, (*copied, *differences.of(pieces[same:]))))
-            first += len(told)
-        self._told_digest, self._told = digest, tuple(tuple(pieces) for _, pieces in messages)
+            first += len(as_delta)
+        self._sent_digest, self._sent = digest, tuple(tuple(pieces) for _, pieces in messages)
         self._same = len(self.conversation.pieces)
         return tuple(parts)
 
     @property
     def _is_cut(self) -> bool:
         """Whether more has changed than how the conversation ended: what follows may be in what was told, too."""
-        return len(self._told) > 1 and self._same < len(self._told[1]) - _END_PIECES
+        return len(self._sent) > 1 and self._same < len(self._sent[1]) - _END_PIECES
 
 
 def _weight(entry: Entry) -> int:
@@ -179,8 +179,8 @@ def shown(message: RunMessage) -> str:
     body = fenced(message.path, said.text)
     if message.kind is MessageKind.PLAN:
         plan = extra.get("plan") or {}
-        told = {name: plan[name] for name in ("plan_id", "version", "sequence", "change") if name in plan}
-        return element("plan-update" if "sequence" in plan else "plan", told, body)
+        attributes = {name: plan[name] for name in ("plan_id", "version", "sequence", "change") if name in plan}
+        return element("plan-update" if "sequence" in plan else "plan", attributes, body)
     if not body:
         return ""
     if message.kind is MessageKind.RESULT:

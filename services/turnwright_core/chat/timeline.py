@@ -36,7 +36,7 @@ ERROR_TOOL: Final = "error"
 INJECT_TOOL: Final = "inject"
 """Value of the same attribute of a message that a client injected."""
 
-_TOLD: Final = frozenset({ERROR_TOOL, "repo"})
+_MESSAGE_TOOLS: Final = frozenset({ERROR_TOOL, "repo"})
 _TURN: Final = re.compile(
     r"(?:prompt|assistant|reasoning)://([0-9]{1,9})|(?:log|event)://turn_([0-9]{1,9})/.*", re.DOTALL
 )
@@ -72,7 +72,7 @@ def _kind_in_log(entry: Entry) -> MessageKind | None:
     if tool == INJECT_TOOL:
         return MessageKind.STEERING
     # Plugins write any JSON there.
-    if isinstance(tool, str) and tool in _TOLD:
+    if isinstance(tool, str) and tool in _MESSAGE_TOOLS:
         return MessageKind.RESULT if attributes.get("call_id") else MessageKind.SYNTHETIC
     return None
 
@@ -142,8 +142,8 @@ def _text(body: str) -> tuple[Text, ...]:
 def _images(entry: Entry) -> tuple[Image, ...]:
     """The images of a prompt, by the paths of their entries, which only the runtime writes."""
     paths = entry.attributes.get(IMAGES)
-    told = paths if isinstance(paths, list) else ()
-    return tuple(Image(path=path) for path in told if isinstance(path, str) and path.startswith("image://"))
+    kept = paths if isinstance(paths, list) else ()
+    return tuple(Image(path=path) for path in kept if isinstance(path, str) and path.startswith("image://"))
 
 
 def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
@@ -170,7 +170,7 @@ def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_rec
         Role.ASSISTANT,
         _text(entry.body),
         reasoning.body if reasoning else "",
-        tuple(_call(place, told, parts, read_record) for place, told in enumerate(attributes.get(CALLS, ()))),
+        tuple(_call(place, kept, parts, read_record) for place, kept in enumerate(attributes.get(CALLS, ()))),
         convert(attributes.get("thinking", ()), tuple[ThinkingBlock, ...]),
         convert(attributes.get("server_blocks", ()), tuple[ServerBlock, ...]),
         tuple(attributes.get("citations", ())),
@@ -186,18 +186,18 @@ def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_rec
     return replace(said, kind=kind, usage=ended.usage, result=result)
 
 
-def _call(place: int, told: Mapping[str, Any], parts: Mapping[str, Entry], read_record: ReadRecord) -> ToolCall:
+def _call(place: int, kept: Mapping[str, Any], parts: Mapping[str, Entry], read_record: ReadRecord) -> ToolCall:
     """One call of a reply: from its record, or from the reply if it became no command."""
-    record = parts.get(told.get("path", ""))
+    record = parts.get(kept.get("path", ""))
     call = read_record(record.record) if record and record.record else None
-    name, arguments = told.get("name", ""), told.get("arguments")
+    name, arguments = kept.get("name", ""), kept.get("arguments")
     if call and arguments is None:
         name, arguments = call.tool, call.arguments
     # Somebody took the record away: its path still says which tool it was.
-    name = name or "".join(str(told.get("path", "")).split("/")[3:4]) or "unknown"
+    name = name or "".join(str(kept.get("path", "")).split("/")[3:4]) or "unknown"
     return ToolCall(
-        name, arguments or "", place, told.get("id", ""), told.get("call_id", ""), told.get("signature", ""),
-        told.get("block"),
+        name, arguments or "", place, kept.get("id", ""), kept.get("call_id", ""), kept.get("signature", ""),
+        kept.get("block"),
     )  # fmt: skip
 
 

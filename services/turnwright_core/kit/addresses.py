@@ -7,7 +7,7 @@ import socket
 from typing import Final
 
 _WILDCARDS: Final = ("0.0.0.0", "[::]", "::", "*", "")  # noqa: S104 - compared with
-_ELSEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+_DOCUMENTATION_ADDRESSES: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses that no host has, used to find the outgoing interface. Nothing is sent there."""
 
 
@@ -19,7 +19,7 @@ def reachable_address(listening: str) -> str:
 
 def _own_host() -> str:
     """The address of the outgoing interface, else the one that the host's name resolves to."""
-    for family, target in _ELSEWHERE:
+    for family, target in _DOCUMENTATION_ADDRESSES:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way:
             way.connect((target, 9))
             return _host(way.getsockname()[0])

@@ -147,22 +147,22 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
             values = {**info.metadata, **(answered if info.reason == Reason.DRAINING.name else {})}
             return fault(Reason[info.reason], error.details() or "", **values)
     if error.code() in _REFUSALS:
-        told = f"{error.code().name}: {error.details()}"
-        return fault(Reason.INTERNAL, f"The {service} service at {address} failed: {told}", error_id=NOT_OURS)
+        detail = f"{error.code().name}: {error.details()}"
+        return fault(Reason.INTERNAL, f"The {service} service at {address} failed: {detail}", error_id=NOT_OURS)
     return unanswered(service, address, _explained(error), **answered)
 
 
 def _explained(error: grpc.aio.AioRpcError) -> str:
     """What gRPC says of a lost call, with a hint if the connection was not established because of TLS."""
-    told = error.details() or error.code().name.lower()
-    if not told.startswith("failed to connect"):
-        return told
-    return " ".join((told, *(hint for words, hint in _HINTS.items() if words in told)))
+    detail = error.details() or error.code().name.lower()
+    if not detail.startswith("failed to connect"):
+        return detail
+    return " ".join((detail, *(hint for words, hint in _HINTS.items() if words in detail)))
 
 
-def unanswered(service: str, address: str, told: str, **values: str) -> TurnwrightError:
+def unanswered(service: str, address: str, detail: str, **values: str) -> TurnwrightError:
     """The error for a call that the connection or a proxy ended."""
-    message = f"The {service} service at {address} does not answer: {told}"
+    message = f"The {service} service at {address} does not answer: {detail}"
     return fault(Reason.SERVICE_UNAVAILABLE, message, service=service, address=address, **values)
 
 

@@ -47,18 +47,18 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         """Set whether the service is ready."""
         status = CheckResponse.SERVING if ready else CheckResponse.NOT_SERVING
         self._statuses.update((name, status) for name in self._statuses if name != LIVENESS)
-        self._tell()
+        self._notify()
 
     def leave(self) -> None:
         self._statuses = dict.fromkeys(self._statuses, CheckResponse.NOT_SERVING)
-        self._tell()
+        self._notify()
 
     def end(self) -> None:
         """End every watch, after it has sent the latest status."""
         self._has_ended = True
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from turnwright_core.kit.in_process_context import LocalContext, Metadata, error_of
 
-Neighbours = Mapping[str, "LocalServer"]
+LocalServers = Mapping[str, "LocalServer"]
 """Servers in this process, by the address at which others reach them."""
 
 MESSAGES_AHEAD: Final = 16

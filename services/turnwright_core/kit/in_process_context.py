@@ -29,7 +29,7 @@ class LocalContext:
         self._trailing: Metadata = ()
         self._is_aborted = False
         self._has_ended = False
-        self._is_told = False
+        self._is_status_set = False
         self._callbacks: list[Callable[[Any], None]] = []
 
     # Who calls, and how long ---------------------------------------------------------------------------------------
@@ -102,11 +102,11 @@ class LocalContext:
     # Its end -----------------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        return self._is_told
+        return self._is_status_set
 
     def cancelled(self) -> bool:
         """Whether the call ended because its caller cancelled it or its deadline passed."""
-        return self._has_ended and not self._is_told
+        return self._has_ended and not self._is_status_set
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         self._callbacks.append(callback)
@@ -116,7 +116,7 @@ class LocalContext:
         """Wraps a handler. Raises AioRpcError if it aborted the call or set an error code."""
         with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError):
             yield
-        self._is_told = True
+        self._is_status_set = True
         if self._code not in (None, grpc.StatusCode.OK):
             raise error_of(self._code, self._details, self._trailing)
 

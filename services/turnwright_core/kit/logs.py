@@ -95,18 +95,18 @@ class _Target:
     def __init__(self) -> None:
         self.level = logging.WARNING
         self._file: TextIO | None = None
-        self._is_told = False
+        self._is_configured = False
 
     def set(self, level: int, file: TextIO | None) -> None:
         before, self._file = self._file, file
-        self.level, self._is_told = level, False
+        self.level, self._is_configured = level, False
         if before is not None:
             before.close()
 
     def structlog(self) -> Any:
         import structlog  # noqa: PLC0415 - see the module
 
-        if not self._is_told:
+        if not self._is_configured:
             structlog.configure(
                 processors=[
                     structlog.contextvars.merge_contextvars,
@@ -120,7 +120,7 @@ class _Target:
                 logger_factory=lambda *_: structlog.WriteLogger(self._file or sys.stderr),
                 cache_logger_on_first_use=False,
             )
-            self._is_told = True
+            self._is_configured = True
         return structlog
 
     def _renderers(self) -> list[Processor]:

@@ -18,7 +18,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.errors import from_rpc, unanswered
-from turnwright_core.kit.in_process import LocalChannel, Neighbours
+from turnwright_core.kit.in_process import LocalChannel, LocalServers
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import current_scope
 from turnwright_core.kit.transport import PLAINTEXT, open_channel
@@ -62,7 +62,7 @@ class Peer:
         token: str,
         timeout_s: float,
         tier: Tier | None = None,
-        neighbours: Neighbours | None = None,
+        local_servers: LocalServers | None = None,
         tls: Tls = PLAINTEXT,
     ) -> None:
         """Prepare the channel; nothing is sent before the first call. A neighbour in-process needs no connection.
@@ -71,7 +71,7 @@ class Peer:
         """
         self.name = name
         self.address = address
-        self.channel = _channel(address, neighbours or {}, tls)
+        self.channel = _channel(address, local_servers or {}, tls)
         self.timeout_s = timeout_s
         self._token = token
         self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
@@ -100,13 +100,13 @@ class Peer:
         return answer
 
     @property
-    def is_neighbour(self) -> bool:
+    def is_in_process(self) -> bool:
         """Whether it is a service of this process."""
         return isinstance(self.channel, LocalChannel)
 
     async def call_by_value(self, method: Any, codec: RpcCodec[Q, A], request: Q) -> A:
         """One answer as `call` gives it, by values. Raises TurnwrightError."""
-        if self.is_neighbour:
+        if self.is_in_process:
             answer: A = await self.call(method, request)
             return answer
         return codec.answer_from_pb(await self.call(method, codec.request_to_pb(request)))
@@ -175,8 +175,8 @@ class Peer:
         await self.channel.close()
 
 
-def _channel(address: str, neighbours: Neighbours, tls: Tls) -> grpc.aio.Channel:
-    if address in neighbours:
+def _channel(address: str, local_servers: LocalServers, tls: Tls) -> grpc.aio.Channel:
+    if address in local_servers:
         # It has everything that stubs and peers use of a channel.
-        return cast("grpc.aio.Channel", LocalChannel(neighbours[address]))
+        return cast("grpc.aio.Channel", LocalChannel(local_servers[address]))
     return open_channel(address, CHANNEL_OPTIONS, tls)

@@ -64,11 +64,11 @@ class Sdk:
         readers: list[MetricReader] = []
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         if endpoint := settings.otlp_endpoint:
-            told: dict[str, Any] = {
+            exporter: dict[str, Any] = {
                 "endpoint": endpoint, "insecure": not endpoint.startswith("https://"), "timeout": EXPORT_TIMEOUT_S,
             }  # fmt: skip
-            self._tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**told)))
-            readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(**told)))
+            self._tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**exporter)))
+            readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(**exporter)))
         self._page: Any = None
         if address := settings.metrics_listen:
             readers.append(PrometheusMetricReader())
@@ -173,8 +173,8 @@ class Sdk:
         _, unit, meaning = METRICS[name]
 
         def collect(_options: CallbackOptions) -> Iterator[Observation]:
-            for get, told in observed:
-                yield Observation(get(), told)
+            for get, exporter in observed:
+                yield Observation(get(), exporter)
 
         self._meter.create_observable_gauge(name, [collect], unit, meaning)
 

@@ -16,7 +16,7 @@ from turnwright_core.limits import PLAN_ITEM_CHARS_MAX
 from turnwright_core.plans.items import PlanItem, PlanStatus, readable_items
 from turnwright_core.plans.plan import Plan, PlanKind
 
-TOLD_AS: Final = {PlanStatus.CANCELLED: PlanStatus.COMPLETED, PlanStatus.BLOCKED: PlanStatus.PENDING}
+REPLACED_STATUSES: Final = {PlanStatus.CANCELLED: PlanStatus.COMPLETED, PlanStatus.BLOCKED: PlanStatus.PENDING}
 """Replacements for statuses that such a list does not have (AP17)."""
 
 _TASK: Final = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]+(?=\S)")
@@ -25,7 +25,9 @@ _TASK: Final = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]
 def legacy_items(plan: Plan, file_text: str = "") -> list[PlanItem]:
     """The items of one plan. `file_text` is the content of the file of a file plan."""
     if plan.kind is PlanKind.ITEMS:
-        return [replace(item, status=TOLD_AS.get(item.status, item.status)) for item in readable_items(plan.body)]
+        return [
+            replace(item, status=REPLACED_STATUSES.get(item.status, item.status)) for item in readable_items(plan.body)
+        ]
     text = file_text if plan.kind is PlanKind.FILE else plan.body
     tasks = list(_tasks(text))
     places = {task.content: place for place, task in enumerate(tasks)}

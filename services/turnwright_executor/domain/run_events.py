@@ -45,12 +45,12 @@ def _count(records: Sequence[str]) -> str:
     return "one command was" if len(records) == 1 else f"{len(records)} commands were"
 
 
-def verdict_changed(overruling: VerdictOverride, vote: Vote) -> RunEvent:
+def verdict_changed(override: VerdictOverride, vote: Vote) -> RunEvent:
     """A plugin's voter changed the verdict of a turn."""
-    plugin = overruling.plugin
+    plugin = override.plugin
     reason = f": {vote.reason}" if vote.reason else ""
     became = "has the loop go on" if vote.continue_ else f"ends the loop with {vote.status}"
-    payload = {"plugin": plugin, "voter": overruling.voter, "from": _vote(overruling.before), "to": _vote(vote)}
+    payload = {"plugin": plugin, "voter": override.voter, "from": _vote(override.before), "to": _vote(vote)}
     sentence = f"The plugin {plugin} {became}{reason}."
     return RunEvent(Subkind.VERIFIER_REPORT, plugin or _LOOP, payload, sentence, slugify(plugin) or _LOOP)
 

@@ -197,7 +197,7 @@ class Verdict(Struct, frozen=True):
     summary: str
     strikes: int
     update_override: str | None = None
-    overruling: VerdictOverride | None = None
+    override: VerdictOverride | None = None
 
     @property
     def vote(self) -> Vote:

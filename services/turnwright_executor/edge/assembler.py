@@ -65,7 +65,7 @@ class AssemblerPackets:
         changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
         shows: dict[str, str] = {}
-        request: Any = call if self._peer.is_neighbour else assemble_to_pb(call)
+        request: Any = call if self._peer.is_in_process else assemble_to_pb(call)
         async with self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s) as parts:
             async for part in parts:
                 is_last = part.WhichOneof("part") == "report"

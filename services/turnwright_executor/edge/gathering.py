@@ -62,7 +62,7 @@ class Gathering(Struct):
     def _is_shown(self, folder: str) -> Callable[[str], bool]:
         return lambda name: not (name.startswith(".") or self.is_hidden(f"{folder}/{name}"))
 
-    def _take(self, path: str, told: str) -> bool:
+    def _take(self, path: str, relative: str) -> bool:
         """Read one path; returns whether it was a file."""
         with self.tree.opened(path) as found:
             if found is None:
@@ -76,5 +76,5 @@ class Gathering(Struct):
                 self.bytes_ += len(chunk)
                 if self.bytes_ > self.bytes_max:
                     raise TooMuchError(f"it has more than {self.bytes_max} bytes")
-        self.files[told] = bytes(kept)
+        self.files[relative] = bytes(kept)
         return True

@@ -239,13 +239,13 @@ class StoreLedger(StorePlans):
 
     async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
         call = WatchChangesCall(address.project, address.run, after, read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max)
-        is_neighbour = self._peer.is_neighbour
-        request: Any = call if is_neighbour else watch_changes_to_pb(call)
+        is_in_process = self._peer.is_in_process
+        request: Any = call if is_in_process else watch_changes_to_pb(call)
         # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
         watching: Any = self.stub.WatchChanges
         async with self._peer.stream(watching, request, None) as messages:
             async for message in messages:
-                changes: RunChanges = message if is_neighbour else run_changes_from_pb(message)
+                changes: RunChanges = message if is_in_process else run_changes_from_pb(message)
                 yield replace(changes, entries=sorted(changes.entries, key=lambda entry: entry.revision))
 
     async def get_run(self, address: RunAddress) -> Run:
@@ -256,7 +256,7 @@ class StoreLedger(StorePlans):
         self._schemes.update(answer)
         return run_from_pb(answer.run)
 
-    async def spending(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
+    async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
         request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)
         answer = await self._call(self.stub.GetSpend, request)
         return spend_from_pb(answer.run), spend_from_pb(answer.loop)

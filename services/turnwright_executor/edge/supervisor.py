@@ -110,7 +110,7 @@ def main() -> None:
     posix.dup2(nothing, 1)
     posix.dup2(nothing, 2)
     posix.close(nothing)
-    _tell(control, child)
+    _report(control, child)
     status = _serve(control, wake, child, int(until))
     _end(control, child, status)
 
@@ -152,19 +152,19 @@ def _serve(control: int, wake: int, child: int, until_ms: int) -> int | None:
             return status
         for descriptor, _ in poller.poll(min(left_ms, LOOK_MS) if until_ms else None):
             if descriptor == control:
-                heard = _hear(control)
-                if not heard:
+                received = _receive(control)
+                if not received:
                     return status
-                *words, said = (said + heard).split(b"\n")
+                *words, said = (said + received).split(b"\n")
                 until_ms = int(words[-1]) if words else until_ms
                 continue
             posix.read(wake, 4096)
             if (ended := _reap(child)) is not None:
                 status = ended
-                _tell(control, status)
+                _report(control, status)
 
 
-def _hear(control: int) -> bytes:
+def _receive(control: int) -> bytes:
     try:
         return posix.read(control, 4096)
     except OSError:
@@ -185,7 +185,7 @@ def _reap(child: int) -> int | None:
             status = posix.waitstatus_to_exitcode(ended)
 
 
-def _tell(control: int, number: int) -> None:
+def _report(control: int, number: int) -> None:
     try:
         posix.write(control, b"%d\n" % number)
     except OSError:
@@ -200,7 +200,7 @@ def _end(control: int, child: int, status: int | None) -> None:
         wait_s = min(2 * wait_s, ROUND_S_MAX)
         status = _last(child, status)
     status = _last(child, status)
-    _tell(control, -signal.SIGKILL if status is None else status)
+    _report(control, -signal.SIGKILL if status is None else status)
     posix._exit(0)  # noqa: SLF001 - nothing is left to tidy up
 
 

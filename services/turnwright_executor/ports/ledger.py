@@ -221,6 +221,6 @@ class Ledger(Protocol):
 
     async def get_run(self, address: RunAddress) -> Run: ...
 
-    async def spending(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
+    async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
         """The spend of a run and of one of its loops. An open turn counts as a turn without consumption."""
         ...

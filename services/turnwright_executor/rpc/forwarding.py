@@ -49,7 +49,7 @@ class Forward:
     def __init__(
         self,
         method: str = "",
-        speaker: CallIdentity = CallIdentity.CLIENT,
+        identity: CallIdentity = CallIdentity.CLIENT,
         floor: Tier = Tier.MODEL,
         renamed: Mapping[str, str] | None = None,
         model: Callable[[Any], str] | None = None,
@@ -60,7 +60,7 @@ class Forward:
         `model` finds the model in a request that names one.
         """
         self._method = method
-        self._speaker = speaker
+        self._identity = identity
         self._floor = floor
         self._renamed = renamed or {}
         self._model = model
@@ -86,10 +86,10 @@ class Forward:
         given = dict(self._given)
         given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
         name: Caller | None = caller
-        if self._speaker is CallIdentity.PRODUCER:
+        if self._identity is CallIdentity.PRODUCER:
             given["producer"] = caller.principal
             name = Caller(caller.principal, Tier.PLUGIN, max(caller.ceiling, Tier.PLUGIN))
-        elif self._speaker is CallIdentity.EXECUTOR:
+        elif self._identity is CallIdentity.EXECUTOR:
             name = None
         method = getattr(servicer.rows, self._method)
         answer = await servicer.store.call(method, copied(request, self._request, **given), caller=name)

@@ -8,7 +8,7 @@ from typing import Final
 from turnwright_core.entries import Tier
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding
 
-_read = partial(Forward, speaker=CallIdentity.EXECUTOR)
+_read = partial(Forward, identity=CallIdentity.EXECUTOR)
 _write = partial(Forward, floor=Tier.CLIENT)
 
 _KNOWN: Final = 0

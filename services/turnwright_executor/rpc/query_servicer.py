@@ -15,7 +15,7 @@ from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import cut_body
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding, copied
 
-_read = partial(Forward, speaker=CallIdentity.EXECUTOR)
+_read = partial(Forward, identity=CallIdentity.EXECUTOR)
 
 
 class QueryRpcs(Forwarding):

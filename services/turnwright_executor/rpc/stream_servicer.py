@@ -8,7 +8,7 @@ from turnwright.types.v1 import stream_pb2
 
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding
 
-_produced = partial(Forward, speaker=CallIdentity.PRODUCER)
+_produced = partial(Forward, identity=CallIdentity.PRODUCER)
 
 
 class ExecutorStreamRpcs(Forwarding):

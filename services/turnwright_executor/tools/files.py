@@ -137,16 +137,20 @@ async def conflict(path: str, context: Context) -> Done:
 
     The model reads the current content, up to CONFLICT_CHARS_MAX.
     """
-    told = f"{path} has changed since the proposal was made, and was left as it is."
+    problem = f"{path} has changed since the proposal was made, and was left as it is."
     try:
         file = await read_file(path, context)
     except RefusedError as error:
-        return failed(CONFLICT, f"{told} {error.done.body}")
+        return failed(CONFLICT, f"{problem} {error.done.body}")
     if file is None:
-        return failed(CONFLICT, f"{told} It does not exist any more. Look what happened, then repeat what is needed.")
+        return failed(
+            CONFLICT, f"{problem} It does not exist any more. Look what happened, then repeat what is needed."
+        )
     if file.text is None:
-        return failed(CONFLICT, f"{told} It is not text, or too long ({file.bytes_} bytes). Look at it, then repeat.")
-    return failed(CONFLICT, f"{told} Repeat what is needed on what it says now:\n{_beginning(file.text)}")
+        return failed(
+            CONFLICT, f"{problem} It is not text, or too long ({file.bytes_} bytes). Look at it, then repeat."
+        )
+    return failed(CONFLICT, f"{problem} Repeat what is needed on what it says now:\n{_beginning(file.text)}")
 
 
 def _beginning(text: str) -> str:
@@ -187,14 +191,14 @@ def summary_line(edit: FileEdit) -> str:
 def _change(edit: FileEdit) -> dict[str, object]:
     """Path, kind, and lines added and removed, if the diff is complete."""
     kind = "remove" if edit.content is None else "change" if edit.base_hash else "create"
-    told: dict[str, object] = {"path": edit.path, "kind": kind}
+    change: dict[str, object] = {"path": edit.path, "kind": kind}
     lines = edit.patch.splitlines()
     if kind == "create":
-        return told | {"added": line_count(edit.content or ""), "removed": 0}
+        return change | {"added": line_count(edit.content or ""), "removed": 0}
     if edit.amended or not lines or lines[-1].startswith(_CUT) or not lines[0].startswith("--- "):
-        return told
+        return change
     added, gone = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
-    return told | {"added": added, "removed": gone}
+    return change | {"added": added, "removed": gone}
 
 
 def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:

@@ -128,8 +128,8 @@ class Get(ImmediateTool):
             shown = (_shown(EntryWrite(path, SetEntry(), Tier.PLUGIN), visibility) for path in plain)
             writes = (*await caught_up(readable, context), *shown)
         lines = [_line(item, self._limits.token_divisor) for item in items]
-        told = listed(lines, self._limits.listed_max)
-        return Done(_with_texts(told, readable) if context.is_transcript else told, writes=writes)
+        listing = listed(lines, self._limits.listed_max)
+        return Done(_with_texts(listing, readable) if context.is_transcript else listing, writes=writes)
 
     async def _matching(self, path: str, text: str, context: Context) -> list[PathItem]:
         if not text:
@@ -145,9 +145,9 @@ class Get(ImmediateTool):
         return await find_items(path, context, self._limits.matches_max)
 
 
-def _with_texts(told: str, items: Sequence[PathItem]) -> str:
+def _with_texts(listing: str, items: Sequence[PathItem]) -> str:
     """A result with the texts that it is about, as far as a result may be long."""
-    parts, room = [told], RESULT_CHARS_MAX
+    parts, room = [listing], RESULT_CHARS_MAX
     for item in items:
         text = item.text or ""
         if len(text) > room:

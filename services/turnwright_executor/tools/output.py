@@ -38,7 +38,7 @@ TAIL_CHARS_MAX: Final = 16 * 1024
 """How much of a channel's end a result of a transcript contains, in code points."""
 
 
-class EndedElsewhereError(Exception):
+class OutputEndedError(Exception):
     """Somebody else has ended the output of a command."""
 
 
@@ -123,7 +123,7 @@ class CommandOutput(Struct):
             await _stored(self.context.entries, write)
         except TurnwrightError as error:
             if error.reason is Reason.TRANSITION_FORBIDDEN:
-                raise EndedElsewhereError from None
+                raise OutputEndedError from None
             raise
 
     def closed(self, state: State, outcome: str) -> tuple[EntryWrite, ...]:

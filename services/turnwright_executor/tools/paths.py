@@ -34,7 +34,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 
 NEAR_MAX: Final = 3
-_NEIGHBOURS_MAX: Final = 200
+_SIMILAR_MAX: Final = 200
 
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 """Total size of bodies that one read requests, in bytes; a single entry may be longer."""
@@ -325,7 +325,7 @@ async def _near(path: str, context: Context) -> list[str]:
 
 async def _paths(pattern: str, context: Context) -> list[str]:
     try:
-        return [entry.path for entry in await find_entries(pattern, "", context, _NEIGHBOURS_MAX, bodies=False)]
+        return [entry.path for entry in await find_entries(pattern, "", context, _SIMILAR_MAX, bodies=False)]
     except RefusedError:
         return []
 

@@ -109,15 +109,17 @@ class GetPlan(ImmediateTool):
 
 def _record_attributes(plan: Plan) -> dict[str, object]:
     """What a record says about a plan besides its text."""
-    told: dict[str, object] = {"plan_id": plan.plan_id, "version": plan.version, "kind": word(plan.kind)}
-    return told | {"mode": plan.mode, "deltas": len(plan.deltas)}
+    attributes: dict[str, object] = {"plan_id": plan.plan_id, "version": plan.version, "kind": word(plan.kind)}
+    return attributes | {"mode": plan.mode, "deltas": len(plan.deltas)}
 
 
 def _plan_id(command: Command) -> str:
     plan_id = command.attributes.get("plan_id", "").strip() or MAIN
     if not PLAN_ID.fullmatch(plan_id):
-        told = f'{plan_id[:80]!r} cannot be a plan_id: use 1 to 128 letters, digits, _ and -, as in plan_id="release".'
-        raise refused("invalid:400", told)
+        problem = (
+            f'{plan_id[:80]!r} cannot be a plan_id: use 1 to 128 letters, digits, _ and -, as in plan_id="release".'
+        )
+        raise refused("invalid:400", problem)
     return plan_id
 
 

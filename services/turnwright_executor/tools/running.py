@@ -23,7 +23,7 @@ from turnwright_executor.domain.effects import CommandEffect, Effect, EffectClas
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import changed_files
-from turnwright_executor.tools.output import CommandOutput, EndedElsewhereError
+from turnwright_executor.tools.output import CommandOutput, OutputEndedError
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.ports import CommandEnd
 from turnwright_grammar import Command
@@ -66,7 +66,7 @@ class Running:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await context.entries.write(output.closed(State.CANCELLED, "aborted:499"))
             raise
-        except EndedElsewhereError:
+        except OutputEndedError:
             return _stopped(effect, time.monotonic() - began_s, output)
         except OSError as error:
             text = f"'{effect.command}' could not be started: {error.strerror}."
@@ -90,7 +90,7 @@ async def _run(effect: CommandEffect, context: Context, output: CommandOutput, b
             tasks.append(asyncio.create_task(output.beat(beat_s)))
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            raise EndedElsewhereError
+            raise OutputEndedError
         return running.result()
     finally:
         for task in tasks:

@@ -34,7 +34,7 @@ async def judge(hooks: Hooks, facts: TurnFacts) -> Verdict:
     verdict = verdict_of(facts, vote)
     if changed is None or changed.by.is_rule:
         return verdict
-    return replace(verdict, overruling=VerdictOverride(changed.by.plugin, changed.by.name, changed.before))
+    return replace(verdict, override=VerdictOverride(changed.by.plugin, changed.by.name, changed.before))
 
 
 def limits_of(settings: ExecutorSettings) -> Limits:

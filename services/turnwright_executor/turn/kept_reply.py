@@ -62,15 +62,15 @@ def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) ->
             (lost.call.index, _lost(lost_call_id(turn, reading, place), lost.call, chars_kept))
             for place, lost in enumerate(reading.lost_calls)
         ]
-        told = [one for _, one in sorted(kept, key=lambda one: one[0])]
-        if len(to_attributes_json({CALLS: told}).encode()) <= CALLS_BYTES_MAX:
+        calls = [one for _, one in sorted(kept, key=lambda one: one[0])]
+        if len(to_attributes_json({CALLS: calls}).encode()) <= CALLS_BYTES_MAX:
             break
-    return told
+    return calls
 
 
 def _recorded(record: CommandRecord, call: ToolCall, chars: int) -> dict[str, Any]:
-    told = {"path": record.path, **_ids(record.call_id, record.vendor_call_id, call, chars)}
-    return told | _written(call, chars) if record.outcome == TOO_LARGE.outcome else told
+    fields = {"path": record.path, **_ids(record.call_id, record.vendor_call_id, call, chars)}
+    return fields | _written(call, chars) if record.outcome == TOO_LARGE.outcome else fields
 
 
 def _lost(call_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
@@ -79,20 +79,20 @@ def _lost(call_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
 
 def _ids(call_id: str, vendor_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
     signature = call.signature if len(call.signature) <= chars else ""
-    told: dict[str, Any] = {"call_id": call_id, "id": vendor_id, "signature": signature}
-    told = {name: value for name, value in told.items() if value}
-    return told if call.block is None else {**told, "block": call.block}
+    fields: dict[str, Any] = {"call_id": call_id, "id": vendor_id, "signature": signature}
+    fields = {name: value for name, value in fields.items() if value}
+    return fields if call.block is None else {**fields, "block": call.block}
 
 
 def _written(call: ToolCall, chars: int) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars]}
-    return told | ({"chars": len(call.arguments)} if len(call.arguments) > chars else {})
+    fields: dict[str, Any] = {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars]}
+    return fields | ({"chars": len(call.arguments)} if len(call.arguments) > chars else {})
 
 
 def _of_vendor(draft: Draft) -> dict[str, Any]:
     """What the vendor returned besides the text, as far as it fits, and the names of what does not."""
     message = draft.message()
-    told = {
+    data = {
         "thinking": to_builtins(message.thinking),
         "server_blocks": to_builtins(message.server_blocks),
         "citations": list(message.citations),
@@ -100,10 +100,10 @@ def _of_vendor(draft: Draft) -> dict[str, Any]:
         "extra": message.extra,
     }
     kept: dict[str, Any] = {}
-    for name, value in told.items():
+    for name, value in data.items():
         if value and len(to_attributes_json({**kept, name: value}).encode()) <= VENDORS_BYTES_MAX:
             kept[name] = value
-    left_out = [name for name, value in told.items() if value and name not in kept]
+    left_out = [name for name, value in data.items() if value and name not in kept]
     return kept | ({"left_out": left_out} if left_out else {})
 
 

@@ -116,7 +116,7 @@ class LoopScope:
         """The results of the loop's latest turns."""
         self.turns_ended = loop.turns
         self.events = HookEvents(services.hooks, address, loop)
-        self.spending = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
+        self.spend_meter = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
         self.held: OpenTurn | None = None
         is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT
         self.view_changes = ViewChanges(ReturnView.MESSAGES if is_transcript else ReturnView.PACKET)
@@ -167,7 +167,7 @@ class LoopScope:
     def concluded(self, result: TurnResult) -> None:
         """The open turn has ended with this result."""
         self.recent.append(result)
-        self.spending.end_turn(result)
+        self.spend_meter.end_turn(result)
         self.turns_ended += 1
         self.held = None
 

@@ -124,7 +124,7 @@ class LoopSteps:
     def _keep_time(self) -> None:
         """Record in the draft how long the open turn was worked on, for whoever has to end it."""
         if not self._is_fresh:
-            self._scope.known.draft.work_ms = self._scope.spending.work_ms
+            self._scope.known.draft.work_ms = self._scope.spend_meter.work_ms
 
     # Begin ------------------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class LoopSteps:
         self._opener = TurnOpener(
             services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files, images
         )
-        if left := await scope.spending.open():
+        if left := await scope.spend_meter.open():
             ending = budget_exhausted(left[1])
             self._timer = asyncio.get_running_loop().call_later(left[0], lambda: self.interrupt(ending))
         if claim.open_turn:
@@ -172,7 +172,7 @@ class LoopSteps:
         if records:
             replies = await scope.services.ledger.get_entries(scope.address, [f"assistant://{turn.number}"])
             note = model_call_from_entry(replies[0]) if replies else note
-        scope.spending.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
+        scope.spend_meter.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
         if scope.loop.status == PROPOSED and state.is_decided:
             await scope.services.ledger.write(scope.address, scope.claim.epoch, [], run_status=RUNNING)
         is_left = any(record.state.is_settled and record.tool not in QUIET_TOOLS for record in records)
@@ -182,7 +182,7 @@ class LoopSteps:
     async def _begin(self, state: TurnState) -> None:
         """Open the next turn with a call of its own."""
         scope = self._scope
-        scope.spending.begin_turn()
+        scope.spend_meter.begin_turn()
         turn, cursor = await self._opener.begin(is_first=not scope.turns_ended)
         scope.begun(state, turn, cursor)
 
@@ -224,10 +224,10 @@ class LoopSteps:
             result = replace(
                 scope.open.note.result(), status=verdict.status, reason=verdict.reason, strikes=verdict.strikes
             )
-            result = scope.spending.charged(replace(result, answer=self._answer(state, verdict)))
+            result = scope.spend_meter.charged(replace(result, answer=self._answer(state, verdict)))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
             self._opener.mirrored(buffer.mirrored)
-            goes_on = loop_end is None and not scope.spending.exhausted_by(result)
+            goes_on = loop_end is None and not scope.spend_meter.exhausted_by(result)
             next_turn = await self._opener.with_end() if goes_on else None
             told = scope.view_changes.wanted if goes_on else ReturnView.NONE
             refuted = map(buffer.placed, _refuted(state.records, verdict))
@@ -254,7 +254,7 @@ class LoopSteps:
         state.begin(0)
         state.is_over = loop_end is not None
         if opened:
-            scope.spending.begin_turn()
+            scope.spend_meter.begin_turn()
             self._opener.begun()
             scope.begun(state, opened, ack.cursor)
 
@@ -282,7 +282,7 @@ class LoopSteps:
             scope.recent,
             scope.turns_ended + 1,
             limits_of(scope.services.settings),
-            scope.spending.exhausted_by(open_turn.note.result()),
+            scope.spend_meter.exhausted_by(open_turn.note.result()),
             is_demoted=open_turn.is_demoted,
             is_answer_refused=any(warning.kind == ANSWER for warning in open_turn.reading.warnings),
         )
@@ -321,9 +321,9 @@ class LoopSteps:
 
 def _overruled(turn: int, verdict: Verdict) -> list[EntryWrite]:
     """The event that a plugin changed the verdict."""
-    if verdict.overruling is None:
+    if verdict.override is None:
         return []
-    return [event_write(turn, verdict_changed(verdict.overruling, verdict.vote))]
+    return [event_write(turn, verdict_changed(verdict.override, verdict.vote))]
 
 
 def _refuted(records: dict[str, CommandRecord], verdict: Verdict) -> list[EntryWrite]:

@@ -52,7 +52,7 @@ class ModelSteps:
         number, draft, epoch = open_turn.turn.number, scope.known.draft, scope.claim.epoch
         if open_turn.at_least is None and (stored := await ledger.read_packet(scope.address, number)):
             lost = scope.claim.turn_calls - draft.unmade_calls - draft.is_whole
-            scope.spending.reserve(stored.expected_tokens, max(0, lost))
+            scope.spend_meter.reserve(stored.expected_tokens, max(0, lost))
             if not draft.is_whole:
                 await ledger.call_again(scope.address, epoch, number)
             open_turn.packet = stored
@@ -64,7 +64,7 @@ class ModelSteps:
         if packet.overflow:
             await self._overflow(state, packet)
             return
-        scope.spending.reserve(packet.expected_tokens)
+        scope.spend_meter.reserve(packet.expected_tokens)
         ack = await ledger.write_packet(
             scope.address, epoch, number, packet, base.turn if base else 0, scope.view_changes.kind
         )
@@ -129,7 +129,7 @@ class ModelSteps:
             images,
             limits_cost=scope.limits_cost,
         )
-        scope.spending.reply(draft)
+        scope.spend_meter.reply(draft)
         scope.events.replied(turn.number, draft)
         state.is_replied = True
 
@@ -143,7 +143,7 @@ class ModelSteps:
     async def _again(self) -> None:
         """Account for a lost call that is about to be repeated. Raises BudgetError, TurnwrightError."""
         scope = self._scope
-        scope.spending.lose_call()
+        scope.spend_meter.lose_call()
         await scope.services.ledger.call_again(scope.address, scope.claim.epoch, scope.open.turn.number)
 
     async def record(self, state: TurnState) -> None:
@@ -163,7 +163,7 @@ class ModelSteps:
             draft,
             mark,
             len(reading.losses),
-            scope.spending.lost,
+            scope.spend_meter.lost,
             len(reading.commands),
             room,
             turn.request.vendor_model,

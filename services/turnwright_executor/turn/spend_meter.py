@@ -60,7 +60,7 @@ class SpendMeter:
         Raises TurnwrightError.
         """
         if self._of_run or self._of_loop:
-            self._run_spent, self._loop_spent = await self._ledger.spending(self._address, self._loop.sequence)
+            self._run_spent, self._loop_spent = await self._ledger.spend(self._address, self._loop.sequence)
         return min(self._times_left(), key=lambda each: each[0], default=None)
 
     def _times_left(self) -> list[tuple[float, Exhaustion]]:

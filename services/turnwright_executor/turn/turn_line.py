@@ -59,9 +59,9 @@ def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int
 
 
 def _measure(result: TurnResult, commands: int) -> None:
-    told: dict[str, str | int] = {VERDICT: result.status, REASON: result.reason}
-    measure(TURN_DURATION, result.work_ms / 1000, told)
+    attributes: dict[str, str | int] = {VERDICT: result.status, REASON: result.reason}
+    measure(TURN_DURATION, result.work_ms / 1000, attributes)
     count(COMMANDS, commands)
     if result.usage.cost_usd is not None:
         count(COST, result.usage.cost_usd + result.lost_cost_usd)
-    end_turn_span({**told, COMMANDS: commands})
+    end_turn_span({**attributes, COMMANDS: commands})

@@ -105,7 +105,7 @@ class RunHub:
         self._next_hub = next_hub
         self._known = RunFold()
         self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
-        self._learned = Signal()
+        self._fed_signal = Signal()
         """Given when the feed has brought something, and at the end."""
         self._changed = Signal()
         """Given with each event."""
@@ -212,7 +212,7 @@ class RunHub:
         while not condition(self):
             if self._closed:
                 raise HubEndedError
-            await self._learned.next().wait()
+            await self._fed_signal.next().wait()
 
     async def _until(self, condition: Predicate) -> None:
         """Wait until the condition holds in this hub or a later one of the run."""
@@ -256,7 +256,7 @@ class RunHub:
                 if is_stale:
                     await self._load()
                     self._tail.forget()
-                    self._learned.notify()
+                    self._fed_signal.notify()
                     self._wake()
                     is_stale = False
                 feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX)
@@ -286,7 +286,7 @@ class RunHub:
 
     def _end(self) -> None:
         self._closed = True
-        self._learned.notify()
+        self._fed_signal.notify()
         self._wake()
 
     async def _publish_changes(self, changes: RunChanges) -> None:
@@ -309,7 +309,7 @@ class RunHub:
             self._publish_run(changes.run, changes.loops)
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
         self._cursor = changes.cursor
-        self._learned.notify()
+        self._fed_signal.notify()
         self._wake()
 
     async def _publish_entries(self, entries: Iterable[Entry]) -> None:

@@ -61,8 +61,8 @@ class PlanEnricher(ABC):
                 else:
                     yield message
                     continue
-                async for told in coming:
-                    yield told
+                async for fields in coming:
+                    yield fields
 
     async def _snapshot(self, message: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
         part, at = message.snapshot, _moment(message)
@@ -76,12 +76,12 @@ class PlanEnricher(ABC):
             yield message
             return
         self._knows_all = True
-        async for told in self._finished(message):
-            yield told
+        async for fields in self._finished(message):
+            yield fields
 
-    async def _among(self, told: Iterable[WatchRunResponse]) -> AsyncIterator[WatchRunResponse]:
+    async def _among(self, fields: Iterable[WatchRunResponse]) -> AsyncIterator[WatchRunResponse]:
         waiting: list[WatchRunResponse] = []
-        for event in told:
+        for event in fields:
             if moves := self._moves(event):
                 for message in in_batches(waiting):
                     yield message
@@ -195,7 +195,7 @@ class LegacyEnricher(PlanEnricher):
 
     async def _moved(self, moves: Sequence[PlanMove], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
         if moves and not self._knows_all:
-            async for beat in _patiently(self._learn, event):
+            async for beat in _patiently(self._load_known, event):
                 yield beat
         async for beat in self._listed(event, {move.plan_id for move in moves}):
             yield beat
@@ -203,7 +203,7 @@ class LegacyEnricher(PlanEnricher):
             self._sent = list(self._list.items)
             yield _before(event, legacy_plan=self._list)
 
-    async def _learn(self) -> None:
+    async def _load_known(self) -> None:
         """Find the plans that existed before the first event."""
         self._heads.load(await self._cache.positions(self._address))
         self._knows_all = True
@@ -270,9 +270,9 @@ def _moment(event: WatchRunResponse) -> PlanMoment:
     return PlanMoment(event.cursor.epoch, event.cursor.seq)
 
 
-def _before(event: WatchRunResponse, **told: Any) -> WatchRunResponse:
+def _before(event: WatchRunResponse, **fields: Any) -> WatchRunResponse:
     """A message to be sent before an event, at the same moment."""
     cursor = EventCursor(epoch=event.cursor.epoch, seq=event.cursor.seq)
     if not event.HasField("snapshot"):
         cursor.seq -= 1
-    return WatchRunResponse(cursor=cursor, time=event.time, **told)
+    return WatchRunResponse(cursor=cursor, time=event.time, **fields)

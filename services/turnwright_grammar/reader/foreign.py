@@ -21,7 +21,7 @@ _PARAMETRIC = re.compile(r"<(?=\w{1,100}>)(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+
 _BEFORE_PARAMETER = re.compile(r"\s*(?:<(?:[a-z]\w*)?)?")
 _OPENING = re.compile(r"<(?P<name>[A-Za-z][\w.\-]{0,99})(?=\s)")
 _PARAMETER = re.compile(r"\s*<(?P<name>[a-z]\w*)>")
-_TELLING = frozenset({"path", "command", "query", "file_path"})
+_TYPICAL_ATTRIBUTES = frozenset({"path", "command", "query", "file_path"})
 # Around one of these it is a wrapper, and the call inside is what counts.
 _CALLS = frozenset({"tool_call", "tool_calls", "tool_use", "function_call", "function_calls", "function", "invoke"})
 _KEEPS_BLANKS = frozenset({"content", "diff", "body", "text"})
@@ -50,7 +50,7 @@ def read_foreign(finder: Finder, start: int, tools: frozenset[str]) -> ForeignCa
     """
     if found := _PARAMETRIC.match(finder.text, start):
         return _parametric(finder, found, tools)
-    return _telling(finder, start)
+    return _attribute_form(finder, start)
 
 
 def _parametric(finder: Finder, opening: re.Match[str], tools: frozenset[str]) -> ForeignCall | None:
@@ -106,14 +106,14 @@ def _value(name: str, raw: str) -> str:
     return raw.removeprefix("\n") if name in _KEEPS_BLANKS else raw.strip()
 
 
-def _telling(finder: Finder, start: int) -> ForeignCall | None:
+def _attribute_form(finder: Finder, start: int) -> ForeignCall | None:
     found = _OPENING.match(finder.text, start)
     if found is None:
         return None
     tag = lex_open(finder.text, start, found["name"], found.end())
     if tag.touched and not finder.final:
         return ForeignCall(tag.name, {}, tag.end, settled=False)
-    if not tag.complete or not _TELLING & tag.attributes.keys() or tag.junk:
+    if not tag.complete or not _TYPICAL_ATTRIBUTES & tag.attributes.keys() or tag.junk:
         return None
     if tag.kind == "self":
         return ForeignCall(tag.name, tag.attributes, tag.end)

@@ -7,7 +7,7 @@ that leaned like a closing one. A string of many quotes, which is code, ends whe
 sound JSON, if there is such a place.
 
 Linear: a budget bounds second readings and a number the trials. Whoever reads many values out of one text
-has less patience: a few quotes on, the one that leaned will do.
+has less look-ahead: a few quotes on, the one that leaned will do.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _NOTHING_AFTER = re.compile(r"[\s}\]]*(?:\Z|`|<)")
 _TRIES_PATIENT, _TRIES = 256, 16
 _MANY_QUOTES = 12
 _SOUND_CHARS_MAX = 65_536
-_PATIENCE_QUOTES = 32
-_PATIENCE_MARKS = 4_096
+_LOOKAHEAD_QUOTES = 32
+_LOOKAHEAD_MARKS = 4_096
 
 
 class ReadString(Struct, frozen=True):
@@ -233,7 +233,7 @@ class _Scan:
 
     `missing` says that a member began where the close should have been, `leaning` is the first quote
     that only looked like a close, `over_escaped` that a quote inside was escaped twice, `out_of_budget` that
-    patience ended before the search.
+    look-ahead ended before the search.
     """
 
     def __init__(self, text: str, opening: _Opening, place: ValuePosition, closers: str, *, is_patient: bool) -> None:
@@ -270,8 +270,8 @@ class _Scan:
 
     def _exceeds_budget(self, waited: int, marks: int) -> bool:
         """Whether enough was looked at: quotes since one leaned, or marks of what may not be JSON in a string."""
-        self.out_of_budget = self.quotes > _PATIENCE_QUOTES
-        return waited > _PATIENCE_QUOTES or marks > _PATIENCE_MARKS
+        self.out_of_budget = self.quotes > _LOOKAHEAD_QUOTES
+        return waited > _LOOKAHEAD_QUOTES or marks > _LOOKAHEAD_MARKS
 
     def run_for_other(self, quote: str) -> int:
         """Return where a string that was closed with another quote than its own ends, or -1."""

@@ -86,17 +86,17 @@ class ModelChecks:
     def _keep(self, checks: Mapping[str, ModelCheck]) -> dict[str, ModelCheck]:
         """Cache answers, and return them; where a vendor does not answer, with what it said before."""
         now_s = self._clock()
-        told: dict[str, ModelCheck] = {}
+        answers: dict[str, ModelCheck] = {}
         for name, check in checks.items():
             lifetime_s = PROBLEM_LIFETIME_S if check.problem else self._lifetime_s
             before = self._kept.pop(name, None)
             if check.problem and before:
                 check = replace(check, info=check.info.or_else(before.check.info))  # noqa: PLW2901
-            told[name] = check
+            answers[name] = check
             self._kept[name] = _CachedCheck(check, now_s + lifetime_s)
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
-        return told
+        return answers
 
     async def _completed(self, model: Model, check: ModelCheck) -> tuple[Model, str]:
         """The alias takes precedence, then what the vendor's server says, then what the vendor publishes."""

@@ -102,14 +102,14 @@ class ReplyStream:
                 await reading
 
     async def _read(self, call: ModelCall) -> None:
-        with span(f"chat {call.model}", {**self._told(call), OPERATION: "chat"}, calls_out=True):
+        with span(f"chat {call.model}", {**self._span_attributes(call), OPERATION: "chat"}, calls_out=True):
             begin_s = self._chance.clock()
             try:
                 await self._read_on(call)
             finally:
-                measure(MODEL_DURATION, self._chance.clock() - begin_s, self._told(call))
+                measure(MODEL_DURATION, self._chance.clock() - begin_s, self._span_attributes(call))
 
-    def _told(self, call: ModelCall) -> dict[str, str]:
+    def _span_attributes(self, call: ModelCall) -> dict[str, str]:
         return {PROVIDER: self._name, REQUEST_MODEL: call.model}
 
     async def _read_on(self, call: ModelCall) -> None:
@@ -124,7 +124,7 @@ class ReplyStream:
                 if wait_s is None:
                     key_setting = self._vendor.describe().key_setting
                     raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
-                self._outbox.tell(Retry(attempt, wait_s, failure.retry_class, clean(failure.detail)))
+                self._outbox.post(Retry(attempt, wait_s, failure.retry_class, clean(failure.detail)))
                 await self._chance.sleep(wait_s)
         finally:
             self._outbox.close()
@@ -134,7 +134,7 @@ class ReplyStream:
         async with aclosing(self._vendor.stream(call, attempt)) as events:
             async for event in events:
                 if isinstance(event, Finish):
-                    self._outbox.tell(event)
+                    self._outbox.post(event)
                     self._measure(call, event)
                     return
                 if isinstance(event, SetUsage) and not self._started:
@@ -161,8 +161,8 @@ class ReplyStream:
             }
         )
         if finish.usage:
-            measure(TOKEN_USAGE, usage.prompt_tokens, {**self._told(call), TOKEN_TYPE: "input"})
-            measure(TOKEN_USAGE, usage.completion_tokens, {**self._told(call), TOKEN_TYPE: "output"})
+            measure(TOKEN_USAGE, usage.prompt_tokens, {**self._span_attributes(call), TOKEN_TYPE: "input"})
+            measure(TOKEN_USAGE, usage.completion_tokens, {**self._span_attributes(call), TOKEN_TYPE: "output"})
 
     def _wait_s(self, attempt: int, failure: Failure) -> float | None:
         """Seconds before the next attempt; None if there is none: a reply has begun, or it would come too late."""

@@ -39,7 +39,7 @@ class Outbox:
             self._room.clear()
             await self._room.wait()
 
-    def tell(self, notice: Retry | Finish) -> None:
+    def post(self, notice: Retry | Finish) -> None:
         """Pass on a notice at once: retries before all deltas, the end after them."""
         if isinstance(notice, Retry):
             self._retries.append(notice)

@@ -81,7 +81,7 @@ _BY_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
 _KEY_STATUSES: Final = frozenset({0, 200, 400, 404, 422, 500})
 """Statuses with which a key may be refused; 0 is an error without a status, and some servers send 200."""
 
-_TOLD: Final = {"true": True, "false": False}
+_SAYS_RETRY: Final = {"true": True, "false": False}
 """Values of `x-should-retry`."""
 
 _STATUS_IN_WORDS: Final = re.compile(r"\b(4(?:[01]\d|2[0-9]|31|51|9[89])|5(?:0\d|1[01]|2\d|30))\b(?! tokens)")
@@ -107,8 +107,8 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float)
     error = read_error_bytes(body)
     failure = _failure(status, error, error.message or f"HTTP {status} without a message")
     wait_s = retry_after_s(headers, now_s)
-    told = _TOLD.get(headers.get("x-should-retry", "").strip().lower(), failure.may_retry)
-    return replace(failure, retry_after_s=error.retry_s if wait_s is None else wait_s, may_retry=told)
+    may_retry = _SAYS_RETRY.get(headers.get("x-should-retry", "").strip().lower(), failure.may_retry)
+    return replace(failure, retry_after_s=error.retry_s if wait_s is None else wait_s, may_retry=may_retry)
 
 
 def classify_in_stream(body: Any) -> Failure:

@@ -60,7 +60,7 @@ def read_error_bytes(body: bytes) -> ErrorBody:
         return ErrorBody(title[1].strip() if title else text[:TEXT_CHARS_MAX])
 
 
-def tells_error(body: Mapping[str, Any]) -> bool:
+def is_error_body(body: Mapping[str, Any]) -> bool:
     """Whether a body with status 200 is an error: by its fields, or by its text if it has no choices."""
     if body.get("error") or body.get("errors") or "error" in (body.get("object"), body.get("type")):
         return True

@@ -127,15 +127,15 @@ def _named(part: Mapping[str, Any]) -> Iterator[str]:
 
 def _capabilities_in(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
     """What lists say that leave nothing out: OpenRouter's parameters, and the kinds of input of several services."""
-    told: dict[str, bool] = {}
+    flags: dict[str, bool] = {}
     for part in parts:
         if parameters := _texts(part.get("supported_parameters")):
-            told |= {name: bool(parameters & words) for name, words in _WORDS.items() if name != "images"}
+            flags |= {name: bool(parameters & words) for name, words in _WORDS.items() if name != "images"}
         architecture = part.get("architecture")
         for place in (architecture if isinstance(architecture, Mapping) else {}, part):
             if kinds := _texts(place.get("input_modalities")):
-                told["images"] = "image" in kinds
-    return Capabilities(**told)
+                flags["images"] = "image" in kinds
+    return Capabilities(**flags)
 
 
 def _texts(value: Any) -> frozenset[str]:

@@ -43,7 +43,7 @@ class Preset(Struct, frozen=True):
     """In which fields chat completions ask a model to reason."""
     marks: bool = False
     """Whether it takes cache marks in chat completions and passes them on."""
-    tells_cost: bool = False
+    reports_cost: bool = False
     """Whether its usage says what a call cost."""
     more_keys: tuple[str, ...] = ()
     """Other variables that hold a key of this vendor."""
@@ -83,7 +83,7 @@ PRESETS: Final = (
         bare_path="/api/v1",
         asking=by_openrouter,
         marks=True,
-        tells_cost=True,
+        reports_cost=True,
     ),
     # Ollama's own clients are given a URL without a path, or its API's.
     Preset("ollama", wire="ollama", own_path="/api", chat_path="/v1"),
@@ -94,14 +94,14 @@ PRESETS: Final = (
         bare_path="/v1beta",
         more_keys=("GOOGLE_API_KEY",),
     ),
-    Preset("xai", "https://api.x.ai/v1", bare_path="/v1", asking=by_low_or_high, tells_cost=True),
+    Preset("xai", "https://api.x.ai/v1", bare_path="/v1", asking=by_low_or_high, reports_cost=True),
     Preset("deepseek", "https://api.deepseek.com/v1", bare_path="/v1", asking=by_switch),
     Preset("groq", "https://api.groq.com/openai/v1", bare_path="/openai/v1"),
     Preset("mistral", "https://api.mistral.ai/v1", bare_path="/v1", asking=by_prompt_mode),
     Preset("zai", "https://api.z.ai/api/paas/v4", asking=by_switch, more_keys=("ZHIPUAI_API_KEY",)),
     Preset("together", "https://api.together.xyz/v1", bare_path="/v1"),
     Preset("cerebras", "https://api.cerebras.ai/v1", bare_path="/v1"),
-    Preset("perplexity", "https://api.perplexity.ai", tells_cost=True),
+    Preset("perplexity", "https://api.perplexity.ai", reports_cost=True),
     Preset("fireworks", "https://api.fireworks.ai/inference/v1", bare_path="/inference/v1"),
     Preset("moonshot", "https://api.moonshot.ai/v1", bare_path="/v1", asking=by_switch),
     Preset("huggingface", "https://router.huggingface.co/v1", bare_path="/v1", more_keys=("HF_TOKEN",)),

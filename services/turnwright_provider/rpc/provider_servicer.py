@@ -60,7 +60,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         vendor = find_vendor(self._vendors, name)
         state = vendor.describe()
         cost = await cost_of_call(self._prices, request.model.alias, name, model, state.endpoint)
-        if cost is None and not state.tells_cost and "cost" in request.required:
+        if cost is None and not state.reports_cost and "cost" in request.required:
             raise unpriced(request.model.alias, request.model.vendor_model)
         # From here on the call may cost money: if it is lost with this process, its caller has to know.
         await context.send_initial_metadata(((ANSWERED, "1"),))

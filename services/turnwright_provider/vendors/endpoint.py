@@ -24,7 +24,7 @@ class Endpoint(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     key_setting: str = ""
-    tells_cost: bool = False
+    reports_cost: bool = False
     preset: str = ""
     usual_path: str = ""
 

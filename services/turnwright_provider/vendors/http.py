@@ -68,7 +68,7 @@ class HttpVendor:
         return VendorState(
             public_url(self._access.base_url),
             key_setting=self._access.key_setting,
-            tells_cost=self._access.tells_cost,
+            reports_cost=self._access.reports_cost,
         )
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:

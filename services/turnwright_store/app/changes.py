@@ -148,12 +148,12 @@ class Watches:
                     due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 else:
                     begin = partial(_begin, rules=rules, address=address, run_id=run.id, after=after, wanted=wanted)
-                    told, drafts = await database.read(begin, inline=True)
-                    if told.to != after or clock_s() >= due_s:
-                        async for change in _messages(database, rules, told, drafts, wanted):
+                    window, drafts = await database.read(begin, inline=True)
+                    if window.to != after or clock_s() >= due_s:
+                        async for change in _messages(database, rules, window, drafts, wanted):
                             yield change
                         due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
-                    after = told.to
+                    after = window.to
                 await self.wait(subscription.woken, max(0.0, due_s - clock_s()))
                 is_stirred = subscription.woken.is_set()
         finally:
@@ -193,27 +193,27 @@ def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rule
 
 
 async def _messages(
-    database: Database, rules: StoreRules, told: _ChangeWindow, drafts: _Drafts, wanted: Wanted
+    database: Database, rules: StoreRules, window: _ChangeWindow, drafts: _Drafts, wanted: Wanted
 ) -> AsyncIterator[RunChanges]:
     """The messages of a round. The next one is read after the caller has taken the previous one."""
     while True:
         for place, draft in enumerate(drafts.drafts, 1):
             change = draft.change
             if draft.shown:
-                query = partial(load, run=told.run, shown=draft.shown, wanted=wanted)
+                query = partial(load, run=window.run, shown=draft.shown, wanted=wanted)
                 entries = await database.read(query, inline=True)
                 change = replace(change, entries=entries)
             if drafts.next is None and place == len(drafts.drafts):
                 change = replace(
                     change,
-                    cursor=told.to,
-                    run=told.run.run if told.is_run_changed else None,
-                    abort_requested=told.is_run_changed and told.run.abort_requested,
+                    cursor=window.to,
+                    run=window.run.run if window.is_run_changed else None,
+                    abort_requested=window.is_run_changed and window.run.abort_requested,
                 )
             yield change
         if drafts.next is None:
             return
-        drafts = await database.read(partial(_read, rules=rules, told=told, spot=drafts.next, wanted=wanted))
+        drafts = await database.read(partial(_read, rules=rules, window=window, spot=drafts.next, wanted=wanted))
 
 
 def _begin(
@@ -229,54 +229,54 @@ def _begin(
     parts: list[ScopeChanges | _Ledger] = list(sections(run, after, now))
     if run.run.revision > after.run_revision:
         parts += _Ledger
-    told = _ChangeWindow(run, after, now, tuple(parts))
-    return told, _read(connection, rules, told, _FeedPosition(), wanted)
+    window = _ChangeWindow(run, after, now, tuple(parts))
+    return window, _read(connection, rules, window, _FeedPosition(), wanted)
 
 
 def _read(
-    connection: Connection, rules: StoreRules, told: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
+    connection: Connection, rules: StoreRules, window: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
 ) -> _Drafts:
     """The messages of the next piece, with the entries of the first one loaded."""
-    piece = _piece(connection, rules, told, spot, wanted)
-    drafts = _drafts(piece, told.after, wanted)
+    piece = _piece(connection, rules, window, spot, wanted)
+    drafts = _drafts(piece, window.after, wanted)
     first = drafts[0]
     if first.shown:
-        entries = load_entries(connection, told.run, first.shown, wanted)
+        entries = load_entries(connection, window.run, first.shown, wanted)
         drafts[0] = _Draft(replace(first.change, entries=entries))
     return _Drafts(drafts, piece.next)
 
 
 def _piece(
-    connection: Connection, rules: StoreRules, told: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
+    connection: Connection, rules: StoreRules, window: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
 ) -> _Piece:
-    to = moment_of_cursor(told.run, told.to)
-    feed = Feed(connection, told.run, to, told.after.run_revision, wanted, rules.hidden_schemes)
+    to = moment_of_cursor(window.run, window.to)
+    feed = Feed(connection, window.run, to, window.after.run_revision, wanted, rules.hidden_schemes)
     piece = _Piece()
     place = spot.place
-    for number in range(spot.part, len(told.parts)):
-        part = told.parts[number]
+    for number in range(spot.part, len(window.parts)):
+        part = window.parts[number]
         if isinstance(part, ScopeChanges):
             changed = feed.section(part.scope, part.to, place or part.begin, ROWS_A_PIECE)
             piece.shown += changed.shown
             piece.removed += changed.left
             place = changed.place
         else:
-            place = _add_ledger(connection, told, part, place or (told.after.run_revision, END_OF_REVISION), piece)
-        if place or (len(piece.shown) + len(piece.removed) >= ROWS_A_PIECE and number + 1 < len(told.parts)):
+            place = _add_ledger(connection, window, part, place or (window.after.run_revision, END_OF_REVISION), piece)
+        if place or (len(piece.shown) + len(piece.removed) >= ROWS_A_PIECE and number + 1 < len(window.parts)):
             piece.next = _FeedPosition(number, place) if place else _FeedPosition(number + 1)
             break
     return piece
 
 
 def _add_ledger(
-    connection: Connection, told: _ChangeWindow, part: _Ledger, place: FeedPosition, piece: _Piece
+    connection: Connection, window: _ChangeWindow, part: _Ledger, place: FeedPosition, piece: _Piece
 ) -> FeedPosition | None:
     """Rows that were written again after the moment belong to the next round."""
     if part is _Ledger.LOOPS:
-        loops = changed_loops(connection, told.run.id, place, told.to.run_revision, LOOPS_A_PIECE)
+        loops = changed_loops(connection, window.run.id, place, window.to.run_revision, LOOPS_A_PIECE)
         piece.loops += loops
         return (loops[-1].revision, loops[-1].sequence) if len(loops) == LOOPS_A_PIECE else None
-    turns = changed_turns(connection, told.run.id, place, told.to.run_revision, TURNS_A_PIECE)
+    turns = changed_turns(connection, window.run.id, place, window.to.run_revision, TURNS_A_PIECE)
     piece.turns += turns
     return (turns[-1].revision, turns[-1].number) if len(turns) == TURNS_A_PIECE else None
 

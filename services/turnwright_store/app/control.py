@@ -123,7 +123,7 @@ def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: 
     return Injected(run.run, path, cursor)
 
 
-def spending(connection: Connection, address: RunRef, loop: int) -> tuple[Spend, Spend]:
+def spend(connection: Connection, address: RunRef, loop: int) -> tuple[Spend, Spend]:
     """Spend of a run and one of its loops; 0: the active or latest one."""
     run = get_run(connection, address.project, address.run)
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)

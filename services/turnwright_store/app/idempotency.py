@@ -93,9 +93,9 @@ def once(
 
 def _marked(response: R) -> R:
     """An answer that says that it is a repeated one, where it can."""
-    told: Any = response
-    if "duplicate" in told.DESCRIPTOR.fields_by_name:
-        told.duplicate = True
+    message: Any = response
+    if "duplicate" in message.DESCRIPTOR.fields_by_name:
+        message.duplicate = True
     return response
 
 

@@ -123,7 +123,7 @@ class InboxWatch(Struct):
 
     database: Database
     project: str
-    told: dict[int, _SentRow] = field(default_factory=dict)
+    sent: dict[int, _SentRow] = field(default_factory=dict)
     is_complete: bool = False
     """Whether everything that waited at the beginning has been sent."""
 
@@ -131,17 +131,17 @@ class InboxWatch(Struct):
         """The changes since the last call, as messages; none if nothing has changed."""
         waiting = await self.database.read(partial(_waiting, project=self.project))
         now = {one.view for one in waiting}
-        gone = [self.told.pop(view) for view in [view for view in self.told if view not in now]]
-        new = [one for one in waiting if one.view not in self.told]
+        gone = [self.sent.pop(view) for view in [view for view in self.sent if view not in now]]
+        new = [one for one in waiting if one.view not in self.sent]
         again: set[_SentRow] = set()
         for part in parts(new, ROWS_A_READ):
             pending = await self.database.read(partial(_pending, waiting=part))
-            self.told |= {view: _sent_row(one) for view, one in pending}
+            self.sent |= {view: _sent_row(one) for view, one in pending}
             again |= {_sent_row(one) for _, one in pending}
             for message in in_parts([one for _, one in pending], _bytes):
                 yield InboxMessage(message, complete=self.is_complete)
         # A record that was written again while it waits has a new row, and was sent above.
-        for left in parts([told for told in gone if told not in again], ROWS_A_READ):
+        for left in parts([sent for sent in gone if sent not in again], ROWS_A_READ):
             decided = await self.database.read(partial(_decided, left=left))
             yield InboxMessage(decided=decided, complete=self.is_complete)
 
@@ -182,12 +182,12 @@ def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[
 
 
 def _decided(connection: Connection, left: Sequence[_SentRow]) -> list[ClosedProposal]:
-    return [ClosedProposal(told.project, told.run, told.path, _entry_of(connection, told)) for told in left]
+    return [ClosedProposal(sent.project, sent.run, sent.path, _entry_of(connection, sent)) for sent in left]
 
 
-def _entry_of(connection: Connection, told: _SentRow) -> Entry | None:
-    run = find_run(connection, told.project, told.run)
-    shown = find_shown(connection, run.id, [told.path]).get(told.path) if run else None
+def _entry_of(connection: Connection, sent: _SentRow) -> Entry | None:
+    run = find_run(connection, sent.project, sent.run)
+    shown = find_shown(connection, run.id, [sent.path]).get(sent.path) if run else None
     return load_entries(connection, run, [shown], Wanted(bodies=False))[0] if run and shown else None
 
 

@@ -54,14 +54,14 @@ async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_
     """End a silent stream; without its figures if its record has no room for them."""
     project, run, path = silent
     locks = write_locks(rules, project, run, [path])
-    for tells_record in (True, False):
-        work = partial(end_orphaned, rules=rules, silent=silent, grace_ms=grace_ms, tells_record=tells_record)
+    for ends_channel in (True, False):
+        work = partial(end_orphaned, rules=rules, silent=silent, grace_ms=grace_ms, ends_channel=ends_channel)
         writing = database.write(work, Durability.NORMAL, locks)
-        if await is_done(writing, "silence", project=project, run=run, path=path, record=tells_record):
+        if await is_done(writing, "silence", project=project, run=run, path=path, record=ends_channel):
             return
 
 
-def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: int, *, tells_record: bool) -> None:
+def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: int, *, ends_channel: bool) -> None:
     """End a silent channel without a producer, together with its stream if it has a record."""
     project, alias, path = silent
     run = find_run(tx.connection, project, alias)
@@ -69,7 +69,7 @@ def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: i
     if run is None or shown is None or shown.state != State.STREAMING:
         return
     if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, rules, run, shown):
-        _end(tx, rules, run, path, tells_record=tells_record)
+        _end(tx, rules, run, path, ends_channel=ends_channel)
 
 
 def _is_silent(tx: Transaction, run: RunRow, shown: EntryRow, since_ms: int) -> bool:
@@ -91,9 +91,9 @@ def _entry(tx: Transaction, run: RunRow, shown: EntryRow) -> Entry:
     return load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0]
 
 
-def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, tells_record: bool) -> None:
+def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, ends_channel: bool) -> None:
     """End the whole stream if the channel has a record, else the channel alone."""
-    channel = record_of_channel(path) if tells_record else None
+    channel = record_of_channel(path) if ends_channel else None
     record = find_shown(tx.connection, run.id, [channel[0]]).get(channel[0]) if channel else None
     if record is not None:
         ending = StreamEnd(record.path, End.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)

@@ -144,14 +144,14 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> tu
     owner = registry.get_project(connection, project)
     found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
     page, more = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
-    return [told(connection, row) for row in page], more
+    return [with_origin(connection, row) for row in page], more
 
 
 def get_run(connection: Connection, project: str, alias: str) -> Run:
-    return told(connection, runs.get_run(connection, project, alias))
+    return with_origin(connection, runs.get_run(connection, project, alias))
 
 
-def told(connection: Connection, row: runs.RunRow) -> Run:
+def with_origin(connection: Connection, row: runs.RunRow) -> Run:
     """A run as readers see it; the clock is read only if somebody seems to hold it."""
     run = replace(row.run, state=state_of(connection, row))
     if run.status != RUNNING or not row.lease_owner:

@@ -31,7 +31,7 @@ from turnwright_store.sql.scopes import bump_scope
 
 T = TypeVar("T")
 
-AGING_EVERY_S: Final = 600.0
+OLD_RUNS_EVERY_S: Final = 600.0
 """Seconds between two checks for old runs."""
 
 _ROWS_A_PIECE: Final = 500
@@ -179,6 +179,6 @@ def _drop_run(tx: Transaction, run: RemovedRun) -> None:
 def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:
     """The chores that remove old runs, and what is left of removed ones."""
     return [
-        Chore("aging", AGING_EVERY_S, OldRunRemoval(database, days).piece),
+        Chore("aging", OLD_RUNS_EVERY_S, OldRunRemoval(database, days).piece),
         Chore("purging", purge_every_s, Purge(database, purge_after_s).piece),
     ]

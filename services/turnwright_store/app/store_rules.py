@@ -71,7 +71,7 @@ class SchemeCache(Protocol):
     def rules(self) -> StoreRules:
         """Rules for every transaction; replaced as a whole."""
 
-    def learn(self, schemes: Iterable[Scheme]) -> None:
+    def update(self, schemes: Iterable[Scheme]) -> None:
         """Use these schemes from now on."""
 
 
@@ -83,7 +83,7 @@ def schemes_refresh(database: Database, knowing: SchemeCache, every_s: float) ->
         found = await database.read(registry.list_schemes)
         # A scheme that was registered here meanwhile is newer than what was read.
         if knowing.rules is before and {scheme.name: scheme for scheme in found} != before.schemes:
-            knowing.learn(found)
+            knowing.update(found)
         return False
 
     return Chore("schemes", every_s, look, follows=database)

@@ -24,17 +24,17 @@ _WANTED: Final = {
 }
 
 
-def view_change(rules: StoreRules, delta: CommitDelta | None, told: ReturnView) -> ViewChange | None:
+def view_change(rules: StoreRules, delta: CommitDelta | None, wanted: ReturnView) -> ViewChange | None:
     """What a commit changed in the view that packets or transcripts are built from.
 
     None if nobody wants to be told, or only the database can tell.
     """
-    if delta is None or told is ReturnView.NONE:
+    if delta is None or wanted is ReturnView.NONE:
         return None
     try:
-        entries, removed = merge_views([delta], _WANTED[told], rules.hidden_schemes)
+        entries, removed = merge_views([delta], _WANTED[wanted], rules.hidden_schemes)
     except UnknownError:
         return None
     after = delta.run.cursor(rules.incarnation)
-    is_messages = told is ReturnView.MESSAGES
+    is_messages = wanted is ReturnView.MESSAGES
     return ViewChange(replace(after, run_revision=delta.before), after, entries, removed, messages=is_messages)

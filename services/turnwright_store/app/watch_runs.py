@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from turnwright_core.runs import RUNNING, Run
 from turnwright_store.app.changes import Watches
-from turnwright_store.app.registry import told
+from turnwright_store.app.registry import with_origin
 from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import RunMark
@@ -86,12 +86,12 @@ async def follow_runs(
         while True:
             await watches.wait(subscription.woken, max(0.0, min(due_s, look_s) - clock_s()))
             subscription.woken.clear()
-            heard = subscription.take()
+            woken_by = subscription.take()
             running: frozenset[int] = frozenset()
             if clock_s() >= look_s:
                 running = frozenset(known.running)
                 look_s = clock_s() + heartbeat_s
-            changes = await _changes(database, owner.id, known, heard, running)
+            changes = await _changes(database, owner.id, known, woken_by, running)
             if not changes and clock_s() >= due_s:
                 changes = [RunsChange()]
             for change in changes:
@@ -106,7 +106,7 @@ async def _snapshot(database: Database, project_id: int, known: _Known) -> Async
     before = _LAST_ID
     while True:
         found = await database.read(partial(_page, project_id=project_id, before=before))
-        _tell(known, found)
+        _mark_sent(known, found)
         is_last = len(found) < RUNS_A_PIECE
         yield RunsChange([overview for _, overview in found], snapshot=True, snapshot_last=is_last)
         if is_last:
@@ -121,7 +121,7 @@ def _page(connection: Connection, project_id: int, before: int) -> list[tuple[Ru
 
 def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, Overview]]:
     waiting = rows.proposals_of(connection, [row.id for row in found])
-    return [(row, Overview(_cut(told(connection, row)), waiting.get(row.id, 0))) for row in found]
+    return [(row, Overview(_cut(with_origin(connection, row)), waiting.get(row.id, 0))) for row in found]
 
 
 def _cut(run: Run) -> Run:
@@ -140,16 +140,16 @@ def _shortened(text: str) -> str:
 
 
 async def _changes(
-    database: Database, project_id: int, known: _Known, heard: frozenset[int] | None, running: frozenset[int]
+    database: Database, project_id: int, known: _Known, woken_by: frozenset[int] | None, running: frozenset[int]
 ) -> list[RunsChange]:
     """The differences to what was sent; `heard` None: check all runs. Those in `running` are checked too."""
-    is_anew = heard is None or ANY_SCOPE in heard
-    if heard is None:
+    is_anew = woken_by is None or ANY_SCOPE in woken_by
+    if woken_by is None:
         marks = await database.read(partial(rows.marks_of, project_id=project_id))
-        told = {scope: mark for scope, (mark, _) in known.runs.items()}
-        asked = {scope for scope in marks.keys() | told.keys() if marks.get(scope) != told.get(scope)}
+        sent = {scope: mark for scope, (mark, _) in known.runs.items()}
+        asked = {scope for scope in marks.keys() | sent.keys() if marks.get(scope) != sent.get(scope)}
     else:
-        asked = set(heard if is_anew else heard - known.strangers)
+        asked = set(woken_by if is_anew else woken_by - known.strangers)
     changes = []
     for piece in _in_pieces(sorted(asked | running)):
         found = await database.read(partial(_changed, project_id=project_id, scopes=piece))
@@ -181,7 +181,7 @@ def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRo
         known.strangers.clear()
     known.strangers.update(scope for scope in asked if scope not in present)
     removed += [known.runs[row.scope][1] for row, _ in news if _is_renamed(known, row)]
-    _tell(known, news)
+    _mark_sent(known, news)
     # An alias that another run has by now was sent as that one's, in this message or an earlier one.
     used = {alias for _, alias in known.runs.values()} if removed else set()
     return RunsChange([overview for _, overview in news], [alias for alias in removed if alias not in used])
@@ -196,7 +196,7 @@ def _is_renamed(known: _Known, row: RunRow) -> bool:
     return row.scope in known.runs and known.runs[row.scope][1] != row.run.run
 
 
-def _tell(known: _Known, found: Sequence[tuple[RunRow, Overview]]) -> None:
+def _mark_sent(known: _Known, found: Sequence[tuple[RunRow, Overview]]) -> None:
     for row, overview in found:
         known.runs[row.scope] = _mark(row, overview)
         known.running.pop(row.scope, None)

@@ -18,7 +18,7 @@ from turnwright_store.edge.copying import (
     MANIFEST,
     BackupError,
     Report,
-    Tell,
+    ReportProgress,
     copy_file,
     copy_rows,
     count_rows,
@@ -36,7 +36,7 @@ from turnwright_store.edge.schema import REVISIONS, bring_to_head
 from turnwright_store.sql.tables import meta
 
 
-def back_up(database: str, file: Path, tell: Tell) -> Report:
+def back_up(database: str, file: Path, report: ReportProgress) -> Report:
     """Copy a database, given by its path or its URL, into a new file with mode 0600. Raises BackupError, OSError."""
     if file.exists():
         raise BackupError(f"{file} already exists: choose another name, or move it.")
@@ -44,9 +44,9 @@ def back_up(database: str, file: Path, tell: Tell) -> Report:
         raise BackupError(f"There is no directory {file.parent}: create it, or choose another location.")
     with explained(f"The backup of {shown(database)} failed"), put_in_place(file) as scratch:
         if is_url(database):
-            _copy_server(database, scratch, tell)
+            _copy_server(database, scratch, report)
         else:
-            _copy_store_file(Path(database), scratch, tell)
+            _copy_store_file(Path(database), scratch, report)
         with opened(scratch) as (raw, core):
             bring_to_head(raw, core)
             empty_index(raw)
@@ -54,12 +54,12 @@ def back_up(database: str, file: Path, tell: Tell) -> Report:
     return Report(str(file), file.stat().st_size, incarnation, REVISIONS[-1], tables)
 
 
-def _copy_store_file(source: Path, scratch: Path, tell: Tell) -> None:
+def _copy_store_file(source: Path, scratch: Path, report: ReportProgress) -> None:
     if not source.is_file():
         raise BackupError(f"There is no database at {source}: name the store's with --db.")
     with opened(source, read_only=True) as (raw, core):
         _check_schema(_revision_of_file(core, source), str(source))
-        copy_file(raw, scratch, tell)
+        copy_file(raw, scratch, report)
 
 
 def _revision_of_file(core: Connection, source: Path) -> str:
@@ -76,7 +76,7 @@ def _check_schema(found: str, named: str) -> None:
         raise BackupError(too_new(found))
 
 
-def _copy_server(url: str, scratch: Path, tell: Tell) -> None:
+def _copy_server(url: str, scratch: Path, report: ReportProgress) -> None:
     """Copy everything in one snapshot."""
     engine = server(url)
     with engine.connect() as source:
@@ -89,7 +89,7 @@ def _copy_server(url: str, scratch: Path, tell: Tell) -> None:
         with opened(scratch) as (raw, core):
             bring_to_head(raw, core)
             raw.execute("BEGIN")
-            copy_rows(source, core, tell)
+            copy_rows(source, core, report)
             raw.execute("COMMIT")
     engine.dispose()
 

@@ -34,7 +34,7 @@ from turnwright_store.sql.tables import (
     versions,
 )
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 """Receives frequent progress messages."""
 
 MANIFEST: Final = "backup"
@@ -141,20 +141,20 @@ def explained(what: str) -> Iterator[None]:
         raise BackupError(f"{what}: {error}") from None
 
 
-def copy_file(raw: sqlite3.Connection, to: Path, tell: Tell) -> None:
+def copy_file(raw: sqlite3.Connection, to: Path, report: ReportProgress) -> None:
     """Write a consistent snapshot of a connection's database into an empty file."""
     page_size, pages = (raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count"))
-    raw.set_progress_handler(lambda: _tell_bytes(to, page_size * pages, tell), 1_000_000)
+    raw.set_progress_handler(lambda: _report_bytes(to, page_size * pages, report), 1_000_000)
     raw.execute("VACUUM INTO ?", (str(to),))
     raw.set_progress_handler(None, 0)
 
 
-def _tell_bytes(file: Path, total: int, tell: Tell) -> int:
-    tell(f"{file.stat().st_size / 1e6:,.0f} of at most {total / 1e6:,.0f} MB")
+def _report_bytes(file: Path, total: int, report: ReportProgress) -> int:
+    report(f"{file.stat().st_size / 1e6:,.0f} of at most {total / 1e6:,.0f} MB")
     return 0
 
 
-def copy_rows(source: Connection, target: Connection, tell: Tell) -> None:
+def copy_rows(source: Connection, target: Connection, report: ReportProgress) -> None:
     """Replace all rows of a database by those of another one, a bounded number at a time."""
     for table in reversed(_COPIED):
         target.execute(delete(table))
@@ -165,7 +165,7 @@ def copy_rows(source: Connection, target: Connection, tell: Tell) -> None:
             for part in rows.mappings().partitions():
                 target.execute(insert(table), [dict(row) for row in part])
                 count += len(part)
-                tell(f"{table.name}: {count:,} rows")
+                report(f"{table.name}: {count:,} rows")
 
 
 def count_rows(core: Connection) -> dict[str, int]:

@@ -58,21 +58,21 @@ class Listener:
                     pauses = CONNECT_BACKOFF.pauses()
                     self._wakeups.wake_all()
                     self._first.set()
-                    async for heard in connection.notifies():
-                        self._hear(heard)
+                    async for notification in connection.notifies():
+                        self._on_notify(notification)
             except psycopg.Error as error:
                 _log.warning("listening_interrupted", kind=type(error).__name__)
             await asyncio.sleep(next(pauses))
 
-    def _hear(self, heard: psycopg.Notify) -> None:
-        if heard.pid == self._own_pid():
+    def _on_notify(self, notification: psycopg.Notify) -> None:
+        if notification.pid == self._own_pid():
             return
-        if heard.payload == EVERYBODY:
+        if notification.payload == EVERYBODY:
             self._wakeups.wake_all()
             return
         # Anybody who can connect can notify: ignore invalid payloads.
         with contextlib.suppress(ValueError):
-            self._wakeups.wake([int(scope) for scope in heard.payload.split(",")])
+            self._wakeups.wake([int(scope) for scope in notification.payload.split(",")])
 
     async def _wake_again(self) -> None:
         while True:

@@ -26,7 +26,7 @@ from turnwright_store.edge.copying import (
     MANIFEST,
     BackupError,
     Report,
-    Tell,
+    ReportProgress,
     copy_file,
     copy_rows,
     count_rows,
@@ -50,22 +50,22 @@ _SIDE_FILES: Final = ("-wal", "-journal")
 _MAKE_ANOTHER: Final = "Make another backup, or use another one."
 
 
-def restore(file: Path, database: str, tell: Tell) -> Report:
+def restore(file: Path, database: str, report: ReportProgress) -> Report:
     """Fill an empty database, given by its path or its URL. Raises BackupError, OSError, and then changes nothing."""
     with explained(f"{file} could not be restored into {shown(database)}"):
-        _check(file, tell)
+        _check(file, report)
         if is_url(database):
-            tables, incarnation = _into_server(file, database, tell)
+            tables, incarnation = _into_server(file, database, report)
         else:
-            tables, incarnation = _into_file(file, Path(os.path.realpath(database)), tell)
+            tables, incarnation = _into_file(file, Path(os.path.realpath(database)), report)
     return Report(shown(database), file.stat().st_size, incarnation, REVISIONS[-1], tables)
 
 
-def _check(file: Path, tell: Tell) -> None:
+def _check(file: Path, report: ReportProgress) -> None:
     """Verify that the file is intact, and a backup that this version can read. Raises BackupError."""
     if not file.is_file():
         raise BackupError(f"There is no backup at {file}.")
-    tell("looking through the backup")
+    report("looking through the backup")
     try:
         with opened(file, read_only=True) as (raw, core):
             (found,) = raw.execute("PRAGMA integrity_check(1)").fetchone()
@@ -86,12 +86,12 @@ def _manifest(core: Connection) -> Mapping[str, int] | None:
     return None if found is None else json.loads(found)["tables"]
 
 
-def _into_file(file: Path, target: Path, tell: Tell) -> tuple[dict[str, int], str]:
+def _into_file(file: Path, target: Path, report: ReportProgress) -> tuple[dict[str, int], str]:
     ensure_home(target.parent)
     lock = FileLock(target)
     try:
         _check_free(target)
-        with put_in_place(target) as scratch, _staged(file, scratch, tell) as core:
+        with put_in_place(target) as scratch, _staged(file, scratch, report) as core:
             return _settle(core, _manifest(core))
     finally:
         lock.release()
@@ -107,23 +107,23 @@ def _check_free(target: Path) -> None:
 
 
 @contextmanager
-def _staged(file: Path, scratch: Path, tell: Tell) -> Iterator[Connection]:
+def _staged(file: Path, scratch: Path, report: ReportProgress) -> Iterator[Connection]:
     """A copy of the backup, migrated to the head of the schema."""
     with opened(file, read_only=True) as (raw, _):
-        copy_file(raw, scratch, tell)
+        copy_file(raw, scratch, report)
     with opened(scratch) as (raw, core):
         bring_to_head(raw, core)
         empty_index(raw)
         yield core
 
 
-def _into_server(file: Path, url: str, tell: Tell) -> tuple[dict[str, int], str]:
+def _into_server(file: Path, url: str, report: ReportProgress) -> tuple[dict[str, int], str]:
     engine = server(url)
     with tempfile.TemporaryDirectory(prefix="turnwright-") as folder, engine.begin() as target:
         _check_empty(target, url)
-        with _staged(file, Path(folder) / "staged.db", tell) as source:
+        with _staged(file, Path(folder) / "staged.db", report) as source:
             make(target)
-            copy_rows(source, target, tell)
+            copy_rows(source, target, report)
             _go_on_counting(target)
             done = _settle(target, _manifest(source))
     engine.dispose()

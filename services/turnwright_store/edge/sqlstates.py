@@ -69,9 +69,9 @@ def to_fault(error: Exception, cure: RecoveryAction) -> Exception:
         if refused is not None:
             refused.__cause__ = error
         return refused or error
-    told = fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({_title(error)}): retry.")
-    told.__cause__ = error
-    return told
+    failure = fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({_title(error)}): retry.")
+    failure.__cause__ = error
+    return failure
 
 
 def _refused(error: BaseException) -> Exception | None:
@@ -86,12 +86,12 @@ def _refused(error: BaseException) -> Exception | None:
     return None
 
 
-def _too_long(told: psycopg.errors.Diagnostic) -> Exception | None:
+def _too_long(diagnostic: psycopg.errors.Diagnostic) -> Exception | None:
     """The error for a too long index entry, with the sizes from the message; None if it has none."""
-    *_, limit, actual = 0, 0, *sorted(map(int, _FIGURE.findall(told.message_primary or "")))
+    *_, limit, actual = 0, 0, *sorted(map(int, _FIGURE.findall(diagnostic.message_primary or "")))
     if limit < INDEXED_BYTES_MAX:
         return None
-    field = "pattern" if told.table_name == "file_constraints" else "path"
+    field = "pattern" if diagnostic.table_name == "file_constraints" else "path"
     message = (
         f"The {field} has too many bytes for the index of the database: {actual}; the limit is {INDEXED_BYTES_MAX}. "
         "Characters beyond ASCII have two to four."
@@ -101,13 +101,13 @@ def _too_long(told: psycopg.errors.Diagnostic) -> Exception | None:
 
 def commit_unknown(error: BaseException) -> Exception:
     """The error for a connection that broke during the commit."""
-    told = fault(
+    failure = fault(
         Reason.DATABASE_UNAVAILABLE,
         f"The connection broke during the commit ({_title(error)}), so this may or may not be written: "
         "retry with the same request id.",
     )
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
 
 
 def _title(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from turnwright_store.ports import ANY_SCOPE, DELTA_BYTES_MAX, DELTAS_MAX, Scope
 
 _NO_DELTAS: Final[Mapping[int, ScopeDelta]] = {}
 
-HEARD_MAX: Final = 10_000
+SCOPES_MAX: Final = 10_000
 """Maximum number of scopes that a wildcard subscriber collects before it reads; beyond, it reads everything."""
 
 
@@ -25,17 +25,17 @@ class ScopeSubscription:
         self._deltas: deque[ScopeDelta] | None = deque()
         self._delta_bytes = 0
         self._wakeups = wakeups
-        self._heard: set[int] = set()
+        self._scopes: set[int] = set()
         self._missed = False
 
-    def hear(self, scopes: Collection[int], *, missed: bool = False, delta: ScopeDelta | None = None) -> None:
+    def notify(self, scopes: Collection[int], *, missed: bool = False, delta: ScopeDelta | None = None) -> None:
         """Wake for a commit that changed these scopes; `missed`: others may have changed as well."""
         self._keep(delta)
-        self._missed = self._missed or missed or len(self._heard) + len(scopes) > HEARD_MAX
+        self._missed = self._missed or missed or len(self._scopes) + len(scopes) > SCOPES_MAX
         if self._missed:
-            self._heard.clear()
+            self._scopes.clear()
         elif ANY_SCOPE in self.scopes:
-            self._heard.update(scopes)
+            self._scopes.update(scopes)
         self.woken.set()
 
     def _keep(self, delta: ScopeDelta | None) -> None:
@@ -54,10 +54,10 @@ class ScopeSubscription:
         return taken
 
     def take(self) -> frozenset[int] | None:
-        heard, missed = frozenset(self._heard), self._missed
-        self._heard.clear()
+        scopes, missed = frozenset(self._scopes), self._missed
+        self._scopes.clear()
         self._missed = False
-        return None if missed else heard
+        return None if missed else scopes
 
     def close(self) -> None:
         self._wakeups.unsubscribe(self)
@@ -94,10 +94,10 @@ class Wakeups:
         """Wake subscribers of these scopes, and wildcard subscribers; `deltas` are for followers, by scope."""
         for scope in (*scopes, ANY_SCOPE) if scopes else ():
             for subscription in self._by_scope.get(scope, ()):
-                subscription.hear(scopes, delta=deltas.get(subscription.follows))
+                subscription.notify(scopes, delta=deltas.get(subscription.follows))
 
     def wake_all(self) -> None:
         """Wake everybody: notifications may have been missed."""
         for subscriptions in self._by_scope.values():
             for subscription in subscriptions:
-                subscription.hear((), missed=True)
+                subscription.notify((), missed=True)

@@ -57,7 +57,7 @@ class StoreBackend(Struct):
         assert self.opened is not None, "the service was not started"
         return self.opened
 
-    def learn(self, schemes: Iterable[Scheme]) -> None:
+    def update(self, schemes: Iterable[Scheme]) -> None:
         """Go by these schemes from now on."""
         self.opened = replace(self.rules, schemes={scheme.name: scheme for scheme in schemes})
 

@@ -134,15 +134,15 @@ class ReadRpcs(Calls):
         return read_pb2.ListEntryHistoryResponse(intervals=intervals, next_page_token=token)
 
     async def WatchChanges(self, request: Any, _context: Any) -> AsyncIterator[Any]:
-        is_neighbour = isinstance(request, WatchChangesCall)
-        call = request if is_neighbour else watch_changes_from_pb(request)
+        is_in_process = isinstance(request, WatchChangesCall)
+        call = request if is_in_process else watch_changes_from_pb(request)
         wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max)
         changes = self._service.watches.changes(
             self._database, lambda: self._rules, address_of(call), call.after, wanted
         )
         try:
             async for change in changes:
-                yield change if is_neighbour else run_changes_to_pb(change, self._service.clock_ms())
+                yield change if is_in_process else run_changes_to_pb(change, self._service.clock_ms())
         finally:
             await changes.aclose()
 

@@ -30,7 +30,7 @@ class RulesRpcs(Calls):
         scheme = scheme_from_pb(request.scheme)
         work = partial(store_rules.put_scheme, rules=self._rules, caller=current_caller(), wanted=scheme)
         schemes = await self._database.write(work, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
-        self._service.learn(schemes)
+        self._service.update(schemes)
         return registry_pb2.PutSchemeResponse(scheme=scheme_to_pb(scheme))
 
     @mutation(locks=project_locks)

@@ -149,10 +149,10 @@ def model_required(connection: Connection) -> Exception:
     return _missing_model(connection, Reason.MODEL_REQUIRED, "Name a model.")
 
 
-def _missing_model(connection: Connection, reason: Reason, told: str, **about: str) -> Exception:
+def _missing_model(connection: Connection, reason: Reason, problem: str, **about: str) -> Exception:
     available = list(connection.execute(_ALIASES).scalars())
     listed = ", ".join(available) or "none yet"
-    return fault(reason, f"{told} Available: {listed}.", **about, available=",".join(available))
+    return fault(reason, f"{problem} Available: {listed}.", **about, available=",".join(available))
 
 
 def list_schemes(connection: Connection) -> list[Scheme]:

@@ -40,7 +40,7 @@ async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
         case "full":
             await box.put(AppendContent("c" * 10))
         case "notice":
-            box.tell(FINISH)
+            box.post(FINISH)
         case "close":
             box.close()
 
@@ -51,9 +51,9 @@ async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
 @pytest.mark.asyncio
 async def test_everything_comes_in_order_and_then_the_end():
     box = outbox()
-    box.tell(RETRY)
+    box.post(RETRY)
     await box.put(AppendContent("a"))
-    box.tell(FINISH)
+    box.post(FINISH)
     box.close()
 
     assert [part async for part in box.parts()] == [RETRY, AppendContent("a"), FINISH]

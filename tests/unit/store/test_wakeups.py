@@ -1,6 +1,6 @@
 """Who is woken by which commits, and what a subscriber to any scope hears of them."""
 
-from turnwright_store.edge.wakeups import HEARD_MAX, Wakeups
+from turnwright_store.edge.wakeups import SCOPES_MAX, Wakeups
 from turnwright_store.ports import ANY_SCOPE
 
 
@@ -34,7 +34,7 @@ def test_whoever_may_have_missed_some_is_told_so():
 def test_more_scopes_than_a_subscriber_keeps_are_as_good_as_missed():
     wakeups = Wakeups()
     subscription = wakeups.subscribe((ANY_SCOPE,))
-    wakeups.wake(set(range(1, HEARD_MAX + 2)))
+    wakeups.wake(set(range(1, SCOPES_MAX + 2)))
     assert subscription.take() is None
 
 

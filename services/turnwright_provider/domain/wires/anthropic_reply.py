@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.error_body import brief, is_error_body
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.tool_calls import ordinal
@@ -42,7 +42,7 @@ _MORE: Final = ("stop_sequence", "stop_details", "container", "context_managemen
 _IMPLIED: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
 """Kinds of delta that say of which type a block is that was never begun."""
 
-_TOLD: Final = frozenset({"text", "thinking", "tool_use"})
+_STREAMED: Final = frozenset({"text", "thinking", "tool_use"})
 """Types of blocks that are told of as they come; all others are servers' and go on whole."""
 
 _DIRECT: Final[Mapping[str, str]] = {"type": "direct"}
@@ -98,7 +98,7 @@ class AnthropicFold(JsonFold):
                 yield from self._stop()
 
     def whole(self, body: Any) -> list[Delta]:
-        if isinstance(body, dict) and tells_error(body):
+        if isinstance(body, dict) and is_error_body(body):
             raise error_in_stream(body)
         if not isinstance(body, dict) or not isinstance(body.get("content"), list):
             raise failed(FailureClass.PROTOCOL, f"the JSON body is not a message: {brief(body)[:200]}")
@@ -119,9 +119,9 @@ class AnthropicFold(JsonFold):
             yield from self._open(place, block)
         yield from self._use(message.get("usage"))
 
-    def _end(self, told: Mapping[str, Any]) -> Iterator[Delta]:
-        self._ends(told.get("stop_reason"))
-        more = {name: told[name] for name in _MORE if told.get(name) is not None}
+    def _end(self, fields: Mapping[str, Any]) -> Iterator[Delta]:
+        self._ends(fields.get("stop_reason"))
+        more = {name: fields[name] for name in _MORE if fields.get(name) is not None}
         if more:
             yield MergeExtra(_json(more))
 
@@ -143,7 +143,7 @@ class AnthropicFold(JsonFold):
         known = None if index is None else self._by_index.get(index)
         if known and known.is_open and (known.kind, known.content.get("id")) == (kind, content.get("id")):
             return
-        block = self._new(index, kind, content if kind not in _TOLD else {"id": content.get("id")})
+        block = self._new(index, kind, content if kind not in _STREAMED else {"id": content.get("id")})
         if block is None:
             return
         match kind:
@@ -194,9 +194,9 @@ class AnthropicFold(JsonFold):
                 for source in objects([delta.get("citation")]):
                     yield from self._cite(source)
             case "compaction_delta":
-                told = {name: value for name, value in delta.items() if name != "type" and value is not None}
-                self._keep(len(_json(told)))
-                block.content |= told
+                fields = {name: value for name, value in delta.items() if name != "type" and value is not None}
+                self._keep(len(_json(fields)))
+                block.content |= fields
 
     def _shut(self, block: _Block | None) -> Iterator[Delta]:
         if block is None or not block.is_open:
@@ -207,7 +207,7 @@ class AnthropicFold(JsonFold):
         elif block.kind == "redacted_thinking":
             data = whole(text_of(block.content.get("data")))
             yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, data=data),))
-        elif block.kind not in _TOLD:
+        elif block.kind not in _STREAMED:
             if block.parts:
                 block.content["input"] = object_in("".join(block.parts))
             yield AddServerBlock(ServerBlock(block.place, _json(block.content)))
@@ -241,7 +241,7 @@ class AnthropicFold(JsonFold):
     def _input(self, block: _Block, said: str) -> Iterator[Delta]:
         if block.kind == "tool_use" and not block.has_input:
             yield from self._called({"index": block.call, "function": {"arguments": said}})
-        elif block.kind not in _TOLD:
+        elif block.kind not in _STREAMED:
             self._keep(len(said))
             block.parts.append(said)
 

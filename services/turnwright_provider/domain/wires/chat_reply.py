@@ -14,7 +14,7 @@ from itertools import chain, groupby
 from typing import Any, Final
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta
-from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.error_body import brief, is_error_body
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.think_tags import ThinkTags
@@ -51,7 +51,7 @@ class ChatFold(RoutedFold):
 
     def whole(self, body: Any) -> list[Delta]:
         choices = objects(body.get("choices")) if isinstance(body, dict) else []
-        if isinstance(body, dict) and tells_error(body):
+        if isinstance(body, dict) and is_error_body(body):
             raise error_in_stream(body)
         if not any(isinstance(choice.get("message"), dict) for choice in choices):
             raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat completion: {brief(body)[:200]}")

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.error_body import brief, is_error_body
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.tool_calls import ordinal
@@ -82,7 +82,7 @@ class GeminiFold(JsonFold):
 
     def whole(self, body: Any) -> list[Delta]:
         chunks = objects(body if isinstance(body, list) else [body])
-        if not any(tells_error(chunk) or "candidates" in chunk or "promptFeedback" in chunk for chunk in chunks):
+        if not any(is_error_body(chunk) or "candidates" in chunk or "promptFeedback" in chunk for chunk in chunks):
             raise failed(FailureClass.PROTOCOL, f"the JSON body is not a reply of Gemini's: {brief(body)[:200]}")
         deltas = [delta for chunk in chunks for delta in self.take(chunk)]
         self.is_done = bool(self._reason)
@@ -90,7 +90,7 @@ class GeminiFold(JsonFold):
 
     def take(self, chunk: Any) -> list[Delta]:
         # A stream may break off with an error in a list.
-        if isinstance(chunk, list) and chunk and isinstance(chunk[0], dict) and tells_error(chunk[0]):
+        if isinstance(chunk, list) and chunk and isinstance(chunk[0], dict) and is_error_body(chunk[0]):
             raise error_in_stream(chunk)
         return super().take(chunk)
 

@@ -21,7 +21,7 @@ from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
-from turnwright_provider.domain.error_body import tells_error
+from turnwright_provider.domain.error_body import is_error_body
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
@@ -111,7 +111,7 @@ class JsonFold(ABC):
         """The deltas of one parsed chunk. Raises VendorError for an error object and for what is no object."""
         if not isinstance(chunk, dict):
             raise failed(FailureClass.PROTOCOL, f"a chunk is not an object: {str(chunk)[:100]}")
-        if tells_error(chunk):
+        if is_error_body(chunk):
             raise error_in_stream(chunk)
         self._chunks += 1
         return self.chunk(chunk)

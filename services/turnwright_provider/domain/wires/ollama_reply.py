@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from turnwright_core.chat.deltas import Delta
-from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.error_body import brief, is_error_body
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.json_fold import error_in_stream, objects, text_of
@@ -38,7 +38,7 @@ class OllamaFold(RoutedFold):
         return deltas
 
     def whole(self, body: Any) -> list[Delta]:
-        if isinstance(body, dict) and tells_error(body):
+        if isinstance(body, dict) and is_error_body(body):
             raise error_in_stream(body)
         if not isinstance(body, dict) or not isinstance(body.get("message"), dict):
             raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat of Ollama's: {brief(body)[:200]}")

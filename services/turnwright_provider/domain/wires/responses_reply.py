@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_provider.domain.error_body import brief, tells_error
+from turnwright_provider.domain.error_body import brief, is_error_body
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.keyed_texts import KeyedTexts
 from turnwright_provider.domain.surrogates import whole
@@ -61,7 +61,7 @@ class ResponsesFold(JsonFold):
         return list(self._event_of(place, what, step, chunk))
 
     def whole(self, body: Any) -> list[Delta]:
-        if isinstance(body, dict) and tells_error(body):
+        if isinstance(body, dict) and is_error_body(body):
             raise error_in_stream(body)
         if not isinstance(body, dict) or not isinstance(body.get("output"), list):
             raise failed(FailureClass.PROTOCOL, f"the JSON body is not a response: {brief(body)[:200]}")

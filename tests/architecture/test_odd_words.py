@@ -1,0 +1,101 @@
+"""Names carry the terms that an engineer would search for: words of our own that were replaced do not come back."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SERVICES = Path(__file__).resolve().parents[2] / "services"
+
+INSTEAD = {
+    "apart": "isolated, separate",
+    "crowd": "over_process_limit",
+    "desk": "the object's own name, such as RunCommands",
+    "elsewhere": "address, owner",
+    "farewell": "GOAWAY",
+    "hear": "notify, receive, subscribe",
+    "heard": "notified, received",
+    "hardly": "a timeout's name",
+    "learn": "update, load",
+    "learned": "updated, loaded",
+    "neighbour": "local server, in-process",
+    "neighbours": "local servers, in-process",
+    "patience": "timeout",
+    "purse": "spend meter",
+    "speaker": "identity",
+    "spending": "spend",
+    "stirred": "woken",
+    "tell": "report, send, notify, publish",
+    "telling": "what it does",
+    "tells": "reports, has",
+    "thing": "what it is",
+    "things": "what they are",
+    "told": "sent, reported, known",
+    "weary": "out_of_budget",
+    "whereabouts": "location",
+}
+"""The words, and what says it instead."""
+
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def names(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """What a module names for its readers elsewhere: itself, classes, functions, parameters, attributes, constants."""
+    yield 1, Path(path).stem
+    for node in (
+        target for statement in tree.body if isinstance(statement, ast.Assign) for target in statement.targets
+    ):
+        if isinstance(node, ast.Name):
+            yield node.lineno, node.id
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.arg(arg=name) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield node.lineno, name
+
+
+def odd_names(path: str, tree: ast.Module) -> list[str]:
+    return [
+        f"{path}:{line} {name}: {word!r} -> {INSTEAD[word]}"
+        for line, name in names(path, tree)
+        for word in map(str.lower, WORDS.findall(name))
+        if word in INSTEAD
+    ]
+
+
+def test_no_name_has_a_word_that_was_replaced() -> None:
+    paths = [path for path in sorted(SERVICES.rglob("*.py")) if "demo" not in path.parts]
+    assert len(paths) > 300
+    found = [
+        line for path in paths for line in odd_names(path.relative_to(SERVICES).as_posix(), ast.parse(path.read_text()))
+    ]
+    assert not found, "\n".join(["a name has a word that nobody would search for:", *found])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Desk: ...",
+        "def _told(): ...",
+        "def f(heard): ...",
+        "self._is_told = 1",
+        "PURSE_MAX = 1",
+        "tell_view: bool = True",
+    ],
+)
+def test_an_odd_word_is_found(text: str) -> None:
+    assert len(odd_names("a.py", ast.parse(text))) == 1
+
+
+@pytest.mark.parametrize("text", ["class DesktopApp: ...", "import told", "x = told", "intelligible = 1"])
+def test_other_words_are_let_be(text: str) -> None:
+    assert odd_names("a.py", ast.parse(text)) == []
+
+
+def test_a_module_is_named_too() -> None:
+    assert odd_names("executor/neighbours.py", ast.parse(""))
