@@ -69,7 +69,7 @@ class ViewChange(Struct, frozen=True):
     before: Cursor
     after: Cursor
     entries: Sequence[Entry]
-    removed: Sequence[str]
+    removed_paths: Sequence[str]
     schemes_version: str = ""
     """Version of the registered schemes that it was made with."""
     messages: bool = False
@@ -122,7 +122,7 @@ class TurnEnded(Struct, frozen=True):
     cursor: Cursor
     abort_requested: bool = False
     next: Turn | None = None
-    schemes: Any = None
+    schemes: Any | None = None
     """A SchemeRegistry, if the caller has another version."""
     view_change: ViewChange | None = None
     released: bool = False

@@ -65,7 +65,7 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
 
 
 def _view_patch(change: ViewChange) -> ViewPatch:
-    part = ViewPart(entries=tuple(change.entries), removed=tuple(change.removed), cursor=change.after)
+    part = ViewPart(entries=tuple(change.entries), removed=tuple(change.removed_paths), cursor=change.after)
     return ViewPatch(change.before, part, change.schemes_version, change.messages)
 
 

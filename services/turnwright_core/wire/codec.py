@@ -24,6 +24,11 @@ FieldCodec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 _TIME: FieldCodec = (time_to_pb, time_from_pb)
 
 
+def each(to_pb: Callable[[Any], Any], from_pb: Callable[[Any], Any]) -> FieldCodec:
+    """Codec of a repeated field."""
+    return (lambda items: map(to_pb, items), lambda messages: tuple(map(from_pb, messages)))
+
+
 def codec(value: type[V], message: type[M], /, **special: FieldCodec) -> tuple[Callable[[V], M], Callable[[M], V]]:
     """Encoder and decoder for values of a class; `special` are fields that need more than a copy."""
     fields = message.DESCRIPTOR.fields_by_name

@@ -26,6 +26,7 @@ from turnwright_core.owner_calls import (
 )
 from turnwright_core.rpc_codec import RpcCodec
 from turnwright_core.runs import LoopEnd
+from turnwright_core.wire.codec import codec, each
 from turnwright_core.wire.entries import (
     cursor_from_pb,
     cursor_to_pb,
@@ -47,7 +48,6 @@ from turnwright_core.wire.runs import (
     turn_result_to_pb,
     turn_to_pb,
 )
-from turnwright_core.wire.times import time_to_pb
 
 
 def packet_to_pb(packet: TurnPacket) -> write_pb2.PacketRecord:
@@ -69,41 +69,59 @@ def packet_from_pb(record: write_pb2.PacketRecord) -> TurnPacket:
     return TurnPacket(record.turn, messages, record.base_turn, record.note, shown_in(record.messages), record.again)
 
 
-def view_change_to_pb(change: ViewChange) -> view_pb2.ViewChange:
-    return view_pb2.ViewChange(
-        before=cursor_to_pb(change.before),
-        after=cursor_to_pb(change.after),
-        entries=map(entry_to_pb, change.entries),
-        removed_paths=change.removed,
-        schemes_version=change.schemes_version,
-        messages=change.messages,
-    )
+_LIST: Final = (tuple, tuple)
+_CURSOR: Final = (cursor_to_pb, cursor_from_pb)
+view_change_to_pb, view_change_from_pb = codec(
+    ViewChange,
+    view_pb2.ViewChange,
+    before=_CURSOR,
+    after=_CURSOR,
+    entries=each(entry_to_pb, entry_from_pb),
+    removed_paths=_LIST,
+)
+_VIEW_CHANGE: Final = (view_change_to_pb, view_change_from_pb)
+assemble_to_pb, _ = codec(
+    AssembleCall,
+    assembler_service_pb2.AssembleRequest,
+    at_least=_CURSOR,
+    view_changes=each(view_change_to_pb, view_change_from_pb),
+)
+turn_ended_to_pb, turn_ended_from_pb = codec(
+    TurnEnded,
+    ledger_pb2.EndTurnResponse,
+    run=(run_to_pb, run_from_pb),
+    loop=(loop_to_pb, loop_from_pb),
+    cursor=_CURSOR,
+    next=(turn_to_pb, turn_from_pb),
+    view_change=_VIEW_CHANGE,
+)
+entries_written_to_pb, entries_written_from_pb = codec(
+    EntriesWritten,
+    ledger_pb2.WriteEntriesResponse,
+    revisions=_LIST,
+    paths=_LIST,
+    cursor=_CURSOR,
+    view_change=_VIEW_CHANGE,
+)
+watch_changes_to_pb, watch_changes_from_pb = codec(WatchChangesCall, read_pb2.WatchChangesRequest, after=_CURSOR)
+_run_changes_to_pb, run_changes_from_pb = codec(
+    RunChanges,
+    read_pb2.WatchChangesResponse,
+    cursor=_CURSOR,
+    entries=each(entry_to_pb, entry_from_pb),
+    removed_paths=_LIST,
+    run=(run_to_pb, run_from_pb),
+    loops=each(loop_to_pb, loop_from_pb),
+    turns=each(turn_to_pb, turn_from_pb),
+)
 
 
-def view_change_from_pb(change: view_pb2.ViewChange) -> ViewChange:
-    return ViewChange(
-        cursor_from_pb(change.before),
-        cursor_from_pb(change.after),
-        tuple(map(entry_from_pb, change.entries)),
-        tuple(change.removed_paths),
-        change.schemes_version,
-        change.messages,
-    )
-
-
-def assemble_to_pb(call: AssembleCall) -> assembler_service_pb2.AssembleRequest:
-    return assembler_service_pb2.AssembleRequest(
-        project=call.project,
-        run=call.run,
-        turn=call.turn,
-        loop=call.loop,
-        context_length=call.context_length,
-        at_least=cursor_to_pb(call.at_least) if call.at_least else None,
-        calibration=call.calibration,
-        base_digest=call.base_digest,
-        view_changes=map(view_change_to_pb, call.view_changes),
-        transcript=call.transcript,
-    )
+def run_changes_to_pb(changes: RunChanges, send_ms: int = 0) -> read_pb2.WatchChangesResponse:
+    """Encode, with the time at which it is sent."""
+    message = _run_changes_to_pb(changes)
+    if send_ms:
+        message.send_time.FromMilliseconds(send_ms)
+    return message
 
 
 def end_turn_to_pb(call: EndTurnCall) -> ledger_pb2.EndTurnRequest:
@@ -149,33 +167,6 @@ def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
     )
 
 
-def turn_ended_to_pb(ended: TurnEnded) -> ledger_pb2.EndTurnResponse:
-    return ledger_pb2.EndTurnResponse(
-        run=run_to_pb(ended.run),
-        loop=loop_to_pb(ended.loop),
-        cursor=cursor_to_pb(ended.cursor),
-        abort_requested=ended.abort_requested,
-        next=turn_to_pb(ended.next) if ended.next else None,
-        schemes=ended.schemes,
-        view_change=view_change_to_pb(ended.view_change) if ended.view_change else None,
-        released=ended.released,
-    )
-
-
-def turn_ended_from_pb(answer: ledger_pb2.EndTurnResponse) -> TurnEnded:
-    has = answer.HasField
-    return TurnEnded(
-        run_from_pb(answer.run),
-        loop_from_pb(answer.loop),
-        cursor_from_pb(answer.cursor),
-        answer.abort_requested,
-        turn_from_pb(answer.next) if has("next") else None,
-        answer.schemes if has("schemes") else None,
-        view_change_from_pb(answer.view_change) if has("view_change") else None,
-        answer.released,
-    )
-
-
 def _return_view_change(request: ledger_pb2.EndTurnRequest | ledger_pb2.WriteEntriesRequest) -> ReturnView:
     if not request.return_view_change:
         return ReturnView.NONE
@@ -208,67 +199,6 @@ def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntri
         request.run_status,
         packet_from_pb(request.packet) if has("packet") else None,
         _return_view_change(request),
-    )
-
-
-def entries_written_to_pb(done: EntriesWritten) -> ledger_pb2.WriteEntriesResponse:
-    return ledger_pb2.WriteEntriesResponse(
-        revisions=done.revisions,
-        paths=done.paths,
-        cursor=cursor_to_pb(done.cursor),
-        abort_requested=done.abort_requested,
-        view_change=view_change_to_pb(done.view_change) if done.view_change else None,
-    )
-
-
-def entries_written_from_pb(answer: ledger_pb2.WriteEntriesResponse) -> EntriesWritten:
-    return EntriesWritten(
-        tuple(answer.revisions),
-        tuple(answer.paths),
-        cursor_from_pb(answer.cursor),
-        answer.abort_requested,
-        view_change_from_pb(answer.view_change) if answer.HasField("view_change") else None,
-    )
-
-
-def watch_changes_to_pb(call: WatchChangesCall) -> read_pb2.WatchChangesRequest:
-    return read_pb2.WatchChangesRequest(
-        project=call.project,
-        run=call.run,
-        after=cursor_to_pb(call.after) if call.after else None,
-        filter=call.filter,  # type: ignore[arg-type]
-        body_bytes_max=call.body_bytes_max,
-    )
-
-
-def watch_changes_from_pb(request: read_pb2.WatchChangesRequest) -> WatchChangesCall:
-    after = cursor_from_pb(request.after) if request.HasField("after") else None
-    return WatchChangesCall(request.project, request.run, after, request.filter, request.body_bytes_max)
-
-
-def run_changes_to_pb(changes: RunChanges, send_ms: int = 0) -> read_pb2.WatchChangesResponse:
-    """Encode, with the time at which it is sent."""
-    return read_pb2.WatchChangesResponse(
-        entries=map(entry_to_pb, changes.entries),
-        removed_paths=changes.removed_paths,
-        run=run_to_pb(changes.run) if changes.run else None,
-        loops=map(loop_to_pb, changes.loops),
-        turns=map(turn_to_pb, changes.turns),
-        cursor=cursor_to_pb(changes.cursor),
-        send_time=time_to_pb(send_ms),
-        abort_requested=changes.abort_requested,
-    )
-
-
-def run_changes_from_pb(message: read_pb2.WatchChangesResponse) -> RunChanges:
-    return RunChanges(
-        cursor_from_pb(message.cursor),
-        tuple(map(entry_from_pb, message.entries)),
-        tuple(message.removed_paths),
-        run_from_pb(message.run) if message.HasField("run") else None,
-        tuple(map(loop_from_pb, message.loops)),
-        tuple(map(turn_from_pb, message.turns)),
-        message.abort_requested,
     )
 
 
