@@ -27,22 +27,13 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.errors import Reason, fault
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 E = TypeVar("E", bound=IntEnum)
 
 
-def cursor_to_pb(cursor: Cursor) -> cursor_pb2.Cursor:
-    return cursor_pb2.Cursor(
-        incarnation=cursor.incarnation,
-        run_revision=cursor.run_revision,
-        project_revision=cursor.project_revision,
-        global_revision=cursor.global_revision,
-    )
-
-
-def cursor_from_pb(cursor: cursor_pb2.Cursor) -> Cursor:
-    return Cursor(cursor.incarnation, cursor.run_revision, cursor.project_revision, cursor.global_revision)
+cursor_to_pb, cursor_from_pb = codec(Cursor, cursor_pb2.Cursor)
 
 
 def entry_to_pb(entry: Entry) -> entry_pb2.Entry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnwright.types.v1 import delta_pb2, message_pb2
 
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_core.wire.codec import codec
+from turnwright_core.wire.codec import codec, each
 
 tool_call_to_pb, tool_call_from_pb = codec(ToolCall, delta_pb2.ToolCall)
 thinking_to_pb, thinking_from_pb = codec(ThinkingBlock, delta_pb2.ThinkingBlock)
@@ -51,12 +51,9 @@ message_to_pb, message_from_pb = codec(
     Message,
     message_pb2.Message,
     role=(_NUMBERS.__getitem__, _ROLES.__getitem__),
-    parts=(lambda parts: map(part_to_pb, parts), lambda parts: tuple(map(part_from_pb, parts))),
-    calls=(lambda calls: map(tool_call_to_pb, calls), lambda calls: tuple(map(tool_call_from_pb, calls))),
-    thinking=(lambda blocks: map(thinking_to_pb, blocks), lambda blocks: tuple(map(thinking_from_pb, blocks))),
-    server_blocks=(
-        lambda blocks: map(server_block_to_pb, blocks),
-        lambda blocks: tuple(map(server_block_from_pb, blocks)),
-    ),
+    parts=each(part_to_pb, part_from_pb),
+    calls=each(tool_call_to_pb, tool_call_from_pb),
+    thinking=each(thinking_to_pb, thinking_from_pb),
+    server_blocks=each(server_block_to_pb, server_block_from_pb),
     citations=(tuple, tuple),
 )

@@ -23,23 +23,13 @@ from turnwright_core.wire.times import time_from_pb, time_to_pb
 _delta_to_pb, _delta_from_pb = codec(PlanDelta, plan_pb2.PlanDelta)
 
 
-def item_to_pb(item: PlanItem) -> plan_pb2.PlanItem:
-    return plan_pb2.PlanItem(
-        content=item.content,
-        priority=int(item.priority),  # type: ignore[arg-type]
-        status=int(item.status),  # type: ignore[arg-type]
-        evidence_paths=item.evidence_paths,
-    )
-
-
-def item_from_pb(item: plan_pb2.PlanItem) -> PlanItem:
-    """Decode an item and fill in defaults. Raises InvalidError."""
-    return PlanItem(
-        item.content,
-        known(PlanPriority, item.priority or PlanPriority.MEDIUM, "priority"),
-        known(PlanStatus, item.status or PlanStatus.PENDING, "status"),
-        tuple(item.evidence_paths),
-    )
+item_to_pb, item_from_pb = codec(
+    PlanItem,
+    plan_pb2.PlanItem,
+    priority=(int, lambda number: known(PlanPriority, number or PlanPriority.MEDIUM, "priority")),
+    status=(int, lambda number: known(PlanStatus, number or PlanStatus.PENDING, "status")),
+    evidence_paths=(tuple, tuple),
+)
 
 
 def plan_to_pb(plan: Plan) -> plan_pb2.Plan:
