@@ -30,7 +30,6 @@ class _ExceptionReporter:
 
 
 def main() -> None:
-    """Run the command line; always ends with SystemExit."""
     # gRPC reads both at import. Its fork handlers may crash a child process before it starts (signals 6, 11).
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     # The C core of gRPC logs transient connections to standard error; we report what matters ourselves.

@@ -94,7 +94,6 @@ def _shell_command(entry: entry_pb2.Entry) -> str:
 
 
 def change_lines(changes: FileChanges) -> Iterator[str]:
-    """A title, and a line for each file."""
     if changes.files:
         yield "changed files:"
     for change in changes.files:

@@ -15,7 +15,6 @@ from turnwright_core.kit.settings import Settings, SettingsError, load
 
 
 def report(error: BaseException) -> int:
-    """Print what went wrong to standard error; returns the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     failure = expected(error) or _unexpected(error)

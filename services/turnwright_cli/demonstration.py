@@ -47,7 +47,6 @@ class Tested(Struct, frozen=True):
 
 
 async def demo(_call: Invocation, *, source: Path | None) -> int:
-    """Run the demo on the bundled project, or on a copy of `source`. Returns the exit code, raises FailureError."""
     with _default_settings():
         scratch = Path(tempfile.mkdtemp(prefix="turnwright-demo-"))
         try:

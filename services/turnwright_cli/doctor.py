@@ -38,7 +38,6 @@ _NO_MODELS: Final = "models: none; add one with `turnwright models add ALIAS VEN
 
 
 async def doctor(call: Invocation) -> int:
-    """Print the diagnosis. Returns 0 if every service is serving, else 5."""
     settings = call.settings
     try:
         async with open_session(settings) as session:
@@ -78,7 +77,6 @@ def _reported_settings(status: query_pb2.GetStatusResponse) -> Iterator[str]:
 
 
 def _own(out: Console, settings: CliSettings) -> None:
-    """What this command knows without a call."""
     put(out, Text(f"turnwright {version('turnwright')}"))
     put(out, Text(f"home: {settings.home} (log: {settings.home / LOG_FILE})"))
     own = {field.variables[0] for name, field in CliSettings.fields.items() if name not in Settings.fields}

@@ -243,7 +243,6 @@ def _decided_already(decision: str, principal: str) -> str:
 
 
 async def _settle(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel a task and wait until it has ended."""
     pending = list(tasks)
     for task in pending:
         task.cancel()

@@ -24,7 +24,6 @@ class Interrupts:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[Interrupts]:
-        """Handle signals within the block."""
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:

@@ -19,12 +19,10 @@ from turnwright_client.fold import Event
 
 
 def to_line(message: Message) -> str:
-    """A message as one line, escaped to ASCII for any terminal and locale."""
     return MessageToJson(message, preserving_proto_field_name=True, indent=None)
 
 
 def show_lines(messages: Iterable[Message]) -> int:
-    """Print messages, one per line; returns the exit code."""
     for message in messages:
         write_line(to_line(message))
     return 0

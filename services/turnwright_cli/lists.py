@@ -1,4 +1,4 @@
-"""`runs`, `runs show` and `runs abort`: what there is, as tables or as JSON lines."""
+"""`runs`, `runs show` and `runs abort`, as tables or as JSON lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _INTERRUPTED = (
     "task, decides or aborts it."
 )
 _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
-"""The statuses of a loop that an abort ends; one that is queued stays."""
+"""Statuses of a loop that can be aborted."""
 
 
 async def list_runs(call: Invocation) -> int:
@@ -151,7 +151,7 @@ def budget_words(budget: budget_pb2.Budget) -> str:
 
 
 def spend_words(spent: budget_pb2.Spend) -> str:
-    """What was spent in a line; tokens that no vendor told, as of calls that were lost, are named."""
+    """The spend in one line; tokens that no vendor reported, such as those of lost calls, are named."""
     lost = f" ({spent.lost_tokens:,} estimated)" if spent.lost_tokens else ""
     cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""
     return f"{turns_words(spent.turns)}, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"

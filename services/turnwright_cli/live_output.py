@@ -1,6 +1,6 @@
-"""The output of commands while they run: the first lines as they come, the last ones when the command ends.
+"""The output of running commands: the first lines as they arrive, the last ones when the command ends.
 
-Pieces say where they begin, so what comes twice is shown once. How many lines there are in between is counted and said.
+Pieces have offsets, so nothing is shown twice. The lines in between are counted.
 Source: rows RU171, RU174, RU245.
 """
 
@@ -18,16 +18,16 @@ from turnwright_cli.plain import safe_text
 from turnwright_core.streams import record_of_channel
 
 HEAD_LINES: Final = 12
-"""Lines of a command that are shown as they come."""
+"""Lines of a command that are shown as they arrive."""
 
 TAIL_LINES: Final = 4
-"""Lines that are shown when it ends, of those that were not."""
+"""Lines that are shown at its end, of those that were not shown."""
 
 LINE_CHARS_MAX: Final = 4096
-"""A line that goes on beyond so many characters is taken for several."""
+"""Longest line in characters; a longer one counts as several."""
 
 TAB_CHARS: Final = 4
-"""Distance of the places that tabs go to."""
+"""Distance of tab stops."""
 
 ERRORS: Final = 2
 """The channel that is shown as errors."""
@@ -41,7 +41,7 @@ class OutputLine(Struct, frozen=True):
 
 
 class _Command(Struct):
-    """What was shown of one command, and what is kept for its end."""
+    """What was shown of one command, and the lines kept for its end."""
 
     shown: int = 0
     hidden: int = 0
@@ -49,7 +49,7 @@ class _Command(Struct):
 
 
 class _Channel(Struct):
-    """How far a channel was read, in bytes, and the line that has no end yet."""
+    """How far a channel was read, in bytes, and the unfinished line."""
 
     record: str
     is_error: bool
@@ -58,7 +58,7 @@ class _Channel(Struct):
 
 
 class LiveOutput:
-    """What is known of the commands that run. `show` prints a line."""
+    """The output of running commands. `show` prints a line."""
 
     def __init__(self, show: Callable[[OutputLine], None]) -> None:
         self._show = show
@@ -66,7 +66,7 @@ class LiveOutput:
         self._commands: dict[str, _Command] = {}
 
     def entered(self, entry: entry_pb2.Entry) -> None:
-        """A channel as it is now: its body, of which only what was not read yet is new."""
+        """A channel as of now; the part of its body that was already shown is skipped."""
         place = record_of_channel(entry.path)
         if place is None:
             return
@@ -82,12 +82,11 @@ class LiveOutput:
             self._skip(channel, entry.body_size_bytes)
 
     def grew(self, piece: event_pb2.OutputAppended) -> None:
-        """A piece of a channel; one of a channel that nobody told of is passed over."""
+        """A piece of a channel; ignored for an unknown channel."""
         if channel := self._channels.get(piece.path):
             self._read(channel, piece.offset, piece.text)
 
     def ended(self, record: str) -> None:
-        """The last lines of a command, and how many there are in between."""
         for path in [path for path, channel in self._channels.items() if channel.record == record]:
             channel = self._channels.pop(path)
             if channel.open_line:
@@ -101,7 +100,7 @@ class LiveOutput:
             self._show(line)
 
     def hidden(self) -> str:
-        """How many lines of running commands were not shown, in words; empty where all were."""
+        """How many lines of running commands were not shown, in words; empty if none."""
         count = sum(command.hidden for command in self._commands.values())
         return f"running, {count:,} more line{'' if count == 1 else 's'} of output" if count else ""
 
@@ -123,7 +122,7 @@ class LiveOutput:
             self._line(channel, line)
 
     def _skip(self, channel: _Channel, offset: int) -> None:
-        """Go on at a later place than the one that was read; what was missed stays missed."""
+        """Continue at a later offset; what lies between stays unseen."""
         if channel.open_line:
             self._line(channel, channel.open_line)
         self._line(channel, "...")

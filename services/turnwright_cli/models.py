@@ -1,4 +1,4 @@
-"""`models`: the models that runs may name, and what is known of each."""
+"""`models`: the registered models, and what is known about each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefi
 
 
 class ModelWords(Struct, frozen=True):
-    """What somebody says of a model; None where nothing."""
+    """Options about a model; None: not given."""
 
     vendor_model: str | None = None
     context: int | None = None
@@ -37,7 +37,7 @@ class ModelWords(Struct, frozen=True):
     prefill: bool | None = None
 
     def of(self, before: model_pb2.Model) -> model_pb2.Model:
-        """The model as it is now."""
+        """The model with these changes."""
         can = {name: value for name in CAPABILITIES if (value := getattr(self, name)) is not None}
         model = model_pb2.Model()
         model.CopyFrom(before)
@@ -81,7 +81,7 @@ async def add_model(call: Invocation, *, alias: str, **said: Any) -> int:
 
 
 async def set_model(call: Invocation, *, alias: str, **said: Any) -> int:
-    """Change what is said of a model; the rest stays. Raises FailureError where there is none."""
+    """Change fields of a model; the others stay. Raises FailureError if it does not exist."""
     words = ModelWords(**said)
     async with open_session(call.settings) as session:
         known = {model.alias: model for model in await session.client.list_models()}
@@ -113,7 +113,7 @@ def _say_model(call: Invocation, model: model_pb2.Model) -> int:
 
 
 async def remove_model(call: Invocation, *, alias: str) -> int:
-    """Take a model away; runs that use it need another one from their next loop on."""
+    """Remove a model; runs that use it need another one from their next loop on."""
     async with open_session(call.settings) as session:
         await session.client.remove_model(alias)
         left = await session.client.list_models()
@@ -133,11 +133,11 @@ def context_words(model: model_pb2.Model) -> str:
 
 
 def output_words(model: model_pb2.Model) -> str:
-    """The longest reply of a model in tokens; empty where nobody says."""
+    """The longest reply of a model in tokens; empty if unknown."""
     return f"{model.output_tokens_max:,}" if model.output_tokens_max else ""
 
 
 def can_words(model: model_pb2.Model) -> str:
-    """What a model can do and cannot, as far as that is known."""
+    """What a model can and cannot do, as far as that is known."""
     known = ((name, getattr(model.capabilities, name)) for name in CAPABILITIES if model.capabilities.HasField(name))
     return ", ".join(name.replace("_", " ") if can else f"no {name.replace('_', ' ')}" for name, can in known)

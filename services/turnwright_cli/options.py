@@ -26,7 +26,7 @@ SERVER: Final = Option(
 )
 AS_JSON: Final = Option(["--json", "as_json"], is_flag=True, help="Print only JSON, one message per line.")
 COMMON: Final = (PROJECT, AS_JSON, SERVER)
-"""Whose project, in which form, from which executor."""
+"""The project, the output format, and the executor."""
 
 LIMITS: Final = (
     Option(["--max-turns"], metavar="N", type=AT_LEAST_0, help="Limit on turns."),
@@ -34,7 +34,7 @@ LIMITS: Final = (
     Option(["--max-cost"], metavar="USD", type=click.FloatRange(min=0), help="Limit on cost, in US dollars."),
     Option(["--max-seconds"], metavar="S", type=click.FloatRange(min=0), help="Limit on working time."),
 )
-"""What work may use up."""
+"""Budget limits."""
 
 CALLS: Final = Option(
     ["--calls"],
@@ -57,7 +57,7 @@ class Group(click.Group):
 
 
 class WorkCommand(click.Command):
-    """A command whose work is a function that is loaded when the command runs."""
+    """A command implemented by a function that is loaded when it runs."""
 
     def __init__(self, name: str, work: str, *params: click.Parameter, **more: Any) -> None:
         super().__init__(name, params=list(params), callback=_callback(work), **more)
@@ -69,7 +69,7 @@ def add_command(group: click.Group, name: str, work: str, help_text: str, *param
 
 
 def add_group(parent: click.Group, name: str, help_text: str, *params: click.Parameter, work: str = "") -> click.Group:
-    """Add a group of commands; `work` is done where none of them is named. Its options count for each of them too."""
+    """Add a group of commands; `work` runs if none of them is named. The group's options also apply to each command."""
     run = _callback(work)
 
     @click.pass_context

@@ -1,4 +1,4 @@
-"""Standard output that may go away: when its reader has gone (`| head`), the work goes on and the rest is unread."""
+"""Standard output that survives a broken pipe: if its reader exits (`| head`), the work goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 class _BrokenPipeGuard:
-    """A text stream that never raises BrokenPipeError: from the first one on, everything goes nowhere."""
+    """A text stream that never raises BrokenPipeError; after the first one, output is discarded."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -30,7 +30,7 @@ class _BrokenPipeGuard:
             self._forget()
 
     def _forget(self) -> None:
-        """Point the descriptor at nothing: what the stream still buffers must not fail at exit either."""
+        """Redirect the descriptor to /dev/null: what the stream still buffers must not fail at exit either."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
@@ -40,7 +40,7 @@ class _BrokenPipeGuard:
 
 
 def guarded_stdout() -> IO[str]:
-    """Standard output; characters that its encoding does not have are replaced."""
+    """Standard output; characters that its encoding lacks are replaced."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
@@ -48,12 +48,12 @@ def guarded_stdout() -> IO[str]:
 
 
 def console() -> Console:
-    """A console on standard output: no colours under NO_COLOR, nothing but text in a pipe."""
+    """A console on standard output: no colours under NO_COLOR, plain text in a pipe."""
     return Console(file=guarded_stdout(), highlight=False, soft_wrap=True)
 
 
 def put(console: Console, what: RenderableType, end: str = "\n") -> None:
-    """Print to a console; a text that goes into a pipe arrives as it is, its tabs too."""
+    """Print to a console; in a pipe the text is unchanged, including tabs."""
     if isinstance(what, Text) and not console.is_terminal:
         console.file.write(what.plain + end)
         console.file.flush()
@@ -68,5 +68,5 @@ def write_line(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """A sentence on standard error, under the command's name."""
+    """Print a sentence to standard error, after the command's name."""
     print(f"turnwright: {text}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Text of strangers, made safe for a terminal.
+"""Untrusted text, made safe for a terminal.
 
-Model output, file names and tool output may hold escape sequences that move the cursor, set the clipboard or hide what
-a command really does.
+Model output, file names and tool output may contain escape sequences that move the cursor, set the clipboard or hide
+what a command really does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNSEEN: Final = re.compile(
     "[\xad\u034f\u115f\u1160\u180e\u200b\u200c\u2060-\u206f\u2800\u3164\ufeff\uffa0\U000e0000-\U000e0fff]"
     "|(?<![^\x00-\x7f])\u200d|\u200d(?![^\x00-\x7f])"  # a joiner belongs between the parts of an emoji
 )
-"""Characters without a shape: they make two texts look the same that are not."""
+"""Invisible characters: they make two different texts look the same."""
 _BREAKS: Final = re.compile(r"[\t\n]+")
 
 
@@ -28,18 +28,18 @@ def safe_text(text: str) -> str:
 
 
 def safe_line(text: str, chars_max: int = 0) -> str:
-    """The text as one line without control characters, cut to so many characters where a number is given."""
+    """The text as one line without control characters, truncated to `chars_max` characters if that is given."""
     line = _BREAKS.sub(" ", safe_text(text)).strip()
     return line if not chars_max or len(line) <= chars_max else f"{line[: max(1, chars_max - 3)]}..."
 
 
 def shown_text(text: str) -> str:
-    r"""The text with control and invisible characters written out (`\x1b`): for what a person decides on."""
+    r"""The text with control and invisible characters escaped (`\x1b`), because a person decides by it."""
     return _UNSEEN.sub(_written_out, _UNSAFE.sub(_written_out, text))
 
 
 def shown_line(text: str, chars_max: int = 0) -> str:
-    r"""`shown_text` as one line (`\n`, `\t`). A number cuts it to so many characters, and tells its length then."""
+    r"""`shown_text` as one line (`\n`, `\t`). If `chars_max` truncates it, it shows its full length."""
     line = shown_text(text).replace("\n", "\\n").replace("\t", "\\t")
     if not chars_max or len(line) <= chars_max:
         return line

@@ -1,4 +1,4 @@
-"""What a followed loop does to the plans of its run, a line for each change."""
+"""Changes of a run's plans during a followed loop, one line each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from turnwright_cli.plan_words import item_line
 from turnwright_core.plans import items_moved, lines_changed
 
 MOVED_MAX: Final = 10
-"""Items that moved at once which a terminal shows one by one."""
+"""Maximum number of changed items that a terminal lists."""
 CHARS_MAX: Final = 100
-"""Longest text that a terminal shows of an item or a delta."""
+"""Maximum length of an item or a delta on a terminal, in characters."""
 
 
 class PlanChanges:
-    """The plans as they were told last. Lines for a pipe (`whole`) are not cut, and leave no item out."""
+    """The plans as last shown. In a pipe (`whole`) lines are not truncated and no item is left out."""
 
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
@@ -26,15 +26,15 @@ class PlanChanges:
         self._knows_all = False
 
     def lacks(self, plan: plan_pb2.Plan) -> bool:
-        """Whether the version before is needed to tell what changed."""
+        """Whether the previous version is needed to show what changed."""
         return not self._knows_all and plan.plan_id not in self._plans and plan.version > 1 and not plan.deltas
 
     def knew(self, plan: plan_pb2.Plan) -> None:
-        """What a plan was before, of which nothing was told yet."""
+        """The previous version of a plan that was not seen yet."""
         self._plans.setdefault(plan.plan_id, plan)
 
     def snapshot(self, plans: Iterable[plan_pb2.Plan]) -> Iterator[str]:
-        """All plans: those that were known before changed meanwhile, the first snapshot is where it begins."""
+        """All plans. The first snapshot is the starting point; in later ones, known plans may have changed."""
         now = {plan.plan_id: plan for plan in plans}
         for plan_id in [plan_id for plan_id, plan in self._plans.items() if plan and plan_id not in now]:
             yield from self.removed(plan_id)
@@ -50,7 +50,6 @@ class PlanChanges:
         yield f"plan {safe_line(plan_id)}: removed"
 
     def updated(self, plan: plan_pb2.Plan) -> Iterator[str]:
-        """What is different; nothing for a plan that is told again."""
         is_known = plan.plan_id in self._plans or self._knows_all
         before = self._plans.get(plan.plan_id)
         self._plans[plan.plan_id] = plan
@@ -69,7 +68,7 @@ class PlanChanges:
             yield f"plan {safe_line(plan.plan_id)}, added: {self._cut(delta.text)}"
 
     def _replaced(self, before: plan_pb2.Plan | None, plan: plan_pb2.Plan) -> Iterator[str]:
-        """A new version: by what moved where it is the same plan still, else by its size."""
+        """A new version: the items that changed if it is still the same plan, else its size."""
         name = f"plan {safe_line(plan.plan_id)}"
         if before is not None and before.kind == plan.kind == plan_pb2.PLAN_KIND_ITEMS:
             moved = items_moved(before.items, plan.items)

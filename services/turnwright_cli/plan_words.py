@@ -1,4 +1,4 @@
-"""Plans in words: their title, their items, how far they have come."""
+"""Plans as text: titles, items, progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATUSES: Final[Mapping[int, tuple[str, str, str]]] = {
     plan_pb2.PLAN_STATUS_CANCELLED: ("cancelled", "-", "cancelled"),
     plan_pb2.PLAN_STATUS_BLOCKED: ("blocked", "!", "blocked"),
 }
-"""Name of a status, its mark, and what people read beside it where the mark does not say it."""
+"""For each status its name, its mark, and the word after an item, where the mark does not say it."""
 _UNKNOWN: Final = ("", "?", "")
 
 
@@ -58,7 +58,7 @@ def items_words(plan: plan_pb2.Plan) -> str:
 
 
 def item_line(item: plan_pb2.PlanItem) -> str:
-    """`[~] write the parser (high, in progress)`; a medium priority is not worth a word."""
+    """`[~] write the parser (high, in progress)`; medium priority is not shown."""
     _, mark, status = _STATUSES.get(item.status, _UNKNOWN)
     priority = "" if item.priority == plan_pb2.PLAN_PRIORITY_MEDIUM else priority_word(item)
     words = ", ".join(filter(None, (priority, status)))
@@ -66,7 +66,7 @@ def item_line(item: plan_pb2.PlanItem) -> str:
 
 
 def plan_lines(plan: plan_pb2.Plan) -> Iterator[Text]:
-    """A whole plan for people: its title, what it says, and its deltas."""
+    """A whole plan: its title, body and deltas."""
     mode = f", mode {safe_line(plan.mode)}" if plan.mode else ""
     yield Text(plan_title(plan) + mode, style="bold")
     if plan.kind != plan_pb2.PLAN_KIND_ITEMS:

@@ -28,7 +28,7 @@ _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "tex
 
 
 async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) -> int:
-    """All plans of a run as they are now, or one of them, in any version."""
+    """Show all current plans of a run, or one of them in any version."""
     async with open_project(call) as (client, name):
         if plan_id or version:
             plans = [await client.get_plan(name, run, plan_id=plan_id, version=version)]
@@ -70,7 +70,7 @@ async def set_plan(
 
 
 def _given(text: str | None, file: Path | None, items: str | None) -> plan_pb2.Plan:
-    """The plan that one of the three says. Raises UsageError, FailureError."""
+    """The plan from whichever of the three was given. Raises UsageError, FailureError."""
     if [text, file, items].count(None) != 2:
         raise UsageError("Give the plan as TEXT, with --file or with --items: one of them.")
     if items is not None:
@@ -93,7 +93,7 @@ async def update_plan(call: Invocation, *, run: str, text: str | None, file: Pat
 
 
 async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
-    """Take a plan away; what it was is told."""
+    """Remove a plan; prints what it was."""
     async with open_project(call) as (client, name):
         plan = await client.get_plan(name, run, plan_id=plan_id)
         await client.remove_plan(name, run, plan_id=plan_id, request_id=secrets.token_hex(16))

@@ -1,6 +1,6 @@
-"""`policy test`: the verdicts of stored turns given again by other voters, and where they would differ.
+"""`policy test`: replays the verdicts of stored turns with other voters, and shows where they would differ.
 
-Nothing is written: the command reads what a watcher reads, and the chain runs in this process.
+Nothing is written: the chain runs in this process, on what a watcher may read.
 Source: architecture 2; rows RU010, RU145.
 """
 
@@ -39,7 +39,7 @@ from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.turn.judging import limits_of
 
 TURNS_MAX: Final = 1000
-"""Turns of a run that are looked at, the latest ones."""
+"""Maximum number of a run's latest turns that are replayed."""
 
 
 async def try_policy(call: Invocation, *, hook: Sequence[str], run: Sequence[str], every: bool) -> int:
@@ -69,7 +69,7 @@ async def try_policy(call: Invocation, *, hook: Sequence[str], run: Sequence[str
 
 
 def _hooks(settings: ExecutorSettings, targets: Sequence[str]) -> Hooks:
-    """The chain as the executor here would have it, and these functions besides."""
+    """The executor's chain with these settings, plus these functions."""
     # A voter is mostly tried where it is written, and a console script does not look there by itself.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -81,7 +81,7 @@ def _hooks(settings: ExecutorSettings, targets: Sequence[str]) -> Hooks:
 
 
 def _register_of(target: str) -> Any:
-    """The `register` function that is named; one of two parameters is a voter by itself."""
+    """The named `register` function; a function with two parameters is itself a voter."""
     function = imported(target)
     if len(inspect.signature(function).parameters) != 2:
         return function

@@ -1,4 +1,4 @@
-"""Asking a person at the terminal what to do with a proposal, without blocking the run's events.
+"""Asks a person at the terminal to decide on a proposal, without blocking the run's events.
 
 Source: architecture 15; row RU013.
 """
@@ -18,7 +18,7 @@ from turnwright_cli.effects import is_cut
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
 SHOW: Final = "[s]how all, "
-"""Offered where the terminal has shown only a part."""
+"""Offered if the terminal shows only a part."""
 QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, accept a[l]l? "
 ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
 COMMENT: Final = "comment for the model: "
@@ -29,8 +29,8 @@ _READ_BYTES: Final = 64 * 1024
 class PromptDecision(Struct, frozen=True):
     """Accept, or reject with or without a comment.
 
-    With an acceptance may come other `contents`, by path, or the `answer` to a question; with `edits` an editor is
-    opened first on what was proposed. With `shows` nothing is decided: the whole proposal is to be shown first.
+    An acceptance may have other `contents`, by path, or the `answer` to a question; with `edits` an editor is opened on
+    the proposed content first. `shows` does not decide: the whole proposal is shown first.
     """
 
     accept: bool
@@ -50,7 +50,7 @@ _DECISIONS: Final[Mapping[str, PromptDecision]] = {
 
 
 class Prompter:
-    """Somebody at the terminal. After `accept all` nothing is asked any more."""
+    """Asks the person at the terminal. After `accept all` it asks no more."""
 
     def __init__(self, lines: TerminalLines, say: Callable[[str], None]) -> None:
         self._lines = lines
@@ -58,7 +58,7 @@ class Prompter:
         self._accepts_all = False
 
     async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
-        """The decision, or None to leave it for later. The proposal was shown before."""
+        """The decision; None to leave it for later. The proposal has been shown."""
         if proposal.HasField("question"):
             return await self._answered(proposal.question.options)
         while not self._accepts_all:
@@ -82,7 +82,7 @@ class Prompter:
         return None if comment is None else PromptDecision(accept=False, comment=cut_comment(comment.strip()))
 
     async def _answered(self, options: Sequence[str]) -> PromptDecision | None:
-        """The answer to a question; a number stands for the option at that place."""
+        """The answer to a question; a number selects the option with that number."""
         while True:
             self._lines.forget()
             line = await self._lines.read(ANSWER)
@@ -101,12 +101,12 @@ def _set(ready: asyncio.Future[None]) -> None:
 
 
 def cut_comment(text: str) -> str:
-    """The comment, cut to what the contract takes."""
+    """The comment, truncated to the limit of the contract."""
     return text.encode("utf-8", "replace")[:COMMENT_BYTES_MAX].decode("utf-8", "ignore")
 
 
 class TerminalLines:
-    """Lines typed at a terminal, read without a thread: one that waits for a line could not be ended by Ctrl-C."""
+    """Lines from the terminal, read without a thread: a thread waiting for a line could not be ended by Ctrl-C."""
 
     def __init__(self, descriptor: int, write: Callable[[str], None]) -> None:
         self._descriptor = descriptor
@@ -114,12 +114,12 @@ class TerminalLines:
         self._buffer = b""
 
     def forget(self) -> None:
-        """Drop what was typed before the question was seen: it was not meant as an answer."""
+        """Discard what was typed before the question was shown: it was not meant as an answer."""
         self._buffer = b""
         termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
     async def read(self, question: str) -> str | None:
-        """The next line without its end; None at the end of input."""
+        """The next line without its newline; None at the end of input."""
         self._write(question)
         while b"\n" not in self._buffer:
             data = await self._more()

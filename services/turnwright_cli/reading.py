@@ -1,4 +1,4 @@
-"""Texts that a command is given: as an argument, on standard input (`-`), or in a file."""
+"""Texts given to a command: as an argument, on standard input (`-`), or in a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ STDIN: Final = "-"
 
 
 def given_text(argument: str, what: str, bytes_max: int, *, empty: str = "", long: str = "") -> str:
-    """A text from the command line; `-` reads standard input. `empty` and `long` say what to do about one that is.
+    """A text from the command line; `-` reads standard input. `empty` and `long` are the advice for such texts.
 
-    Raises FailureError for an empty text, one that is too long, or what is no text.
+    Raises FailureError for an empty text, one that is too long, and one that is not text.
     """
     data = sys.stdin.buffer.read(bytes_max + 1) if argument == STDIN else argument.encode("utf-8", "surrogateescape")
     return _checked(data, what, bytes_max, empty, long)

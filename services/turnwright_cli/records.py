@@ -1,4 +1,4 @@
-"""The record of a command in a line: what it was, and how it ended."""
+"""One line for the record of a command: what it was, and how it ended."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SETTLED: Final[Mapping[int, tuple[str, str, str]]] = {
     State.FAILED: ("✗", "failed", "red"),
     State.CANCELLED: ("⊘", "cancelled", "yellow"),
 }
-"""Icon, word for terminals that cannot show it, and style of a command that is settled."""
+"""Icon, word for terminals without icons, and style of each final state."""
 _OPEN: Final = ("…", "open", "yellow")
 
 
 def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
-    """Tool, target, status, and the beginning of what it says."""
+    """Tool, target, status, and the beginning of the result."""
     icon, word, style = SETTLED.get(entry.state, _OPEN)
     attributes = attributes_of(entry)
     line = Text.assemble("  ", (icon if icons else word, style), (f" {_tool(entry, attributes)}", "bold"))
@@ -41,13 +41,13 @@ def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
 
 
 def ends_loop(entry: entry_pb2.Entry) -> bool:
-    """Whether it is the error that a loop ends with: the end says it, in whole."""
+    """Whether it is the error that ends the loop: the end shows it in full."""
     word = entry.outcome.partition(":")[0].upper()
     return entry.path.partition("/error/")[1] != "" and word in Reason.__members__
 
 
 def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
-    """The status; of an update that was taken the one that the model gave: 102 goes on, and was no success."""
+    """The status; of an accepted update the one that the model gave: 102 goes on, which is no success."""
     told = attributes.get("status")
     if State(entry.state) is State.RESOLVED and attributes.get("tool") == "update" and isinstance(told, int):
         return told
@@ -55,7 +55,7 @@ def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
 
 
 def attributes_of(entry: entry_pb2.Entry) -> Mapping[str, Any]:
-    """The attributes of an entry; none where they cannot be read."""
+    """The attributes of an entry; empty if they cannot be read."""
     try:
         found = json.loads(entry.attributes_json or "{}")
     except ValueError:
@@ -64,5 +64,5 @@ def attributes_of(entry: entry_pb2.Entry) -> Mapping[str, Any]:
 
 
 def _tool(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> str:
-    """The name of the tool, from the attributes; from the path where they do not say."""
+    """The name of the tool, from the attributes, or else from the path."""
     return safe_line(str(attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]))

@@ -45,11 +45,11 @@ class Screen:
         """One event of the run, in order."""
 
     def lacks(self, entry: entry_pb2.Entry) -> bool:  # noqa: ARG002 - for those who know
-        """Whether the whole body of an entry is needed that an event has only the beginning of."""
+        """Whether the whole body of an entry is needed, of which the event has only the beginning."""
         return False
 
     def lacks_plan(self, plan: plan_pb2.Plan) -> bool:  # noqa: ARG002 - as above
-        """Whether the version before is needed to show what changed in a plan."""
+        """Whether the previous version is needed to show what changed in a plan."""
         return False
 
     def knew_plan(self, plan: plan_pb2.Plan) -> None:
@@ -106,14 +106,14 @@ class TextScreen(Screen):
         self._sequence = sequence
 
     def show(self, event: Event) -> None:
-        """Print what the event says to a person; most kinds say nothing."""
+        """Print an event for a person; most kinds print nothing."""
         kind = event.WhichOneof("event")
         act = _SHOWN.get(kind or "")
         if act is not None:
             act(self, event)
 
     def lacks(self, entry: entry_pb2.Entry) -> bool:
-        """Whether the end of a reply is not known from an entry that was cut, nor from what came before."""
+        """Whether the end of a reply is in neither the truncated entry nor earlier events."""
         return self._is_of_loop(entry) and self._replies.lacks(entry)
 
     def lacks_plan(self, plan: plan_pb2.Plan) -> bool:
@@ -153,7 +153,7 @@ class TextScreen(Screen):
             self._line(Text(line))
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else: a prompt, or the end."""
+        """Release the terminal for a prompt, or for the end."""
         self._status.clear()
         self._break()
 
@@ -162,7 +162,6 @@ class TextScreen(Screen):
         put(self._console, what)
 
     def _break(self) -> None:
-        """End a line that streamed text left open."""
         if self._mid_line:
             self._console.print()
             self._mid_line = False
@@ -182,11 +181,11 @@ class TextScreen(Screen):
         self._line(Text(title + line if self._console.is_terminal else title.strip(), style="bold"))
 
     def started(self, event: Event) -> None:
-        """Another try of a reply is shown from its beginning."""
+        """Show a repeated attempt at a reply from its beginning."""
         self._replies.started(event.stream_started.turn)
 
     def delta(self, event: Event) -> None:
-        """The model's text as it comes: reasoning in italics, content plain."""
+        """Streamed text: reasoning in italics, content plain."""
         delta = event.stream_delta.delta
         kind = delta.WhichOneof("change")
         if kind in (CONTENT, REASONING):
@@ -208,7 +207,7 @@ class TextScreen(Screen):
         self._mid_line = not text.endswith("\n")
 
     def _catch_up(self, turn: int, kind: str, whole: str) -> None:
-        """Show what was not shown of a text of a turn that is known up to here."""
+        """Show the part of a turn's text, known up to here, that was not shown yet."""
         if rest := self._replies.rest(turn, kind, whole):
             if rest == whole:
                 self._break()
@@ -216,19 +215,19 @@ class TextScreen(Screen):
             self._stream(kind, rest)
 
     def cancelled(self, event: Event) -> None:
-        """A reply that ended before its end; of one that had not begun the end says all."""
+        """An interrupted reply; if it had not begun, the end of the loop says it all."""
         if not self._has_begun:
             return
         reason = safe_line(event.stream_cancelled.reason)
         self._line(Text(f"the reply broke off: {reason}", style="yellow"))
 
     def entry(self, event: Event) -> None:
-        """An entry that appeared or changed: a line when it is a command that is settled now."""
+        """A new or changed entry: one line if it is a command that has just been settled."""
         kind = event.WhichOneof("event")
         self._entry(event.message_added.entry if kind == "message_added" else event.message_updated.entry)
 
     def snapshot(self, event: Event) -> None:
-        """After a reconnect: what the model wrote meanwhile, commands that settled, the output of those that run."""
+        """After a reconnect: text that was missed, commands that were settled, output of running ones."""
         part = event.snapshot
         self._snapshot = [*(self._snapshot if part.part else ()), part]
         if not part.last:
@@ -249,7 +248,7 @@ class TextScreen(Screen):
             self._catch_up(part.partial.turn, CONTENT, "".join(piece.content for piece in partials))
 
     def output(self, event: Event) -> None:
-        """Output of a command as it comes; of much only how much there is, until the command ends."""
+        """Output of a command as it arrives; of much output only its amount, until the command ends."""
         self._output.grew(event.output_appended)
         if self._output.hidden():
             self._status.counting(self._output.hidden)
@@ -271,7 +270,7 @@ class TextScreen(Screen):
             self._line(Text(f"  {line}", style="cyan"))
 
     def progress(self, event: Event) -> None:
-        """What is going on: retries are printed and counted down, the rest only shows while it lasts."""
+        """Progress: retries are printed and counted down, anything else is shown only while it lasts."""
         progress = event.run_progress
         detail = safe_line(progress.detail, BODY_CHARS)
         if progress.phase == event_pb2.RunProgress.PHASE_RETRYING:
@@ -331,12 +330,11 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
 
 
 def turns_words(turns: int) -> str:
-    """`1 turn`, `2 turns`."""
     return f"{turns} turn{'' if turns == 1 else 's'}"
 
 
 def usage_words(usage: usage_pb2.Usage) -> list[str]:
-    """Tokens and price in words; empty for what nobody reported."""
+    """Tokens and price; empty if nobody reported them."""
     words = []
     if usage.prompt_tokens or usage.completion_tokens:
         share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else 0.0
@@ -348,7 +346,6 @@ def usage_words(usage: usage_pb2.Usage) -> list[str]:
 
 
 def turn_words(turn: turn_pb2.Turn) -> list[str]:
-    """Tokens and seconds."""
     return [*usage_words(turn.result.usage), f"{_between(turn.begin_time, turn.end_time):.1f} s"]
 
 

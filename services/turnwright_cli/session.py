@@ -97,7 +97,6 @@ async def open_project(call: Invocation) -> AsyncGenerator[tuple[Client, str], N
 
 
 async def _stop(stack: Stack) -> None:
-    """Stop our stack. Its work is done and stored, so whatever hangs must not block the exit."""
     if not await in_time(stack.stop(), STOP_S):
         _log.error("stack_abandoned", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
 

@@ -59,7 +59,6 @@ async def inject_message(call: Invocation, *, run: str, message: str) -> int:
 
 
 async def remove_run(call: Invocation, *, run: str) -> int:
-    """Remove a run with everything that belongs to it alone."""
     async with open_project(call) as (client, name):
         removed = (await client.get_run(name, run)).run
         await client.remove_run(name, run)
@@ -132,7 +131,6 @@ def read_persona(file: Path) -> str:
 
 
 async def runs(call: Invocation, *, watch: bool) -> int:
-    """List the runs of the project, or with `watch` show them live."""
     return await (watch_runs if watch else list_runs)(call)
 
 

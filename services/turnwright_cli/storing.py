@@ -49,7 +49,6 @@ def configured() -> str:
 
 
 def _done(copy: Copy) -> Report:
-    """The report of a copy. Raises FailureError."""
     try:
         with _progress() as report:
             return copy(report)

@@ -10,7 +10,6 @@ from turnwright_core.kit.settings import Settings
 
 
 def secret_of(settings: Settings) -> str:
-    """The deployment's secret; created if there is none. Raises FailureError if the file has none."""
     try:
         return settings.secret()
     except ValueError as error:

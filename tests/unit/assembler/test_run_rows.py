@@ -135,7 +135,7 @@ def test_an_entry_that_stops_standing_in_packets_is_dropped():
 def told(rows, digest):
     """The rows' packet is told; what they take by that."""
     before = rows.size_bytes
-    rows.told(compose(rows.ordered(), rows.system, 1, 5_000, DIVISOR).messages, digest, "")
+    rows.as_delta(compose(rows.ordered(), rows.system, 1, 5_000, DIVISOR).messages, digest, "")
     return rows.size_bytes - before
 
 

@@ -19,7 +19,7 @@ def rows_of(*entries):
 def told(rows, digest, base=""):
     """The next packet: its new texts that show a body, with their paths."""
     messages = compose(rows.ordered(), rows.system, 1, 10**6, DIVISOR).messages
-    parts = rows.told(messages, digest, base)
+    parts = rows.as_delta(messages, digest, base)
     shows = rows.shows()
     return {piece: shows[piece] for _, pieces in parts for piece in pieces if piece in shows}
 
