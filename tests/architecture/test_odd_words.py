@@ -24,7 +24,6 @@ INSTEAD = {
     "neighbours": "local servers, in-process",
     "patience": "timeout",
     "purse": "spend meter",
-    "speaker": "identity",
     "spending": "spend",
     "stirred": "woken",
     "tell": "report, send, notify, publish",
