@@ -46,7 +46,7 @@ class Packets:
         """The packet of a turn, by what differs from the one before."""
         made = compose(self._rows.ordered(), self._rows.system, 1, CEILING, DIVISOR)
         digest = made.digest()
-        told = self._rows.told(made.messages, digest, self._digest)
+        told = self._rows.as_delta(made.messages, digest, self._digest)
         messages = tuple(PacketMessage(role, tuple(whole(parts, self._pieces)), parts) for role, parts in told)
         self._digest, self._pieces = digest, tuple(chain.from_iterable(message.pieces for message in messages))
         packet = Packet(

@@ -64,7 +64,7 @@ class Run:
     def next(self, entries: Sequence[Entry]) -> None:
         self._rows.apply(ViewPart(tuple(entries), (), Cursor("i", 1, 0, 0)))
         digest = self._rows.digest()
-        self._rows.told(digest, self._digest)
+        self._rows.as_delta(digest, self._digest)
         self._digest = digest
 
     @property

@@ -140,7 +140,7 @@ def _no_context(hunk: Hunk) -> EditMismatch:
 
 
 def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> TextRegion | EditMismatch | None:
-    """Where the old lines are; Unfit where that is not clear, None where they are nowhere."""
+    """Where the old lines are; EditMismatch where that is not clear, None where they are nowhere."""
     wanted = block_of(hunk.old)
     if hunk.at_end:
         tail = len(lines.bare)

@@ -112,7 +112,7 @@ def test_what_changes_come_to_is_what_a_snapshot_comes_to(parts):
         warm.apply(ViewPart(kept, removed, AT))
         cold = rows_of(*sorted(now.values(), key=lambda one: one.position))
         before, digest = digest, warm.digest()
-        made = warm.told(digest, before)
+        made = warm.as_delta(digest, before)
         assert _whole(made, told) == [(role, tuple(pieces)) for role, pieces in cold.messages()]
         assert digest == cold.digest() == packet_digest(cold.messages())
         assert warm.chars == cold.chars
