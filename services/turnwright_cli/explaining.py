@@ -57,7 +57,13 @@ async def explain(call: Invocation, *, run: str, turn: int, following: bool, ful
 
 def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
     """Sentences, then a row for each piece, the largest first."""
-    for sentence in (heading(run, explanation), budget_words(explanation), *prefix_words(explanation), *step_words(explanation), *explanation.gaps):
+    for sentence in (
+        heading(run, explanation),
+        budget_words(explanation),
+        *prefix_words(explanation),
+        *step_words(explanation),
+        *explanation.gaps,
+    ):
         write_line(sentence)
     by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, piece.begin))
     columns = ("tokens", "kind", "section", "path", "form", "reduced by", "in turn", "begin", "bytes", "why")

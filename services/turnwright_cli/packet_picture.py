@@ -74,7 +74,9 @@ def words_of(kind: pb.PieceKind.ValueType) -> KindWords:
     return KINDS.get(kind, _OTHER)
 
 
-def picture(run: str, explanation: pb.PacketExplanation, width: int, *, pieces_max: int, styled: bool) -> Iterator[Text]:
+def picture(
+    run: str, explanation: pb.PacketExplanation, width: int, *, pieces_max: int, styled: bool
+) -> Iterator[Text]:
     """The lines of the picture; `styled` adds colours."""
     for sentence in (heading(run, explanation), budget_words(explanation)):
         yield from _lines(sentence, width)
@@ -96,7 +98,8 @@ def picture(run: str, explanation: pb.PacketExplanation, width: int, *, pieces_m
 def heading(run: str, explanation: pb.PacketExplanation) -> str:
     kind = settings_pb2.Assembly.Name(explanation.assembly).removeprefix("ASSEMBLY_").lower()
     what = f"preview of a {kind}" if explanation.preview else kind
-    return f"{safe_line(run)}: turn {explanation.turn} of loop {explanation.loop}, {what} for {safe_line(explanation.model)}"
+    turn = f"turn {explanation.turn} of loop {explanation.loop}"
+    return f"{safe_line(run)}: {turn}, {what} for {safe_line(explanation.model)}"
 
 
 def budget_words(explanation: pb.PacketExplanation) -> str:
