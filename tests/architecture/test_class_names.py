@@ -62,5 +62,5 @@ def test_a_name_that_is_defined_twice_is_found(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "other", ["class _Packet: ...", "PACKET = 1", "from a import Packet", "T = Packet", "packet = Packet"]
 )
-def test_what_is_private_or_no_definition_is_let_be(other: str) -> None:
+def test_what_is_private_or_no_definition_is_ignored(other: str) -> None:
     assert defined_twice({"a.py": ast.parse("class Packet: ...\nT = 1"), "b.py": ast.parse(other)}) == []

@@ -54,7 +54,7 @@ def test_no_generated_module_lacks_its_proto() -> None:
     assert not left, f"remove these files of gen/python, no proto generates them: {left}"
 
 
-def test_modules_wanted_and_orphans_are_told_by_suffix() -> None:
+def test_modules_wanted_and_orphans_are_distinguished_by_suffix() -> None:
     assert modules_wanted("a/v1/x", "message X {}") == {"a/v1/x_pb2.py", "a/v1/x_pb2.pyi"}
     assert "a/v1/x_pb2_grpc.py" in modules_wanted("a/v1/x", "service XService {}")
     assert orphans(["a/v1/x_pb2.py", "a/v1/old_pb2.py", "a/__init__.py"], {"a/v1/x"}) == [

@@ -92,7 +92,7 @@ def test_an_odd_word_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["class DesktopApp: ...", "import told", "x = told", "intelligible = 1"])
-def test_other_words_are_let_be(text: str) -> None:
+def test_other_words_are_ignored(text: str) -> None:
     assert odd_names("a.py", ast.parse(text)) == []
 
 

@@ -167,7 +167,7 @@ def test_decisions_are_no_rows() -> None:
     assert document_ids("| C1 | a decision |\n| RU001 | a row | |\n|AP02|another|") == ["RU001", "AP02"]
 
 
-def test_missing_foreign_and_misplaced_rows_are_told_apart() -> None:
+def test_missing_foreign_and_misplaced_rows_are_distinguished() -> None:
     assert difference("acp", ["AP01", "AP02"], ["AP01", "AP02"]) == []
     assert difference("acp", ["AP01", "AP02"], ["AP01"]) == ['[acp] add AP02 = { status = "open" }']
     assert difference("acp", ["AP01"], ["AP01", "AP09"]) == ["[acp] remove AP09: acp.md has no such row"]

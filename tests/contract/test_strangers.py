@@ -93,7 +93,7 @@ async def test_a_stranger_that_sends_nothing_holds_no_place_for_long(channel):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("metadata", [(), call_metadata(SECRET)], ids=["stranger", "known"])
-async def test_health_is_told_to_anybody(channel, metadata):
+async def test_health_is_reported_to_anybody(channel, metadata):
     stub = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest()
     checked = await stub.Check(request, metadata=metadata)

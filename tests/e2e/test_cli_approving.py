@@ -114,7 +114,7 @@ def test_a_call_of_a_plugin_is_shown_with_all_that_it_takes_at_a_terminal(bench)
         assert person.end() == 0
 
 
-def test_what_a_plugin_changes_in_files_is_told_by_our_own_differences(bench) -> None:
+def test_what_a_plugin_changes_in_files_is_reported_by_our_own_differences(bench) -> None:
     assert bench.run("act", "Tidy.", "--model", "patch", "--run", "r").returncode == 6
     shown = bench.run("runs", "show", "r").stdout
     assert "+harmful" in shown

@@ -180,7 +180,7 @@ def test_resolve_asks_for_the_proposal_that_is_named_and_then_for_what_comes(ben
     assert not (bench.project / "b.txt").exists()
 
 
-def test_a_path_that_does_not_wait_is_told_with_those_that_do(bench) -> None:
+def test_a_path_that_does_not_wait_is_reported_with_those_that_do(bench) -> None:
     bench.run("act", "Edit it.", "--model", "m", "--run", "r")
     with terminal(bench, "resolve", "r", "log://turn_1/set/c.txt") as person:
         assert person.end() == 2

@@ -27,7 +27,7 @@ def listed(bench: Bench) -> list[str]:
     return row.split("\t")
 
 
-def test_a_rejected_run_is_told_as_stopped_everywhere_and_nothing_claims_the_change(bench) -> None:
+def test_a_rejected_run_is_reported_as_stopped_everywhere_and_nothing_claims_the_change(bench) -> None:
     bench.script("m", EDIT, DONE)
     bench.run("act", "Edit it.", "--model", "m", "--run", "r")
     ended = bench.run("resolve", "r", "--reject", "--json")
@@ -154,7 +154,7 @@ def test_what_was_changed_before_a_decision_is_listed_by_who_decides(bench) -> N
     assert "  changed a.txt (+2 -1)" in bench.run("resolve", "r", "--accept").stdout
 
 
-def test_a_fault_of_a_vendor_is_told_once_and_no_reply_broke_off(bench) -> None:
+def test_a_fault_of_a_vendor_is_reported_once_and_no_reply_broke_off(bench) -> None:
     bench.environment["TURNWRIGHT_MODEL_x"] = "openai/x"
     bench.environment["OPENAI_BASE_URL"] = "http://127.0.0.1:1/v1"
     ended = bench.run("act", "Say it.", "--model", "x", "--run", "r")

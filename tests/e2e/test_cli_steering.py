@@ -51,7 +51,7 @@ def test_a_run_is_forked_renamed_and_removed(bench) -> None:
     assert [run["run"] for run in listed] == ["main"]
 
 
-def test_an_abort_is_told_when_the_run_has_stopped(bench) -> None:
+def test_an_abort_is_reported_when_the_run_has_stopped(bench) -> None:
     bench.script("edit", EDIT, DONE)
     assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
 

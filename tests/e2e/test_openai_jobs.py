@@ -61,7 +61,7 @@ def nothing_is_raised(done: subprocess.CompletedProcess[str]) -> bool:
 
 
 @pytest.mark.asyncio
-async def test_the_edit_is_made_checked_and_told(bench) -> None:
+async def test_the_edit_is_made_checked_and_reported(bench) -> None:
     async with SseServer(replies=[EDIT, DONE]) as server:
         done = await act(bench, server.url)
 
@@ -228,7 +228,7 @@ async def test_a_path_outside_of_the_project_is_refused_and_the_rest_cancelled(b
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_is_not_utf8_is_told_and_left_alone(bench) -> None:
+async def test_a_file_that_is_not_utf8_is_reported_and_left_alone(bench) -> None:
     (bench.project / "image.bin").write_bytes(b"\xff\xfe\x00binary")
     replies = ['<get path="image.bin"/>', '<update status="422">It is not text.</update>']
     async with SseServer(replies=replies) as server:

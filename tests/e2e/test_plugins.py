@@ -120,7 +120,7 @@ def test_a_service_does_not_start_with_a_plugin_that_cannot_be_loaded(bench, tex
     assert "Traceback" not in ended.stderr
 
 
-def test_a_plugin_that_is_named_and_not_installed_is_told(bench) -> None:
+def test_a_plugin_that_is_named_and_not_installed_is_reported(bench) -> None:
     ended = bench.run("serve", *PORTS, TURNWRIGHT_HOOKS="nobody")
     assert ended.returncode == 2
     assert "TURNWRIGHT_HOOKS: there is no plugin 'nobody'" in ended.stderr
@@ -201,7 +201,7 @@ def test_a_voter_that_fails_is_told(done) -> None:
     ],
     ids=["no run", "both", "unknown run", "unknown voter"],
 )
-def test_a_wrong_call_is_told(done, arguments, word) -> None:
+def test_a_wrong_call_is_reported(done, arguments, word) -> None:
     ended = policy(done, *arguments)
     assert ended.returncode == 2
     assert word in ended.stderr

@@ -126,7 +126,7 @@ async def test_a_text_of_any_script_comes_whole(scripted: str, wire: str) -> Non
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_reply_that_is_cut_off_is_told_as_cut(scripted: str, wire: str) -> None:
+async def test_a_reply_that_is_cut_off_is_reported_as_cut(scripted: str, wire: str) -> None:
     told, finish = await said(scripted, wire, ModelCall("tiny", (user("F"),), output_tokens_max=20))
 
     assert (set(told.text.split()), finish.is_cut) == ({"x"}, True)

@@ -242,7 +242,7 @@ async def test_ten_thousand_events_of_any_kind_leave_room_for_the_work(stack):
     assert f"{10_000 - len(stay)} earlier events are archived." in second.user
 
 
-async def test_a_delta_is_told_once(stack):
+async def test_a_delta_is_reported_once(stack):
     """The event that announces it to watchers is no second one in the packet."""
     ledger = stack.ledger
     await ledger.begin_loop("mend the test")

@@ -220,7 +220,7 @@ KINDS = [
 
 # RU064, RU177, RU215, RU218: the store accepts the effects, and the model reads about them a turn later.
 @pytest.mark.asyncio
-async def test_a_demotion_is_committed_keeps_status_and_is_told(stack):
+async def test_a_demotion_is_committed_keeps_status_and_is_reported(stack):
     await stack.ledger.begin_loop("mend the test")
     await stack.ledger.write(
         *(put(path, "x" * 3000) for path in KINDS),

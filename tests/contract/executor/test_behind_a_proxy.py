@@ -135,7 +135,7 @@ async def test_what_only_reads_is_asked_for_again(behind, method):
     assert lost
 
 
-async def test_the_inbox_is_told_again_after_a_reset(behind):
+async def test_the_inbox_is_sent_again_after_a_reset(behind):
     services, proxy, client = behind
     async with asyncio.timeout(60), contextlib.aclosing(client.watch_proposals(services.project)) as stream:
         assert (await anext(stream)).complete
@@ -143,7 +143,7 @@ async def test_the_inbox_is_told_again_after_a_reset(behind):
         assert (await anext(stream)).complete
 
 
-async def test_the_runs_of_a_project_are_told_again_after_a_reset(behind):
+async def test_the_runs_of_a_project_are_sent_again_after_a_reset(behind):
     services, proxy, client = behind
     async with asyncio.timeout(60), contextlib.aclosing(client.watch_runs(services.project)) as stream:
         while not (await anext(stream)).snapshot.last:

@@ -272,7 +272,7 @@ async def test_a_file_is_promoted_and_kept_by_a_constraint(services) -> None:
     assert (services.files / "a.txt").read_text() == "old\n"
 
 
-async def test_what_a_tool_refuses_is_told_by_its_record(services) -> None:
+async def test_what_a_tool_refuses_is_reported_by_its_record(services) -> None:
     await worked(services)
     missing = await services.client.call_tool(services.project, "r", "rm", {"path": "known://none"})
     confined = await services.client.call_tool(services.project, "r", "set", {"path": "../out.txt"}, "x")
@@ -385,7 +385,7 @@ async def test_an_unknown_vendor_is_refused_wherever_a_model_is_named(services) 
     assert [run.run async for run in client.list_runs(project)] == ["s"]
 
 
-async def test_a_mistyped_alias_is_told_with_the_one_that_is_near(services) -> None:
+async def test_a_mistyped_alias_is_reported_with_the_one_that_is_near(services) -> None:
     await services.client.add_model("coder", "scripted/m")
     with pytest.raises(MissingError, match=r"'codr' \(did you mean coder\?\)"):
         await services.act(model="codr")

@@ -105,7 +105,7 @@ async def test_a_decision_is_told_to_watchers_and_is_no_strike(tmp_path):
 
 
 @pytest.mark.parametrize("comment", ["", "Not this one."])
-async def test_a_rejection_is_told_too(tmp_path, comment):
+async def test_a_rejection_is_reported_too(tmp_path, comment):
     async with running(tmp_path) as services:
         (services.files / "a.txt").write_text("old\n")
         queued = await waiting(services, f"{SET}{GO_ON}", DONE)
@@ -167,7 +167,7 @@ def vote(vote, facts):
 """
 
 
-async def test_a_plugin_that_changes_the_verdict_is_told_of_and_no_other(plugin, tmp_path):
+async def test_a_plugin_that_changes_the_verdict_is_reported_and_no_other(plugin, tmp_path):
     async with running(tmp_path, hooks=plugin("verifier", VOTER)) as services:
         services.script(LOOK, LOOK)
         loop = await services.until(await services.act())
@@ -212,7 +212,7 @@ class Robbing(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(end, handler.request_deserializer, handler.response_serializer)
 
 
-async def test_a_changed_verdict_is_told_with_the_verdict_and_not_without_it(plugin, tmp_path):
+async def test_a_changed_verdict_is_reported_with_the_verdict_and_not_without_it(plugin, tmp_path):
     """ADR 29: an owner who lost the run has neither ended the turn nor told of it; the next one does both at once."""
     robbing = Robbing(f"unix:{tmp_path}/store.sock")
     always = VOTER.replace("facts.loop_turn == 2", "True")
@@ -229,7 +229,7 @@ async def test_a_changed_verdict_is_told_with_the_verdict_and_not_without_it(plu
         await run.client.close()
 
 
-async def test_a_command_that_a_crash_made_indeterminate_is_told_with_what_was_cancelled_for_it(tmp_path):
+async def test_a_command_that_a_crash_made_indeterminate_is_reported_with_what_was_cancelled_for_it(tmp_path):
     async with left(tmp_path) as it:
         await it.reply()
         lost = await it.sh("a", is_dispatched=True)
@@ -252,7 +252,7 @@ async def test_a_command_that_a_crash_made_indeterminate_is_told_with_what_was_c
         assert await revision(it.services, path) == await revision(it.services, lost)
 
 
-async def test_a_turn_that_is_given_up_is_told_with_the_commands_that_were_left(tmp_path):
+async def test_a_turn_that_is_given_up_is_reported_with_the_commands_that_were_left(tmp_path):
     async with left(tmp_path, claim={"lease_ms": LIVES_MS}) as it:
         await it.reply()
         path = await it.sh("a")

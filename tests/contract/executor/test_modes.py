@@ -150,7 +150,7 @@ async def test_progress_tells_of_thinking_processing_and_retrying(services) -> N
     assert (retry.turn, retry.wait_s > 0) == (1, True)
 
 
-async def test_usage_is_told_at_the_end_of_a_turn_and_not_before(services) -> None:
+async def test_usage_is_reported_at_the_end_of_a_turn_and_not_before(services) -> None:
     services.script(f'<set path="known://a">1</set>{GO_ON}', DONE)
     await services.until(await services.act())
     started = [event.turn_started.turn for event in services.events if event.HasField("turn_started")]

@@ -40,7 +40,7 @@ class Refusing(grpc.aio.ServerInterceptor):
 @pytest.mark.parametrize(
     ("reason", "times"), [(Reason.DATABASE_UNAVAILABLE, 2), (Reason.QUEUE_FULL, 3)], ids=["away", "busy"]
 )
-async def test_what_came_of_an_effect_is_told_once_the_store_is_back(tmp_path, monkeypatch, reason, times):
+async def test_what_came_of_an_effect_is_reported_once_the_store_is_back(tmp_path, monkeypatch, reason, times):
     """architecture 11: whoever carried it out is still there, so it is not indeterminate."""
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     effects = tmp_path / "project" / "effects.txt"

@@ -113,7 +113,7 @@ def has_seen(path):
     return lambda one: path in one.view.entries
 
 
-async def test_each_change_of_a_plan_is_told_with_the_whole_plan(services) -> None:
+async def test_each_change_of_a_plan_is_reported_with_the_whole_plan(services) -> None:
     """AP07, AP21, AP22, AP23, AP24, AP25."""
     await ended(services)
     client, at = services.client, (services.project, "r")
@@ -185,7 +185,7 @@ async def test_two_watchers_of_a_run_hear_each_its_own_form(services) -> None:
     assert old.told() == [["b1"], ["b1", "a1", "a2"], ["a1", "a2"], []]
 
 
-async def test_a_list_is_told_without_what_its_readers_do_not_know(services) -> None:
+async def test_a_list_is_reported_without_what_its_readers_do_not_know(services) -> None:
     """AP17, AP31, AP32."""
     (services.files / "plan.md").write_text("# Steps\n- [ ] from the file\n")
     await ended(services)

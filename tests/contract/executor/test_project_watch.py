@@ -76,7 +76,7 @@ async def test_a_watch_begins_with_hello_and_a_snapshot(services) -> None:
     assert (snapshot.snapshot.part, snapshot.snapshot.last) == (0, True)
 
 
-async def test_runs_of_a_project_are_told_as_they_move(services) -> None:
+async def test_runs_of_a_project_are_reported_as_they_move(services) -> None:
     services.script('<set path="a.txt">new</set>' + DONE, DONE)
     async with watching(services) as watcher:
         await watcher.expect(lambda watcher: watcher.states() == {})
@@ -90,7 +90,7 @@ async def test_runs_of_a_project_are_told_as_they_move(services) -> None:
         await watcher.expect(lambda watcher: watcher.states() == {"main": (200, 0), "side": (100, 0)})
 
 
-async def test_a_budget_that_is_spent_is_told_with_the_loop(services) -> None:
+async def test_a_budget_that_is_spent_is_reported_with_the_loop(services) -> None:
     services.script('<update status="102">Going on.</update>', DONE)
     async with watching(services) as watcher:
         await services.until(await services.act(budget=budget_pb2.Budget(turns_max=1)))
@@ -99,7 +99,7 @@ async def test_a_budget_that_is_spent_is_told_with_the_loop(services) -> None:
     assert loop.reason.startswith("budget_exhausted:turns: ")
 
 
-async def test_silence_is_told_by_heartbeats(tmp_path, monkeypatch) -> None:
+async def test_silence_is_reported_by_heartbeats(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     async with running(tmp_path, event_heartbeat_s=0.05) as services, watching(services) as watcher:
         await watcher.expect(lambda watcher: watcher.kinds().count("heartbeat") >= 2)

@@ -210,7 +210,7 @@ async def test_a_reply_that_the_store_could_not_take_at_once_is_not_asked_for_ag
     assert (len(server.requests), spent.tokens) == (1, CALL_TOKENS)
 
 
-async def test_what_a_command_brought_is_told_where_the_turn_cannot_end(tmp_path, monkeypatch) -> None:
+async def test_what_a_command_brought_is_reported_where_the_turn_cannot_end(tmp_path, monkeypatch) -> None:
     verdict = Refusing("EndTurn", Reason.LIMIT_EXCEEDED, _goes_on)
     async with asked(tmp_path, monkeypatch, verdict) as (services, _):
         await services.act()

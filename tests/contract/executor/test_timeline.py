@@ -75,7 +75,7 @@ async def test_an_update_goes_on_or_ends_the_loop_and_its_record_says_which(serv
     assert (await services.entry("log://turn_1/update/1")).body == "Words."
 
 
-async def test_usage_is_told_of_each_turn_and_summed_over_its_run(services):
+async def test_usage_is_reported_for_each_turn_and_summed_over_its_run(services):
     """RU224: how full the window was is a figure of the turn; what was paid for is a sum over all loops."""
     await worked(services, DONE)
     await worked(services, GO_ON, GO_ON, DONE, prompt="Again.")

@@ -187,7 +187,7 @@ async def test_a_cycle_ends_the_loop_and_no_entry_speaks_of_it(services) -> None
     assert not any("cycle" in entry.body.lower() for entry in services.view().entries.values())
 
 
-async def test_the_last_of_two_updates_counts_and_a_false_claim_is_told(services) -> None:
+async def test_the_last_of_two_updates_counts_and_a_false_claim_is_reported(services) -> None:
     # RU140, RU141
     services.script(f'<get path="gone.txt"/>{GO_ON}{DONE}', f"{DONE}{GO_ON}", DONE)
     loop = await services.until(await services.act())
@@ -242,7 +242,7 @@ async def test_what_could_not_be_read_is_an_error_entry_that_the_model_reads(ser
     assert await strikes(services) == [1, 0]
 
 
-async def test_a_repair_is_told_with_the_reply_and_is_no_error(services) -> None:
+async def test_a_repair_is_reported_with_the_reply_and_is_no_error(services) -> None:
     # RU197, RU284: the reply is kept as it came
     reply = f'<get path="a.txt>\n{DONE}'
     services.script(reply)

@@ -59,7 +59,7 @@ async def test_a_snapshot_stands_at_the_latest_event_and_the_next_one_follows_it
     assert after == [latest + 1, latest + 2, latest + 3]
 
 
-async def test_a_turn_is_told_in_the_order_of_its_steps(services) -> None:
+async def test_a_turn_is_reported_in_the_order_of_its_steps(services) -> None:
     services.script(TURNS[-1])
     await services.until(await services.act())
     told = [event.WhichOneof("event") for event in services.events]
@@ -73,7 +73,7 @@ async def test_a_turn_is_told_in_the_order_of_its_steps(services) -> None:
     assert told[-1] == "run_state"
 
 
-async def test_a_turn_is_told_to_its_end_before_the_next_one_begins(services) -> None:
+async def test_a_turn_is_reported_to_its_end_before_the_next_one_begins(services) -> None:
     """One write ends the one and begins the other."""
     services.script(*TURNS)
     await services.until(await services.act())

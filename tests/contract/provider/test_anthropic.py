@@ -166,7 +166,7 @@ async def test_what_passes_by_itself_is_tried_again(provider, first):
         (Answer(200, {"content-type": "application/json"}, [b'{"choices":[]}']), "VENDOR_PROTOCOL"),
     ],
 )  # fmt: skip
-async def test_what_does_not_pass_is_told_as_what_it_is(provider, answer, reason):
+async def test_what_does_not_pass_is_reported_as_what_it_is(provider, answer, reason):
     async with SseServer([answer], models=["claude"]) as server:
         heard = await (await provider(anthropic_base_url=server.url)).generate(MODEL)
 

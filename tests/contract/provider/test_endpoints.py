@@ -64,7 +64,7 @@ async def test_any_number_of_servers_have_a_name_a_key_headers_and_fields_of_the
     ("vendor", "where"),
     [("work", "WORK_KEY"), ("second", "endpoint.second.key_file"), ("deepseek", "DEEPSEEK_API_KEY")],
 )
-async def test_a_refused_key_is_told_with_the_place_where_it_is_set(provider, written, vendor, where):
+async def test_a_refused_key_is_reported_with_the_place_where_it_is_set(provider, written, vendor, where):
     async with SseServer([error(401, "no such key: key-of-a-variable key-of-a-file")]) as server:
         written(server.url)
         heard = await (await provider()).generate(f"{vendor}/m")
@@ -111,7 +111,7 @@ async def test_an_endpoint_that_lacks_its_url_is_inert_and_says_so(provider, wri
         ("endpoint = 7", "write \\[endpoint.NAME\\]"),
     ],
 )
-async def test_a_mistake_in_the_file_is_told_at_the_start(tmp_path, text, words):
+async def test_a_mistake_in_the_file_is_reported_at_the_start(tmp_path, text, words):
     path = tmp_path / "servers.toml"
     path.write_text(text)
     with pytest.raises(SettingsError, match=f"(?s){words}"):

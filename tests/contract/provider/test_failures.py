@@ -170,7 +170,7 @@ async def test_a_wait_beyond_the_deadline_is_not_begun(provider):
         pytest.param(Answer(chunks=[*HELLO, *events({"error": {"code": 502, "message": "gone"}})]), id="error-object"),
     ],
 )
-async def test_a_stream_that_stops_in_the_middle_is_told_after_its_deltas_and_not_repeated(provider, answer):
+async def test_a_stream_that_stops_in_the_middle_is_reported_after_its_deltas_and_not_repeated(provider, answer):
     heard, requests = await failed(provider, answer, chat("must not be asked for"))
 
     assert (heard.text, heard.reason) == ("Hello", "STREAM_INTERRUPTED")
@@ -178,7 +178,7 @@ async def test_a_stream_that_stops_in_the_middle_is_told_after_its_deltas_and_no
 
 
 @pytest.mark.asyncio
-async def test_what_was_held_back_is_told_before_an_interruption(provider):
+async def test_what_was_held_back_is_reported_before_an_interruption(provider):
     answer = Answer(chunks=events(delta(content="a <thi"), done=False), end="cut")
     heard, _ = await failed(provider, answer)
 

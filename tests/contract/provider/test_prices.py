@@ -93,7 +93,7 @@ async def test_the_price_of_an_alias_goes_before_the_table():
     assert cost(Usage(prompt_tokens=1_000_000)) == 1.0
 
 
-def test_prices_are_told_among_the_settings(monkeypatch):
+def test_prices_are_reported_among_the_settings(monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_PRICE_m", "2/10")
     assert load(ProviderSettings).more == {"TURNWRIGHT_PRICE_m": "2/10"}
 

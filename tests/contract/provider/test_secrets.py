@@ -79,7 +79,7 @@ async def test_a_key_that_a_vendor_lists_as_a_model_is_not_told(provider):
 
 
 @pytest.mark.asyncio
-async def test_what_looks_a_little_like_the_key_is_told(provider):
+async def test_what_looks_a_little_like_the_key_is_reported(provider):
     answer = Answer(chunks=events(delta("unmarked-model-5e", content="hi"), delta(finish="stop")))
     async with SseServer([answer]) as server:
         heard = await (await provider(openai_base_url=server.url, openai_api_key=KEY)).generate()

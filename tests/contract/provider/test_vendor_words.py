@@ -168,7 +168,7 @@ def json_event(chunk: dict) -> bytes:
 
 
 @pytest.mark.asyncio
-async def test_usage_before_a_reply_is_told_with_it(provider):
+async def test_usage_before_a_reply_is_reported_with_it(provider):
     usage = {"prompt_tokens": 5, "completion_tokens": 0}
     chunks = events({"choices": [], "usage": usage}, delta(content="hi"), delta(finish="stop"))
     heard, _ = await heard_of(provider, Answer(chunks=chunks))

@@ -144,7 +144,7 @@ async def test_a_fork_has_the_limits_of_its_parent_and_nothing_spent(client, pro
     assert (await run.get()).settings.budget == budget
 
 
-async def test_spending_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, project):
+async def test_spend_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, project):
     usage = usage_pb2.Usage(prompt_tokens=8, completion_tokens=2, total_tokens=10, cost_usd=0.25)
     run = await ended_run(client, project, turns=2, usage=usage, work_ms=1500, lost_tokens=5, lost_cost_usd=0.125)
     await run.enqueue()
@@ -180,7 +180,7 @@ async def test_attributes_that_are_no_budget_are_refused(client, project, budget
         await client.call("WriteEntries", **run.address, writes=[write])
 
 
-async def test_messages_are_told_to_the_next_turn_in_their_order(client, project):
+async def test_messages_are_reported_to_the_next_turn_in_their_order(client, project):
     run = await working_run(client, project, "r")
     await run.begin()
     address = run.address
@@ -216,7 +216,7 @@ async def test_a_message_has_a_size(client, project, message):
     ],
     ids=["replied", "failed", "aborted", "priced"],
 )
-async def test_a_reply_of_which_nothing_is_told_is_a_turn_without_a_price(client, project, result, unpriced):
+async def test_a_reply_of_which_nothing_is_reported_is_a_turn_without_a_price(client, project, result, unpriced):
     await ended_run(client, project, **result)
     spent = await client.call("GetSpend", project=project, run="r")
     assert (spent.run.lost_tokens, spent.run.turns_without_cost) == (5, unpriced)

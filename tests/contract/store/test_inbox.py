@@ -204,7 +204,7 @@ async def test_a_watcher_hears_of_a_proposal_that_an_abort_settled(client, proje
         assert (told.principal, told.HasField("decide_time")) == ("", False)
 
 
-async def test_a_proposal_that_is_written_again_is_told_again_and_not_as_decided(client, project):
+async def test_a_proposal_that_is_written_again_is_sent_again_and_not_as_decided(client, project):
     run = await proposing(client, project, "r")
     async with watching(client) as inbox:
         await run.write(set_(PATH, "now longer", state=PROPOSED, writer=Tier.SYSTEM))

@@ -78,7 +78,7 @@ async def test_the_first_thing_told_is_a_snapshot_of_all_runs(client, project):
     await board.close()
 
 
-async def test_every_run_that_changes_is_told_with_its_proposals(client, project, board):
+async def test_every_run_that_changes_is_reported_with_its_proposals(client, project, board):
     await board.ready.wait()
     run = await working_run(client, project, "r")
     other = await new_run(client, project, "other")
@@ -92,7 +92,7 @@ async def test_every_run_that_changes_is_told_with_its_proposals(client, project
     assert (await other.get()).revision == board.revisions["other"][-1]
 
 
-async def test_a_running_run_is_told_as_held_for_as_long_as_its_lease(client, project, board):
+async def test_a_running_run_is_reported_as_held_for_as_long_as_its_lease(client, project, board):
     await board.ready.wait()
     run = await working_run(client, project, "r")
     await run.begin()
@@ -120,7 +120,7 @@ async def test_proposals_are_counted_though_nothing_else_of_the_run_changes(clie
 
 @SQLITE_ONLY
 @pytest.mark.parametrize("whose", ["demo", "other"])
-async def test_a_run_is_told_though_its_rows_have_the_numbers_of_one_that_is_gone(tmp_path, whose):
+async def test_a_run_is_reported_though_its_rows_have_the_numbers_of_one_that_is_gone(tmp_path, whose):
     """SQLite gives the numbers of deleted rows again; what a watcher knows of the old run says nothing of the new."""
     server = await start_store(tmp_path, purge_after_s=0, purge_every_s=0.02)
     client = Client(server.address)
@@ -143,7 +143,7 @@ async def test_a_run_is_told_though_its_rows_have_the_numbers_of_one_that_is_gon
     await server.stop()
 
 
-async def test_a_run_that_was_removed_or_renamed_is_told(client, project, board):
+async def test_a_run_that_was_removed_or_renamed_is_reported(client, project, board):
     await new_run(client, project, "gone")
     await new_run(client, project, "old")
     await board.expect(lambda board: board.runs == {"gone": (100, 0), "old": (100, 0)})
@@ -152,7 +152,7 @@ async def test_a_run_that_was_removed_or_renamed_is_told(client, project, board)
     await board.expect(lambda board: board.runs == {"new": (100, 0)})
 
 
-async def test_runs_of_another_project_are_not_told(client, project, board):
+async def test_runs_of_another_project_are_not_reported(client, project, board):
     await board.ready.wait()
     other = await new_project(client, "other")
     await new_run(client, other, "theirs")
@@ -161,7 +161,7 @@ async def test_runs_of_another_project_are_not_told(client, project, board):
     assert list(board.runs) == ["ours"]
 
 
-async def test_silence_is_told_by_heartbeats(project, board):
+async def test_silence_is_reported_by_heartbeats(project, board):
     await board.expect(lambda board: board.heartbeats >= 2)
     assert board.runs == {}
 

@@ -131,7 +131,7 @@ async def test_a_watch_on_one_replica_sees_writes_through_the_other_once_and_in_
     assert_in_order(await following, 60)
 
 
-async def test_each_change_is_told_when_it_is_made_on_the_other_replica(replicas):
+async def test_each_change_is_reported_when_it_is_made_on_the_other_replica(replicas):
     """One at a time, a watcher is told each of them; without a notification this would take a minute each."""
     watch = aiter(replicas.there.client.stream("WatchChanges", **replicas.there.address))
     await anext(watch)

@@ -79,7 +79,7 @@ async def test_a_write_tells_what_a_reader_would_be_told(run, seed, messages):
     assert told > 11
 
 
-async def test_a_text_that_is_stored_already_is_told_where_it_is_given(run):
+async def test_a_text_that_is_stored_already_is_reported_where_it_is_given(run):
     """A file that is only looked at: its view changes, and the project's content does not."""
     await run.begin(set_("a.txt", "text", '{"bytes":4,"summary":"s"}', visibility=ARCHIVED))
     told = set_("a.txt", "text", merge_attributes_json='{"bytes":4,"binary":null}', visibility=VISIBLE)
@@ -91,7 +91,7 @@ async def test_a_text_that_is_stored_already_is_told_where_it_is_given(run):
     )  # fmt: skip
 
 
-async def test_what_only_the_database_knows_is_not_told(run):
+async def test_what_only_the_database_knows_is_not_reported(run):
     await run.begin(set_("known://a", "text"), set_("sh://turn_1/x_1", "", state=STREAMING))
     assert not (await run.write(set_("known://a", "asked for nothing"))).HasField("view_change")
     assert await told_by(run) is None
@@ -102,7 +102,7 @@ async def test_what_only_the_database_knows_is_not_told(run):
     assert await told_by(run, set_("known://b", "x")) is not None
 
 
-async def test_the_end_of_a_loop_is_told_too(run):
+async def test_the_end_of_a_loop_is_reported_too(run):
     await run.begin()
     ended = await run.end(1, set_("known://a", "text"), loop=(200, "update", "done"), return_view_change=True)
     assert [entry.path for entry in ended.view_change.entries] == ["known://a"]
@@ -129,7 +129,7 @@ async def test_a_change_names_the_registry_it_was_told_by(run):
     assert after.schemes_version
 
 
-async def test_a_record_is_told_with_what_its_command_has_come_through(run):
+async def test_a_record_is_reported_with_what_its_command_has_come_through(run):
     await run.begin()
     change = await told_by(run, set_("log://turn_1/get/a", "", state=RECORDED))
     await check(run, change)

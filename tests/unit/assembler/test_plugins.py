@@ -315,7 +315,7 @@ def test_what_is_for_the_executor_is_passed_over():
     ("enabled", "word"),
     [("nobody", "there is no plugin 'nobody'"), ("json:loads", "the plugin json:loads cannot be loaded")],
 )
-def test_a_plugin_that_cannot_be_loaded_is_told_by_name(enabled, word):
+def test_a_plugin_that_cannot_be_loaded_is_reported_by_name(enabled, word):
     with pytest.raises(SettingsError, match=rf"^TURNWRIGHT_SECTIONS: {word}"):
         load_sections(enabled)
 

@@ -80,7 +80,7 @@ def test_a_token_file_that_holds_none_says_what_to_do(command, tmp_path) -> None
     assert b"is empty: delete it" in done.stderr
 
 
-def test_a_home_that_cannot_be_made_is_told_plainly(tmp_path) -> None:
+def test_a_home_that_cannot_be_made_is_reported_plainly(tmp_path) -> None:
     done = turnwright("runs", home="/proc/nowhere/home")
 
     assert (done.returncode, done.stdout) == (5, b"")
@@ -129,7 +129,7 @@ def test_help_loads_neither_grpc_nor_a_service(tmp_path) -> None:
     assert b"Commands:" in done.stdout
 
 
-def test_the_version_is_told(tmp_path) -> None:
+def test_the_version_is_reported(tmp_path) -> None:
     done = turnwright("--version", home=tmp_path)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"turnwright {version('turnwright')}\n".encode(), b"")

@@ -83,7 +83,7 @@ async def test_what_does_not_hear_that_it_shall_end_is_left_behind():
 
 
 @pytest.mark.asyncio
-async def test_what_fails_in_time_is_told():
+async def test_what_fails_in_time_is_reported():
     async def failing():
         raise OSError("no room")
 

@@ -70,7 +70,7 @@ def test_a_limit_is_named_with_its_unit() -> None:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_an_expected_error_is_told_without_a_traceback(error, exit_code, capsys) -> None:
+def test_an_expected_error_is_reported_without_a_traceback(error, exit_code, capsys) -> None:
     assert report(error) == exit_code
     assert "Traceback" not in capsys.readouterr().err
 

@@ -102,7 +102,7 @@ def test_a_few_lines_too_many_are_shown_all_the_same() -> None:
         "a snapshot",
     ],
 )
-def test_what_is_told_twice_is_shown_once(events) -> None:
+def test_what_is_reported_twice_is_shown_once(events) -> None:
     assert told(*events, ended()) == ["  │ one", "  │ two", "  ✓ sh make 200  exit 0"]
 
 

@@ -42,7 +42,7 @@ def test_each_item_that_moved_is_a_line() -> None:
     ]
 
 
-def test_another_plan_and_one_of_which_nothing_moved_are_told_by_their_size() -> None:
+def test_another_plan_and_one_of_which_nothing_moved_are_described_by_their_size() -> None:
     assert told(items(1, "a"), items(2, "b", "c", done="c"), items(3, "c", "b", done="c")) == [
         "plan main, version 1: 1 item",
         "plan main, version 2: 2 items, 1 done",
@@ -50,7 +50,7 @@ def test_another_plan_and_one_of_which_nothing_moved_are_told_by_their_size() ->
     ]
 
 
-def test_a_plan_that_is_told_again_says_nothing() -> None:
+def test_a_plan_that_is_sent_again_says_nothing() -> None:
     plan = items(1, "a", deltas=["more"])
     assert told(plan, plan) == ["plan main, added: more"]
 
@@ -62,7 +62,7 @@ def test_each_delta_is_a_line_and_once() -> None:
     assert told(plans[0], plans[2]) == lines
 
 
-def test_a_text_is_told_by_its_lines_and_a_file_by_its_path() -> None:
+def test_a_text_is_described_by_its_lines_and_a_file_by_its_path() -> None:
     file = text(3, "docs/plan.md", plan_pb2.PLAN_KIND_FILE)
     assert told(text(1, "a\nb\n"), text(2, "a\nc\nd\n"), file) == [
         "plan main, version 1: 2 lines",

@@ -131,7 +131,7 @@ def test_an_ascii_terminal_gets_words_for_icons() -> None:
     assert b"  failed set b.py 409" in out.buffer.getvalue()
 
 
-def test_commands_of_other_loops_and_of_the_runtime_are_not_told() -> None:
+def test_commands_of_other_loops_and_of_the_runtime_are_not_reported() -> None:
     out = io.StringIO()
     screen = TextScreen(Console(file=out, highlight=False))
     screen.begin(RUN, 2)

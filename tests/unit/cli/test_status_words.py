@@ -32,7 +32,7 @@ def loop(status: int, reason: str = "") -> loop_pb2.Loop:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_run_is_told_as_its_latest_loop_ended_and_as_what_becomes_of_it(run, words) -> None:
+def test_a_run_is_reported_as_its_latest_loop_ended_and_as_what_becomes_of_it(run, words) -> None:
     assert run_words(run) == words
 
 

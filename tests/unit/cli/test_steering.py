@@ -56,7 +56,7 @@ def test_a_budget_is_said_in_words(limits, words):
         ),
     ],
 )
-def test_spending_is_said_in_words(spent, words):
+def test_spend_is_said_in_words(spent, words):
     assert spend_words(budget_pb2.Spend(**spent)) == words
 
 

@@ -17,5 +17,5 @@ def test_a_wildcard_becomes_an_address_of_the_host_with_the_same_port(wildcard):
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:7440", "executor-0.executors:7440", "unix:/run/x.sock", "[fd00::1]:1"])
-def test_what_names_a_host_is_told_as_it_is(address):
+def test_what_names_a_host_is_reported_as_it_is(address):
     assert reachable_address(address) == address

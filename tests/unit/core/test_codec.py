@@ -70,6 +70,6 @@ def test_what_a_message_does_not_have_is_none_or_the_default() -> None:
     assert run_from_pb(run_pb2.Run(run="r")).loop is None
 
 
-def test_zero_is_told_from_nothing() -> None:
+def test_zero_is_distinguished_from_nothing() -> None:
     assert usage_to_pb(Usage(cost_usd=0.0)).HasField("cost_usd")
     assert not usage_to_pb(Usage()).HasField("cost_usd")

@@ -6,7 +6,7 @@ from turnwright_core.heartbeats import MOMENTS, heartbeat_due_s
 
 
 @pytest.mark.parametrize("silence_s", [0.02, 15.0, 30.0])
-def test_streams_that_fell_silent_at_any_time_are_told_at_few_moments_and_in_time(silence_s: float) -> None:
+def test_streams_that_fell_silent_at_any_time_are_reported_at_few_moments_and_in_time(silence_s: float) -> None:
     begins_s = [1000 + silence_s * number / 500 for number in range(500)]
     due_s = [heartbeat_due_s(begin_s, silence_s) for begin_s in begins_s]
     assert len({round(moment_s, 6) for moment_s in due_s}) <= MOMENTS + 1

@@ -70,7 +70,7 @@ def test_an_event_is_one_line_of_json_without_secrets(lines):
     }
 
 
-def test_an_exception_is_told_with_its_traceback_and_without_local_variables(lines):
+def test_an_exception_is_reported_with_its_traceback_and_without_local_variables(lines):
     def fail(_):
         hidden = "hush"
         try:

@@ -162,7 +162,7 @@ def test_plans_are_one_list_for_who_knows_of_no_other(case: Case) -> None:
     expect(case["id"], passed=[shown(items) for items in told] == wanted, exceptions=SAID_AGAIN)
 
 
-def test_a_status_that_the_list_does_not_have_is_told_as_the_nearest() -> None:
+def test_a_status_that_the_list_does_not_have_is_reported_as_the_nearest() -> None:
     """AP17."""
     plan = Plan("a", PlanKind.ITEMS, items_json([PlanItem(word(status), status=status) for status in PlanStatus]))
     assert [word(item.status) for item in legacy_items(plan)] == [

@@ -12,7 +12,7 @@ from turnwright_core.kit.server import RunningServer, Service
 
 @pytest.mark.parametrize("step", ["drain", "close"])
 @pytest.mark.asyncio
-async def test_a_step_that_hangs_is_given_up_and_told(tmp_path, step):
+async def test_a_step_that_hangs_is_given_up_and_reported(tmp_path, step):
     async def hang() -> None:
         await asyncio.Event().wait()
 

@@ -252,7 +252,7 @@ def test_a_prompt_shows_images_that_the_runtime_has_read_and_no_other_entries(im
     assert {part.path for part in said.parts} <= {"image://loop_1/1"}
 
 
-def test_a_turn_that_no_run_has_is_not_told():
+def test_a_turn_that_no_run_has_is_not_reported():
     # The contract's numbers end before it, and a page of messages with it would fail for ever.
     assert turn_of(entry(f"event://turn_{10**20}/tick/a", attributes={"event": {}})) == 9
 

@@ -126,7 +126,7 @@ def test_every_call_has_one_result_behind_it_in_the_order_of_the_calls():
     assert all(message.tool == "get" for message in messages[2:5])
 
 
-def test_a_result_of_no_call_is_told_as_text():
+def test_a_result_of_no_call_is_reported_as_text():
     assert sent(result("gone", "text")) == [user("text")]
 
 
@@ -139,7 +139,7 @@ def test_an_id_that_is_used_again_gets_another_one_and_each_call_its_own_result(
     assert [message.text for message in messages[2:]] == ["one", NO_RESULT, "", "two", "", NO_RESULT]
 
 
-def test_what_is_healed_is_told():
+def test_what_is_healed_is_reported():
     made = Conversation()
     for message in run_of([user("u"), result("no"), reply("a"), result("a"), result("a"), reply("a")]):
         made.put(message.path, Standing(message.path, message.position, known(message, shown)))

@@ -40,7 +40,7 @@ def test_a_turn_begins_while_something_of_every_limit_is_left(budget, kind):
     assert (found and found.kind) == kind
 
 
-def test_a_limit_in_money_cannot_be_kept_where_no_price_is_told():
+def test_a_limit_in_money_cannot_be_kept_where_no_price_is_reported():
     spent = Spend(turns=1, tokens=10, turns_without_cost=1)
     found = before_turn(Budget(cost_usd_max=100), spent, of_run=False)
     assert found == Exhaustion(

@@ -29,7 +29,7 @@ def descriptors():
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("has_pidfd", [True, False])
-def test_the_end_of_a_child_is_told(monkeypatch, loop, has_pidfd):
+def test_the_end_of_a_child_is_reported(monkeypatch, loop, has_pidfd):
     if not has_pidfd:
         monkeypatch.setattr(os, "pidfd_open", no_pidfd, raising=False)
 

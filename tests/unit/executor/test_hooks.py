@@ -402,7 +402,7 @@ async def test_every_hook_can_be_named_by_its_name():
         (":x", "not of the form module:function"),
     ],
 )
-async def test_a_plugin_that_cannot_be_loaded_is_told_by_name(enabled, word):
+async def test_a_plugin_that_cannot_be_loaded_is_reported_by_name(enabled, word):
     with pytest.raises(SettingsError, match=r"^TURNWRIGHT_HOOKS: ") as refused:
         load_plugins(enabled, "none")
     assert word in str(refused.value)

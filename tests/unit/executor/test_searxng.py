@@ -78,7 +78,7 @@ async def test_what_is_no_result_is_left_out_and_texts_are_one_line(server) -> N
         (Served([b"[1," * 100_000], {"content-type": "application/json"}, repeats=10**6), "more than"),
     ],
 )
-async def test_an_engine_that_does_not_answer_as_one_is_told_without_its_secrets(server, answer, words) -> None:
+async def test_an_engine_that_does_not_answer_as_one_is_reported_without_its_secrets(server, answer, words) -> None:
     server.pages["/se/search"] = answer
     error = await refused(engine(server).search("q", 5))
     assert (error.outcome, words in str(error), "s3cret" in str(error)) == ("bad_gateway:502", True, False)

@@ -43,7 +43,7 @@ async def run(root, command: str, timeout_s: float = 30.0, limits: ShellLimits =
 
 
 @pytest.mark.asyncio
-async def test_output_and_exit_code_are_told_apart(tmp_path):
+async def test_output_and_exit_code_are_distinguished(tmp_path):
     times = iter([10.0, 12.5])
     end, out, err = await run(tmp_path, "pwd; echo problem >&2; exit 3", clock=lambda: next(times))
     assert end == CommandEnd(exit_code=3, duration_s=2.5, timed_out=False, output_cut=False)
@@ -52,7 +52,7 @@ async def test_output_and_exit_code_are_told_apart(tmp_path):
 
 @pytest.mark.parametrize("has_git", [True, False])
 @pytest.mark.asyncio
-async def test_the_files_that_a_command_changed_are_told(tmp_path, has_git):
+async def test_the_files_that_a_command_changed_are_reported(tmp_path, has_git):
     if has_git:
         await run(tmp_path, "git init -q")
     (tmp_path / "folder").mkdir()

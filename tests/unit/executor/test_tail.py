@@ -34,7 +34,7 @@ def test_watchers_at_one_position_share_one_message_and_others_get_their_own() -
     assert (texts([first]), texts([behind])) == (["2", "3"], ["1", "2", "3"])
 
 
-def test_a_shared_message_is_not_told_again_when_there_is_more() -> None:
+def test_a_shared_message_is_not_reported_again_when_there_is_more() -> None:
     tail = tail_of("1", "2")
     assert texts(tail.after(0, batched=True)) == ["1", "2"]
     add(tail, "3")

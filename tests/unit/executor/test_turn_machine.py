@@ -147,7 +147,7 @@ def test_behind_a_command_that_failed_only_an_update_is_carried_out(first, tool,
     assert next_step(state) == Step(action, "b")
 
 
-def test_a_rejection_is_told_once():
+def test_a_rejection_is_reported_once():
     one = record(state=State.FAILED, effect=EFFECT, decision=Decision(DecisionKind.REJECTED))
     state = TurnState(is_placed=True, turn=1, is_recorded=True, records={one.path: one})
     assert next_step(state) == Step(Action.REJECT, one.path)

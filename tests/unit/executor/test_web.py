@@ -258,7 +258,7 @@ async def test_a_body_that_is_not_what_its_head_says_is_an_error(server, headers
     ("status", "outcome"),
     [(404, "not_found:404"), (410, "not_found:404"), (403, "bad_gateway:502"), (503, "bad_gateway:502")],
 )
-async def test_what_a_server_refuses_is_told(server, status, outcome) -> None:
+async def test_what_a_server_refuses_is_reported(server, status, outcome) -> None:
     server.pages["/a"] = Served((), {}, status)
     error = await refused(HttpWeb(LIMITS).page(f"{server.url}/a"))
     assert (error.outcome, str(status) in str(error)) == (outcome, True)

@@ -37,7 +37,7 @@ COPIES = {
 
 @pytest.mark.parametrize("command", COPIES.values(), ids=COPIES.keys())
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_a_copy_is_another_workspace_and_that_is_told_once(tmp_path, command, first):
+def test_a_copy_is_another_workspace_and_that_is_reported_once(tmp_path, command, first):
     (tmp_path / "a" / "src").mkdir(parents=True)
     original = workspace_id(tmp_path / "a")
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -59,7 +59,7 @@ def test_a_copy_of_a_copy_is_a_third_workspace(tmp_path):
 
 
 @pytest.mark.parametrize("first", ["b", "c"])
-def test_a_copy_is_told_apart_after_its_original_was_moved(tmp_path, first):
+def test_a_copy_is_distinguished_after_its_original_was_moved(tmp_path, first):
     (tmp_path / "a").mkdir()
     original = workspace_id(tmp_path / "a")
     subprocess.run(["cp", "-r", "a", "b"], cwd=tmp_path, check=True)

@@ -139,7 +139,7 @@ def test_parallel_calls_that_a_host_merged_come_apart(arguments, paths, kinds):
         ('```json\n{"command": "ls"}\n```', ["arguments_repaired"]),
     ],
 )
-def test_arguments_of_risky_calls_that_leave_text_over_are_told(arguments, kinds):
+def test_arguments_of_risky_calls_that_leave_text_over_are_reported(arguments, kinds):
     # C56
     assert called("sh", arguments)[1] == kinds
     assert "arguments_left_over" not in called("get", arguments)[1]
@@ -214,7 +214,7 @@ def test_a_value_that_is_no_object_is_no_attribute():
         ("get", True, None),
     ],
 )
-def test_a_call_is_told_from_other_objects_by_its_shape(value, wrapped, calls):
+def test_a_call_is_distinguished_from_other_objects_by_its_shape(value, wrapped, calls):
     assert calls_of(value, wrapped=wrapped) == calls
 
 

@@ -175,7 +175,7 @@ def test_the_cap_holds_for_a_stream(commands):
     assert tuple(yielded) == reply.commands[: len(yielded)]
 
 
-def test_a_stream_knows_the_tools_it_is_told():
+def test_a_stream_knows_the_tools_that_it_is_given():
     yielded, reply = stream("<lint>src</lint>\n", known_tools=frozenset({"lint"}))
     assert (tuple(yielded), reply) == (
         reply.commands,

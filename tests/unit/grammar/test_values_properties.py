@@ -33,7 +33,7 @@ def test_where_no_value_begins_there_is_none(text):
     ],
     ids=str,
 )
-def test_strict_json_is_told_from_what_is_broken_or_cut(text, read):
+def test_strict_json_is_distinguished_from_what_is_broken_or_cut(text, read):
     assert read_strict(text) == read
 
 

@@ -44,7 +44,7 @@ def reply(*events: Any) -> tuple[Message, Finish]:
 # ---- Blocks
 
 
-def test_blocks_that_are_open_together_are_told_apart_by_their_index():
+def test_blocks_that_are_open_together_are_distinguished_by_their_index():
     message, _ = reply(
         starts(0, "thinking", thinking="", signature=""), grows(0, "thinking", thinking="think"),
         starts(1, "text", text=""), grows(1, "text", text="say "),
@@ -82,7 +82,7 @@ def test_what_a_start_holds_already_counts():
     assert [json.loads(call.arguments) for call in message.calls] == [{"a": [1]}]
 
 
-def test_a_block_of_a_servers_tool_is_told_whole_with_what_it_was_given():
+def test_a_block_of_a_servers_tool_is_reported_whole_with_what_it_was_given():
     # RD04
     message, _ = reply(
         starts(0, "server_tool_use", id="s", name="web_search", input={}),
@@ -160,7 +160,7 @@ def test_a_report_of_usage_leaves_what_it_does_not_say_as_it_was():
     [("end_turn", False), ("tool_use", False), ("stop_sequence", False), ("max_tokens", True), ("refusal", True),
      ("pause_turn", True), ("model_context_window_exceeded", True), ("compaction", True), ("new", True)],
 )  # fmt: skip
-def test_a_reason_to_end_is_told_in_its_own_word(reason, is_cut):
+def test_a_reason_to_end_is_reported_in_its_own_word(reason, is_cut):
     details = {"type": "refusal", "category": "cyber"}
     delta = {"stop_reason": reason, "stop_details": details, "stop_sequence": None}
     message, finish = collected(events_of(wired(BEGIN, {"type": "message_delta", "delta": delta}, END[1])))

@@ -197,7 +197,7 @@ def test_blocks_go_back_to_their_model_as_they_came_and_where_they_stood():
     assert dropped == []
 
 
-def test_a_block_that_was_told_apart_from_its_text_goes_back_with_it():
+def test_a_block_that_was_distinguished_from_its_text_goes_back_with_it():
     # RD08: as servers between us and Anthropic tell it
     signed = ThinkingBlock("thinking", 0, signature="s")
     reply = Message(Role.ASSISTANT, (Text("a"),), "I think.", thinking=(signed,), vendor_model=OURS)

@@ -97,7 +97,7 @@ def test_calls_of_a_whole_body_need_neither_index_nor_id():
     assert [call.name for call in got.message.calls] == ["f", "g"]
 
 
-def test_sources_are_told_once_whatever_shape_they_have():
+def test_sources_are_reported_once_whatever_shape_they_have():
     # RD04
     cited = {"type": "url_citation", "url_citation": {"url": "https://a", "title": "A"}}
     first = {"choices": [{"delta": {"content": "x", "annotations": [cited]}}], "citations": ["https://b"]}
@@ -125,7 +125,7 @@ def test_hostile_details_are_ignored_or_kept_but_never_raise(details):
     assert sent_back(got)["content"] == "c"
 
 
-def test_reasoning_beyond_all_measure_is_told_and_cannot_go_back():
+def test_reasoning_beyond_all_measure_is_reported_and_cannot_go_back():
     chunk = "x" * (THINKING_CHARS_MAX // 2)
     got = folded([stream(*[{"reasoning_content": chunk}] * 3, {"content": "c"})])
     assert len(got.reasoning) == 3 * len(chunk)

@@ -146,7 +146,7 @@ def test_any_split_of_arguments_gives_the_same_call(arguments, cuts):
     assert calls(first, *({"index": 0, "function": {"arguments": piece}} for piece in pieces))[0]["arguments"] == text
 
 
-def test_a_long_call_is_told_in_steps_that_stay_linear():
+def test_a_long_call_is_reported_in_steps_that_stay_linear():
     fold, told = ToolCallFold(), 0
     fold.feed([{"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}}])
     for _ in range(20_000):

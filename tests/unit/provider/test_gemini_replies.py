@@ -89,7 +89,7 @@ def test_text_thoughts_calls_and_blocks_go_back_in_their_order():
     ]
 
 
-def test_a_signature_whose_text_is_not_told_is_sent_on_an_empty_text():
+def test_a_signature_whose_text_is_not_reported_is_sent_on_an_empty_text():
     message = Sent(
         stream(chunk({"text": "a"}, finish="STOP")).message.role,
         thinking=(ThinkingBlock("text", 0, signature="s", data="x"),),
@@ -138,7 +138,7 @@ def test_recorded_arguments_in_pieces_are_whole():
     assert all(operation["action"] == "add" for operation in written["operations"])
 
 
-def test_sources_are_told_once():
+def test_sources_are_reported_once():
     source = {"web": {"uri": "https://x", "title": "X"}}
     told = chunk({"text": "a"}, finish="STOP")
     told["candidates"][0]["groundingMetadata"] = {"groundingChunks": [source, None, source]}
@@ -230,7 +230,7 @@ def test_junk_is_classified_or_ignored(chunks, parts):
     assert json.loads(WIRE.request(ModelCall("m", (message,), vendor_model="v/m"), frozenset()).body)
 
 
-def test_blocks_without_end_are_told_up_to_a_limit():
+def test_blocks_without_end_are_reported_up_to_a_limit():
     part = {"inlineData": {"mimeType": "image/png", "data": "A" * (KEPT_CHARS_MAX // 4)}}
     blocks = stream(*[chunk(part)] * 6, chunk({"text": "", "thoughtSignature": "s" * 9}, finish="STOP")).whole
     assert len(blocks.server_blocks) == 3

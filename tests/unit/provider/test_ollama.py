@@ -232,7 +232,7 @@ def test_calls_without_an_index_or_with_the_same_are_calls_of_their_own():
     assert message.tool_calls == [{"id": "", "name": "look", "arguments": '{"at":1}'}] * 3
 
 
-def test_thinking_is_reasoning_whether_it_is_told_apart_or_stands_in_tags():
+def test_thinking_is_reasoning_whether_it_is_distinguished_or_stands_in_tags():
     message = stream(said(thinking="a"), said(thinking="b"), said(content="c"), said("stop"))
     assert (message.reasoning, message.text) == ("ab", "c")
     message = stream(said(content="<thi"), said(content="nk>ab</think>c"), said("stop"))

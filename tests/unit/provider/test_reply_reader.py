@@ -84,7 +84,7 @@ def test_parts_of_one_kind_are_one_delta():
 
 
 @pytest.mark.asyncio
-async def test_what_was_held_back_is_told_where_a_stream_ends_without_its_end():
+async def test_what_was_held_back_is_reported_where_a_stream_ends_without_its_end():
     cut = Arrived(event(choices=[said("<thin")]))
     events = HttpReplyReader(1_000_000).read(cut, ChatFold(ThinkTags.LEADING), AttemptTimeout(60))
     assert await anext(events) == AppendContent("<thin")

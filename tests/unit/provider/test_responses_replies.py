@@ -255,13 +255,13 @@ def test_any_pieces_and_the_whole_give_the_text(data):
     assert "".join(texts.add(1, piece) for piece in pieces) + texts.whole(1, text) == text
 
 
-def test_a_reply_that_is_told_at_its_end_only_is_whole():
+def test_a_reply_that_is_reported_at_its_end_only_is_whole():
     item = {"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}
     only = event("completed", response={"status": "completed", "output": [item], "usage": {"input_tokens": 1}})
     assert folded([stream(only)], ResponsesFold()).text == "no"
 
 
-def test_sources_are_told_once():
+def test_sources_are_reported_once():
     # RD04
     source = {"type": "url_citation", "url": "https://a", "title": "A"}
     item = {"type": "message", "content": [{"type": "output_text", "text": "x", "annotations": [source]}]}

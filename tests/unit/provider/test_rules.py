@@ -106,7 +106,7 @@ def test_another_key_or_token_is_no_key_of_the_vendor(words):
         ({"error": {"message": "Error code: 529 - overloaded"}}, FailureClass.SERVER, 529),
     ],
 )
-def test_a_status_is_told_by_words_and_not_by_any_number(body, kind, status):
+def test_a_status_is_recognized_by_words_and_not_by_any_number(body, kind, status):
     failure = classify_in_stream(body)
     assert (failure.kind, failure.status) == (kind, status)
 

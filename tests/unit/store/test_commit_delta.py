@@ -235,7 +235,7 @@ async def check_history(store, history, wanted):
 
 
 @pytest.mark.parametrize(("kind", "examples"), [("sqlite", 120), ("postgresql", 15)], ids=["sqlite", "postgresql"])
-def test_what_is_told_is_what_reading_gives(kind, examples, tmp_path, request):
+def test_what_is_reported_is_what_reading_gives(kind, examples, tmp_path, request):
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
         store = runner.run(stack.enter_async_context(opened(kind, tmp_path, request)))

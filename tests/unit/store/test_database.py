@@ -238,7 +238,7 @@ async def test_a_disk_that_fails_is_told_to_whoever_needs_it(database, monkeypat
 @SQLITE_ONLY
 @pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("inline", [False, True])
-async def test_a_full_disk_is_told_as_what_passes_and_nothing_of_the_batch_is_written(database, inline, together):
+async def test_a_full_disk_is_reported_as_what_passes_and_nothing_of_the_batch_is_written(database, inline, together):
     """SQLite's own limit of pages stands for the disk: what it raises is the same."""
 
     async def room(pages):

@@ -344,7 +344,7 @@ async def test_a_short_absence_of_the_server_is_waited_out(database, postgres, a
     assert await database.read(keys) == {"run:x"}
 
 
-async def test_a_long_absence_of_the_server_is_told(postgres_url, postgres, admin):
+async def test_a_long_absence_of_the_server_is_reported(postgres_url, postgres, admin):
     async with replica(postgres_url, connect_s=0.2) as database:
         with away(postgres, admin):
             for _ in range(2):
