@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypedDict, Unpack
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, session_pb2
-from turnwright.types.v1 import message_pb2, session_command_pb2, settings_pb2
+from turnwright.types.v1 import message_pb2, run_pb2, session_command_pb2, settings_pb2
 
 from turnwright_core.kit.peer import Peer
 
@@ -24,6 +24,12 @@ class CommandKinds(TypedDict, total=False):
     branch_from_chat: session_command_pb2.BranchFromChat
     set_draft: session_command_pb2.SetDraft
     clear_draft: session_command_pb2.ClearDraft
+    update_message: session_command_pb2.UpdateMessage
+    remove_message: session_command_pb2.RemoveMessage
+    truncate_messages: session_command_pb2.TruncateMessages
+    retry_from_index: session_command_pb2.RetryFromIndex
+    regenerate: session_command_pb2.Regenerate
+    restore_from_trajectory: session_command_pb2.RestoreFromTrajectory
 
 
 class SessionCalls:
@@ -39,6 +45,20 @@ class SessionCalls:
         command = session_command_pb2.SessionCommand(**kind)
         request = session_pb2.SubmitCommandRequest(project=project, run=run, command_id=command_id, command=command)
         return await self._peer.call(self._stub.SubmitCommand, request)
+
+    async def list_commands(self, project: str, run: str) -> list[session_command_pb2.QueuedCommand]:
+        """What waits in the queue of a run, the next one first."""
+        request = session_pb2.ListCommandsRequest(project=project, run=run)
+        return list((await self._peer.call(self._stub.ListCommands, request)).commands)
+
+    async def cancel_command(
+        self, project: str, run: str, command_id: str = "", *, loop: int = 0, request_id: str = ""
+    ) -> run_pb2.Run:
+        """Take a command or a task out of the queue, by its id or by its loop."""
+        request = session_pb2.CancelCommandRequest(
+            project=project, run=run, command_id=command_id, loop=loop, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.CancelCommand, request)).run
 
 
 def user_message(

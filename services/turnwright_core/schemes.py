@@ -60,6 +60,7 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
             "content",
             "image",
             "draft",
+            "command",
         )
     ),
 )

@@ -18,7 +18,7 @@ from turnwright_core.kit.auth import current_caller
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import check_floor
+from turnwright_executor.rpc.forwarding import CallIdentity, Forward, check_floor
 from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs, check_acceptance
 from turnwright_executor.rpc.task_servicer import TaskRpcs
 
@@ -26,7 +26,10 @@ Answer = rows_pb2.SubmitCommandResponse
 
 
 class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
-    """SubmitCommand."""
+    """Rpcs of session.proto."""
+
+    ListCommands = Forward(speaker=CallIdentity.EXECUTOR)
+    CancelCommand = Forward(floor=Tier.CLIENT)
 
     async def SubmitCommand(self, request: pb.SubmitCommandRequest, context: Any) -> pb.SubmitCommandResponse:
         """Carry out or queue a command of a chat."""
@@ -48,12 +51,15 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
             run=answer.run,
             loop=answer.loop if answer.HasField("loop") else None,
             cursor=cursor,
+            queued=answer.queued,
+            rewound=answer.rewound if answer.HasField("rewound") else None,
         )
 
     async def _check(self, request: pb.SubmitCommandRequest) -> None:
         """Refuse what only an executor can tell: vendors that there are not, and what does not fit an effect."""
         command = request.command
-        for model in {command.user_message.settings.model, command.set_params.patch.model}:
+        messages = (command.user_message, command.retry_from_index.message)
+        for model in {command.set_params.patch.model, *(message.settings.model for message in messages)}:
             await self.check_vendor(model, "settings.model")
         approved = command.approve_tools
         if len(approved.calls) == 1 and approved.calls[0].startswith("log://"):

@@ -14,9 +14,10 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
-from turnwright_store.app.ledger import bump_revision
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import add_run, check_model_exists
+from turnwright_store.app.run_revision import bump_revision
+from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.app.writing import TurnTag, apply_writes, check_writes
 from turnwright_store.domain.checks import RUN_ALIAS, check_answer_format, check_budget, check_name, check_shown
 from turnwright_store.domain.permissions import check_floor
@@ -67,7 +68,7 @@ def enqueue_loop(
     model = settings.model or before.run.settings.model
     if found or model != named.model:
         check_model_exists(tx, model)
-    _check_queue(before, rules.loops_queued_max)
+    check_queue(tx, before, rules.loops_queued_max)
     yolo = settings.yolo or before.run.settings.yolo
     reasoning = settings.reasoning or (before.run.loop.settings.reasoning if before.run.loop else None)
     latest = before.run.loop.settings.assembly if before.run.loop else Assembly.PACKET
@@ -96,11 +97,16 @@ def _check_settled(run: RunRow, given: RunSettings) -> None:
         )
 
 
-def _check_queue(run: RunRow, limit: int) -> None:
-    if run.run.loops_queued >= limit:
+def check_queue(tx: Transaction, run: RunRow, limit: int) -> None:
+    """Refuse one more that would wait. Raises QUEUE_FULL."""
+    waiting = run.run.loops_queued
+    # Edits wait behind loops only.
+    if waiting or run.loop_active:
+        waiting += count_waiting(tx.connection, run)
+    if waiting >= limit:
         raise fault(
             Reason.QUEUE_FULL,
-            f"{run.run.loops_queued} loops already wait in {run.run.run}: wait until some have ended.",
+            f"{waiting} commands already wait in {run.run.run}: cancel some, or wait until some have ended.",
             queue="loops",
             limit=limit,
         )

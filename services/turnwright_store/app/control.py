@@ -16,14 +16,16 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Budget, CallStyle, Run, RunSettings, Spend
-from turnwright_store.app.ledger import bump_revision, forbidden
+from turnwright_core.runs import Run, Spend
+from turnwright_store.app.ledger import forbidden
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, check_model_exists
 from turnwright_store.app.run_events import free_path
+from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
@@ -50,30 +52,6 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
     run = bump_revision(tx, run)
     rows.rename(tx.connection, run, alias)
     return write_run(tx.connection, get_run(tx.connection, address.project, alias), run.revision_run, tx.now_ms).run
-
-
-class SettingsPatch(Struct, frozen=True):
-    """Changes to a run's settings; None leaves one as it is. An empty persona and a limit of 0 are the defaults."""
-
-    model: str | None = None
-    temperature: float | None = None
-    persona: str | None = None
-    context_limit: int | None = None
-    budget: Budget | None = None
-    yolo: bool | None = None
-    calls: CallStyle | None = None
-
-    def applied(self, settings: RunSettings) -> RunSettings:
-        """The settings after the changes."""
-        return RunSettings(
-            model=settings.model if self.model is None else self.model,
-            temperature=settings.temperature if self.temperature is None else self.temperature,
-            persona=settings.persona if self.persona is None else self.persona or None,
-            context_limit=settings.context_limit if self.context_limit is None else self.context_limit or None,
-            budget=settings.budget if self.budget is None else (None if self.budget == Budget() else self.budget),
-            yolo=settings.yolo if self.yolo is None else self.yolo,
-            calls=settings.calls if self.calls is None else self.calls,
-        )
 
 
 def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run:

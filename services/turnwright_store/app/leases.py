@@ -20,8 +20,9 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.runs import RUNNING, Model, Run, Turn
 from turnwright_store.app.commit_delta import publish
-from turnwright_store.app.ledger import bump_revision, check_fence, moved, records_prefix
+from turnwright_store.app.ledger import check_fence, moved
 from turnwright_store.app.read_view import RunRef
+from turnwright_store.app.run_revision import bump_revision, records_prefix
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of

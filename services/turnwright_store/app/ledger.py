@@ -35,7 +35,9 @@ from turnwright_core.runs import (
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.read_view import RunRef
+from turnwright_store.app.run_revision import bump_revision, records_prefix
 from turnwright_store.app.view_change import view_change
+from turnwright_store.app.waiting_edits import carry_out_waiting
 from turnwright_store.app.writing import TurnTag, Written, apply_writes, check_writes, written_paths
 from turnwright_store.domain.events import mode_switched
 from turnwright_store.domain.permissions import check_floor
@@ -45,12 +47,7 @@ from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, know_run, open_turn_of, write_run
-from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged, coalesced_bumps
-
-
-def records_prefix(turn: int) -> str:
-    """What the paths of a turn's records begin with (RU075)."""
-    return f"log://turn_{turn}/"
+from turnwright_store.sql.scopes import coalesced_bumps
 
 
 def check_fence(run: RunHead, epoch: int) -> None:
@@ -74,14 +71,6 @@ def moved(run: RunRow, status: int) -> RunRow:
     if not may_move(run.run.status, status):
         raise forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
     return replace(run, run=replace(run.run, status=status))
-
-
-def bump_revision(tx: Transaction, run: RunRow) -> RunRow:
-    """The run at the revision that this transaction gives its scope."""
-    if run.scope not in tx.bumped:
-        bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.places), 0)
-    revision = tx.bumped[run.scope]
-    return run if run.revision_run == revision else replace(run, revision_run=revision)
 
 
 class OpenedTurn(Struct, frozen=True):
@@ -238,6 +227,10 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     assert loop
     goes_on = not end.loop_end and loop.status == RUNNING
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
+    edited = carry_out_waiting(tx, rules, run, loop.sequence) if end.loop_end else None
+    if edited:
+        # What an edit has changed, only the database can tell.
+        run, is_read_back = edited, False
     is_released = end.release and end.loop_end is not None and not run.run.loops_queued
     if is_released:
         lease_rows.release(tx.connection, run.id)

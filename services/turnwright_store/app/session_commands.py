@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from turnwright_core.chat.message import Part
 from turnwright_core.runs import LoopSettings
-from turnwright_store.app.control import SettingsPatch
+from turnwright_store.domain.settings_patch import SettingsPatch
 
 
 class UserMessage(Struct, frozen=True):
@@ -41,6 +41,40 @@ class BranchFromChat(Struct, frozen=True):
     """A new run as a branch of another one."""
 
     source: str
+    up_to: str = ""
+
+
+class UpdateMessage(Struct, frozen=True):
+    """Another content of a message."""
+
+    path: str
+    content: str
+    regenerate: bool = False
+
+
+class RemoveMessage(Struct, frozen=True):
+    """A message less."""
+
+    path: str
+    regenerate: bool = False
+
+
+class TruncateMessages(Struct, frozen=True):
+    """The messages before a place; with a message, which is then sent (RetryFromIndex)."""
+
+    index: int
+    expected_revision: int
+    message: UserMessage | None = None
+
+
+class Regenerate(Struct, frozen=True):
+    """The latest prompt once more."""
+
+
+class RestoreFromTrajectory(Struct, frozen=True):
+    """What the run saw at the end of a turn."""
+
+    turn: int
 
 
 class SetDraft(Struct, frozen=True):
@@ -49,4 +83,5 @@ class SetDraft(Struct, frozen=True):
     text: str | None
 
 
-SessionCommand = UserMessage | SetParams | AbortSession | DecideTools | BranchFromChat | SetDraft
+EditCommand = UpdateMessage | RemoveMessage | TruncateMessages | Regenerate | RestoreFromTrajectory
+SessionCommand = UserMessage | SetParams | AbortSession | DecideTools | BranchFromChat | SetDraft | EditCommand

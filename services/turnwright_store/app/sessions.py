@@ -18,10 +18,13 @@ from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, S
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Loop, LoopSettings, Mode, Run, RunSettings, SessionState
+from turnwright_core.runs import Loop, Run, RunSettings, SessionState
 from turnwright_core.session import Wait
-from turnwright_store.app import commands, control
+from turnwright_store.app import commands, control, message_edits
+from turnwright_store.app.command_kinds import kind_of, preview_of
+from turnwright_store.app.edit_plans import EditPlan, Resend, carry_out, plan_edit, settings_of
 from turnwright_store.app.forks import fork_run
+from turnwright_store.app.message_edits import Rewound
 from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import state_of
@@ -29,14 +32,21 @@ from turnwright_store.app.session_commands import (
     AbortSession,
     BranchFromChat,
     DecideTools,
+    EditCommand,
+    Regenerate,
+    RemoveMessage,
+    RestoreFromTrajectory,
     SessionCommand,
     SetDraft,
     SetParams,
+    TruncateMessages,
+    UpdateMessage,
     UserMessage,
 )
+from turnwright_store.app.waiting_edits import add_waiting
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.permissions import check_floor
-from turnwright_store.domain.session_gates import GATES, CommandKind, Gate, gated
+from turnwright_store.domain.session_gates import GATES, Gate, gated
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import user_content
 from turnwright_store.ports import Transaction
@@ -61,6 +71,16 @@ class Submitted(Struct, frozen=True):
     cursor: Cursor
     loop: Loop | None = None
     created: bool = False
+    queued: bool = False
+    rewound: Rewound | None = None
+
+
+class _Done(Struct, frozen=True):
+    """What a command came to."""
+
+    loop: Loop | None = None
+    queued: bool = False
+    rewound: Rewound | None = None
 
 
 class _Session(Struct, frozen=True):
@@ -70,18 +90,19 @@ class _Session(Struct, frozen=True):
     rules: StoreRules
     caller: Caller
     address: RunRef
+    command_id: str
     row: RunRow
     state: SessionState
     gate: Gate
 
 
 def submit_command(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: SessionCommand
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: SessionCommand, command_id: str
 ) -> Submitted:
     """Carry out a command, or queue it. Raises COMMAND_GATED, and what the command itself raises."""
     check_floor(caller, Tier.CLIENT, "SubmitCommand")
     if isinstance(command, BranchFromChat):
-        return _branched(tx, rules, address, command)
+        return _branched(tx, rules, caller, address, command)
     row = find_run(tx.connection, address.project, address.run) if address.run else None
     if row is None and isinstance(command, UserMessage):
         return _begun(tx, rules, caller, address, command)
@@ -91,57 +112,49 @@ def submit_command(
     gate = GATES[kind][state]
     if gate is Gate.REFUSE:
         raise gated(address.run, kind, state)
-    loop = _DONE[type(command)](command, _Session(tx, rules, caller, address, row, state, gate))
+    done = _DONE[type(command)](command, _Session(tx, rules, caller, address, command_id, row, state, gate)) or _Done()
     after = get_run(tx.connection, address.project, address.run)
-    return Submitted(_shown(tx, after), row.cursor(rules.incarnation), loop)
-
-
-def kind_of(command: SessionCommand) -> CommandKind:
-    """Its name in the contract and in the table of gates."""
-    match command:
-        case UserMessage():
-            return CommandKind.USER_MESSAGE
-        case SetParams():
-            return CommandKind.SET_PARAMS
-        case AbortSession():
-            return CommandKind.ABORT
-        case DecideTools():
-            return CommandKind.APPROVE_TOOLS if command.accept else CommandKind.REJECT_TOOLS
-        case BranchFromChat():
-            return CommandKind.BRANCH_FROM_CHAT
-        case SetDraft():
-            return CommandKind.CLEAR_DRAFT if command.text is None else CommandKind.SET_DRAFT
+    cursor = row.cursor(rules.incarnation)
+    return Submitted(_shown(tx, after), cursor, done.loop, queued=done.queued, rewound=done.rewound)
 
 
 def _shown(tx: Transaction, row: RunRow) -> Run:
     return replace(row.run, state=state_of(tx.connection, row))
 
 
-def _branched(tx: Transaction, rules: StoreRules, address: RunRef, command: BranchFromChat) -> Submitted:
+def _branched(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: BranchFromChat
+) -> Submitted:
     run = fork_run(tx, RunRef(address.project, command.source), address.run, 0)
     row = get_run(tx.connection, run.project, run.run)
-    return Submitted(_shown(tx, row), row.cursor(rules.incarnation), created=True)
+    rewound = None
+    if command.up_to:
+        rewound = _cut_behind(tx, rules, caller, row, command.up_to)
+        row = get_run(tx.connection, run.project, run.run)
+    return Submitted(_shown(tx, row), row.cursor(rules.incarnation), created=True, rewound=rewound)
+
+
+def _cut_behind(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow, path: str) -> Rewound | None:
+    """Take away what follows a message."""
+    last = message_edits.find_message(tx, row, path)
+    following = message_edits.message_behind(tx.connection, row, last.position)
+    if following is None:
+        return None
+    # What the branch has got it has had for a moment.
+    tx.next_moment()
+    return message_edits.truncate(tx, rules, row, caller.principal, following)
 
 
 def _begun(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage) -> Submitted:
     """A message that opens a session."""
     content = user_content(command.parts, command.context_files)
-    settings = _settings(command, None, content.images)
+    settings = settings_of(command, None, content.images)
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, RunSettings())
     row = get_run(tx.connection, done.run.project, done.run.run)
     return Submitted(_shown(tx, row), done.cursor, done.loop, created=True)
 
 
-def _settings(command: UserMessage, latest: Loop | None, images: tuple[str, ...]) -> LoopSettings:
-    """The settings of a message's loop: as given, else as in the latest loop."""
-    given = command.settings
-    if given is None:
-        before = latest.settings if latest else LoopSettings(Mode.ACT)
-        return replace(before, budget=None, response_format=None, images=images)
-    return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
-
-
-def _message(command: UserMessage, at: _Session) -> Loop | None:
+def _message(command: UserMessage, at: _Session) -> _Done | None:
     content = user_content(command.parts, command.context_files)
     is_plain = not content.images and len(content.text.encode()) <= COMMENT_BYTES_MAX
     if at.state is SessionState.WAITING_USER_INPUT and not command.priority and is_plain:
@@ -155,9 +168,31 @@ def _message(command: UserMessage, at: _Session) -> Loop | None:
         check_bytes("parts", content.text, COMMENT_BYTES_MAX)
         control.inject_message(at.tx, at.rules, at.caller, at.address, content.text)
         return None
-    settings = _settings(command, at.row.run.loop, content.images)
-    done = commands.enqueue_loop(at.tx, at.rules, at.caller, at.address, content.text, settings, RunSettings())
-    return done.loop
+    return _sent(at, Resend(content.text, settings_of(command, at.row.run.loop, content.images)))
+
+
+def _sent(at: _Session, message: Resend, rewound: Rewound | None = None) -> _Done:
+    """Add a loop to the queue."""
+    settings, given = message.settings, RunSettings()
+    done = commands.enqueue_loop(at.tx, at.rules, at.caller, at.address, message.text, settings, given)
+    return _Done(done.loop, at.gate is Gate.QUEUE, rewound)
+
+
+def _edit(command: EditCommand, at: _Session) -> _Done:
+    is_queued = at.gate is Gate.QUEUE
+    plan = plan_edit(at.tx, at.row, command, is_queued=is_queued)
+    if is_queued:
+        return _queued(command, at, plan)
+    rewound = carry_out(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else Rewound()
+    return _sent(at, plan.resend, rewound) if plan.resend else _Done(rewound=rewound)
+
+
+def _queued(command: EditCommand, at: _Session, plan: EditPlan) -> _Done:
+    commands.check_queue(at.tx, at.row, at.rules.loops_queued_max)
+    if plan.edit:
+        kept = (kind_of(command).value, preview_of(command), at.command_id, at.caller.principal)
+        add_waiting(at.tx, at.rules, at.row, plan.edit, kept, brings_loop=plan.resend is not None)
+    return _sent(at, plan.resend) if plan.resend else _Done(queued=plan.edit is not None)
 
 
 def _set_params(command: SetParams, at: _Session) -> None:
@@ -222,11 +257,16 @@ def _write(at: _Session, write: EntryWrite) -> None:
     apply_writes(at.tx, at.rules, at.row, [write], at.caller.principal)
 
 
-_DONE: Final[Mapping[type, Callable[[Any, _Session], Loop | None]]] = {
+_DONE: Final[Mapping[type, Callable[[Any, _Session], _Done | None]]] = {
     UserMessage: _message,
     SetParams: _set_params,
     AbortSession: _abort,
     DecideTools: _decide,
     SetDraft: _set_draft,
+    UpdateMessage: _edit,
+    RemoveMessage: _edit,
+    TruncateMessages: _edit,
+    Regenerate: _edit,
+    RestoreFromTrajectory: _edit,
 }
-"""What carries out a command, and returns the loop that it has added."""
+"""What carries out a command; None: there is nothing to tell of it."""

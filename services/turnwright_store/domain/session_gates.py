@@ -24,6 +24,12 @@ class CommandKind(Enum):
     BRANCH_FROM_CHAT = "branch_from_chat"
     SET_DRAFT = "set_draft"
     CLEAR_DRAFT = "clear_draft"
+    UPDATE_MESSAGE = "update_message"
+    REMOVE_MESSAGE = "remove_message"
+    TRUNCATE_MESSAGES = "truncate_messages"
+    RETRY_FROM_INDEX = "retry_from_index"
+    REGENERATE = "regenerate"
+    RESTORE_FROM_TRAJECTORY = "restore_from_trajectory"
 
 
 class Gate(Enum):
@@ -49,6 +55,7 @@ def _row(resting: Gate, busy: Gate, waiting: Gate, **other: Gate) -> Mapping[Ses
 
 
 _ALWAYS: Final = _row(Gate.RUN, Gate.RUN, Gate.RUN)
+_EDIT: Final = _row(Gate.RUN, Gate.QUEUE, Gate.QUEUE)
 _DECISION: Final = _row(Gate.REFUSE, Gate.REFUSE, Gate.RUN, waiting_ide=Gate.REFUSE)
 
 GATES: Final[Mapping[CommandKind, Mapping[SessionState, Gate]]] = {
@@ -61,6 +68,12 @@ GATES: Final[Mapping[CommandKind, Mapping[SessionState, Gate]]] = {
     CommandKind.BRANCH_FROM_CHAT: _ALWAYS,
     CommandKind.SET_DRAFT: _ALWAYS,
     CommandKind.CLEAR_DRAFT: _ALWAYS,
+    CommandKind.UPDATE_MESSAGE: _EDIT,
+    CommandKind.REMOVE_MESSAGE: _EDIT,
+    CommandKind.TRUNCATE_MESSAGES: _EDIT,
+    CommandKind.RETRY_FROM_INDEX: _EDIT,
+    CommandKind.REGENERATE: _EDIT,
+    CommandKind.RESTORE_FROM_TRAJECTORY: _EDIT,
 }
 
 

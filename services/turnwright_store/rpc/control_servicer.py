@@ -15,9 +15,9 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.entries import cursor_to_pb, known
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import control
-from turnwright_store.app.control import SettingsPatch
 from turnwright_store.app.watch_runs import RunsChange, follow_runs
 from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks
 

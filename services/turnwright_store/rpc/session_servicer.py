@@ -13,21 +13,30 @@ from turnwright_core.chat.message import Part
 from turnwright_core.checks import invalid
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.messages import part_from_pb
-from turnwright_store.app import sessions
+from turnwright_store.app import command_queue, sessions
+from turnwright_store.app.command_queue import QueuedCommand
+from turnwright_store.app.message_edits import Rewound
 from turnwright_store.app.session_commands import (
     AbortSession,
     BranchFromChat,
     DecideTools,
+    Regenerate,
+    RemoveMessage,
+    RestoreFromTrajectory,
     SessionCommand,
     SetDraft,
     SetParams,
+    TruncateMessages,
+    UpdateMessage,
     UserMessage,
 )
-from turnwright_store.ports import Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, project_locks, run_locks
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.rpc.calls import Calls, address_of, mutation, project_locks, query, run_locks
 from turnwright_store.rpc.control_servicer import patch_of
+from turnwright_store.sql.idempotency import find as find_answer
 
 
 def _part(part: message_pb2.Part) -> Part | None:
@@ -44,15 +53,25 @@ def _approval(said: pb.ApproveTools) -> DecideTools:
     return DecideTools(True, tuple(said.calls), said.answer, contents)
 
 
+def _retry(said: pb.RetryFromIndex) -> TruncateMessages:
+    return TruncateMessages(said.from_index, said.expected_revision, _user_message(said.message))
+
+
 _DECODERS: Final[Mapping[str, Callable[[Any], SessionCommand]]] = {
     "user_message": _user_message,
     "set_params": lambda said: SetParams(patch_of(said.patch)),
     "abort": lambda _: AbortSession(),
     "approve_tools": _approval,
     "reject_tools": lambda said: DecideTools(False, tuple(said.calls), said.reason),
-    "branch_from_chat": lambda said: BranchFromChat(said.source),
+    "branch_from_chat": lambda said: BranchFromChat(said.source, said.up_to_message_id),
     "set_draft": lambda said: SetDraft(said.text),
     "clear_draft": lambda _: SetDraft(None),
+    "update_message": lambda said: UpdateMessage(said.message_id, said.content, said.regenerate),
+    "remove_message": lambda said: RemoveMessage(said.message_id, said.regenerate),
+    "truncate_messages": lambda said: TruncateMessages(said.from_index, said.expected_revision),
+    "retry_from_index": _retry,
+    "regenerate": lambda _: Regenerate(),
+    "restore_from_trajectory": lambda said: RestoreFromTrajectory(said.turn),
 }
 
 
@@ -84,10 +103,40 @@ class SessionRpcs(Calls):
     def SubmitCommand(
         self, request: session_pb2.SubmitCommandRequest, tx: Transaction, caller: Caller
     ) -> session_pb2.SubmitCommandResponse:
-        done = sessions.submit_command(tx, self._rules, caller, address_of(request), command_of(request.command))
+        command = command_of(request.command)
+        done = sessions.submit_command(tx, self._rules, caller, address_of(request), command, request.request_id)
         return session_pb2.SubmitCommandResponse(
             run=wire.run_to_pb(done.run),
             loop=wire.loop_to_pb(done.loop) if done.loop else None,
             created=done.created,
             cursor=cursor_to_pb(done.cursor),
+            queued=done.queued,
+            rewound=_rewound(done.rewound) if done.rewound else None,
         )
+
+    @query
+    def ListCommands(
+        self, request: session_pb2.ListCommandsRequest, connection: Connection
+    ) -> session_pb2.ListCommandsResponse:
+        found = command_queue.list_commands(connection, address_of(request))
+        return session_pb2.ListCommandsResponse(commands=map(_queued_to_pb, found))
+
+    @mutation(locks=run_locks)
+    def CancelCommand(
+        self, request: session_pb2.CancelCommandRequest, tx: Transaction, caller: Caller
+    ) -> session_pb2.CancelCommandResponse:
+        loop = request.loop
+        if request.command_id:
+            # A command that became a loop is known by the answer that it got.
+            key = (request.project, caller.principal, "SubmitCommand", request.command_id)
+            stored = find_answer(tx.connection, key)
+            loop = session_pb2.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
+        run = command_queue.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)
+        return session_pb2.CancelCommandResponse(run=wire.run_to_pb(run))
+
+
+_queued_to_pb, _ = codec(QueuedCommand, pb.QueuedCommand)
+
+
+def _rewound(done: Rewound) -> pb.Rewound:
+    return pb.Rewound(entries_closed=done.closed, entries_opened=done.opened, files_kept=True)

@@ -38,7 +38,7 @@ _UNSETTLED: Final[list[ColumnElement[int]]] = [
 ]
 _IS_UNSETTLED: Final = views.c.state.in_(_UNSETTLED)
 
-_COPIED: Final[dict[str, ColumnElement[Any]]] = {
+COPIED: Final[dict[str, ColumnElement[Any]]] = {
     "run_id": cast(bindparam("child"), BigInteger),
     "from_rev": cast(bindparam("first"), BigInteger),
     # What had not ended in the parent can be ended by nobody in the child.
@@ -55,15 +55,15 @@ _COPIED: Final[dict[str, ColumnElement[Any]]] = {
 
 
 def _seen(*moment: ColumnElement[bool]) -> Select[Any]:
-    return select(*(value.label(name) for name, value in _COPIED.items())).where(
+    return select(*(value.label(name) for name, value in COPIED.items())).where(
         views.c.run_id == bindparam("source"), *moment
     )
 
 
 _AT: Final[ColumnElement[int]] = bindparam("revision")
-_COPY_HEAD: Final = insert(views).from_select(list(_COPIED), _seen(views.c.to_rev.is_(None)))
+_COPY_HEAD: Final = insert(views).from_select(list(COPIED), _seen(views.c.to_rev.is_(None)))
 _COPY_MOMENT: Final = insert(views).from_select(
-    list(_COPIED),
+    list(COPIED),
     # Two queries, so that each uses the index for its half of the intervals.
     union_all(
         _seen(views.c.to_rev.is_(None), views.c.from_rev <= _AT),

@@ -47,6 +47,7 @@ _PAGE: Final = (
 )
 _CHANGED: Final = written_between(_OF_RUN, loops.c.revision, loops.c.sequence)
 _NEXT: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(1)
+_QUEUED: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(bindparam("page"))
 _BEGUN_BEFORE: Final = (
     select(loops.c.settings)
     .where(
@@ -114,6 +115,11 @@ def changed_loops(connection: Connection, run_id: int, place: tuple[int, int], t
 def next_queued(connection: Connection, run_id: int) -> Loop | None:
     row = connection.execute(_NEXT, {"run_id": run_id}).one_or_none()
     return loop_of(row) if row else None
+
+
+def list_queued(connection: Connection, run_id: int, page: int) -> list[Loop]:
+    """Loops that have not begun, the next one first."""
+    return list(_loops(connection.execute(_QUEUED, {"run_id": run_id, "page": page})))
 
 
 def mode_before(connection: Connection, run_id: int, sequence: int) -> Mode | None:

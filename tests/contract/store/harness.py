@@ -184,7 +184,10 @@ class Run:
         )
 
     async def get(self) -> Any:
-        return (await self.client.call("GetRun", **self.address)).run
+        """The run, without what only those answers tell that are asked for a run."""
+        run = (await self.client.call("GetRun", **self.address)).run
+        run.ClearField("state")
+        return run
 
     async def entry(self, path: str) -> entry_pb2.Entry | None:
         found = (await self.client.call("GetEntries", **self.address, paths=[path])).entries

@@ -3,7 +3,7 @@
 import pytest
 from turnwright.types.v1 import budget_pb2, settings_pb2, usage_pb2
 
-from contract.store.harness import new_run, set_, working_run
+from contract.store.harness import Run, new_run, set_, working_run
 from turnwright_core.entries import Tier
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError
 
@@ -32,7 +32,7 @@ async def configure(client, project, run, **patch):
 async def test_a_run_is_addressed_by_its_new_alias(client, project):
     await ended_run(client, project)
     renamed = await rename(client, project, "r", "better")
-    found = (await client.call("GetRun", project=project, run="better")).run
+    found = await Run(client, project, "better").get()
     assert (renamed.run, found) == ("better", renamed)
     with pytest.raises(MissingError):
         await client.call("GetRun", project=project, run="r")
@@ -93,7 +93,7 @@ async def test_settings_change_one_by_one(client, project):
     )
     run = await configure(client, project, "r", persona="", context_limit=0, yolo=False, calls=0)
     assert run.settings == settings_pb2.RunSettings(model="fast", temperature=0.5)
-    assert (await client.call("GetRun", project=project, run="r")).run == run
+    assert await Run(client, project, "r").get() == run
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,16 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
                 _registered_method=True)
+        self.ListCommands = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ListCommands',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
+                _registered_method=True)
+        self.CancelCommand = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/CancelCommand',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
+                _registered_method=True)
         self.Resolve = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Resolve',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveRequest.SerializeToString,
@@ -328,6 +338,20 @@ class ExecutorServiceServicer(object):
         """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
         fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
         reason QUEUE_FULL; aborts and decisions never wait.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCommands(self, request, context):
+        """Lists the commands and tasks that wait in the queue of a run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelCommand(self, request, context):
+        """Takes a command or a task out of the queue of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -639,6 +663,16 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.SubmitCommand,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.SerializeToString,
+            ),
+            'ListCommands': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCommands,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsResponse.SerializeToString,
+            ),
+            'CancelCommand': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelCommand,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.SerializeToString,
             ),
             'Resolve': grpc.unary_unary_rpc_method_handler(
                     servicer.Resolve,
@@ -1002,6 +1036,60 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/SubmitCommand',
             turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCommands(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ListCommands',
+            turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelCommand(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/CancelCommand',
+            turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,10 @@ class ExecutorServiceStub:
     fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
     reason QUEUE_FULL; aborts and decisions never wait.
     """
+    ListCommands: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]
+    """Lists the commands and tasks that wait in the queue of a run."""
+    CancelCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]
+    """Takes a command or a task out of the queue of a run."""
     Resolve: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -194,6 +198,10 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
     reason QUEUE_FULL; aborts and decisions never wait.
     """
+    ListCommands: _aio.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]  # type: ignore[assignment]
+    """Lists the commands and tasks that wait in the queue of a run."""
+    CancelCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]  # type: ignore[assignment]
+    """Takes a command or a task out of the queue of a run."""
     Resolve: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]  # type: ignore[assignment]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -351,6 +359,22 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
         reason QUEUE_FULL; aborts and decisions never wait.
         """
+
+    @_abc_1.abstractmethod
+    def ListCommands(
+        self,
+        request: _session_pb2.ListCommandsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListCommandsResponse, _abc.Awaitable[_session_pb2.ListCommandsResponse]]:
+        """Lists the commands and tasks that wait in the queue of a run."""
+
+    @_abc_1.abstractmethod
+    def CancelCommand(
+        self,
+        request: _session_pb2.CancelCommandRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.CancelCommandResponse, _abc.Awaitable[_session_pb2.CancelCommandResponse]]:
+        """Takes a command or a task out of the queue of a run."""
 
     @_abc_1.abstractmethod
     def Resolve(

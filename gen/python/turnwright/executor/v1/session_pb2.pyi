@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
@@ -70,8 +72,12 @@ class SubmitCommandResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     LOOP_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
+    REWOUND_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """True if a command with this id was accepted before: this is the answer that it got then."""
+    queued: _builtins.bool
+    """True if the command waits in the queue: see ListCommands."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run after the command, with its settings and `state`."""
@@ -84,6 +90,10 @@ class SubmitCommandResponse(_message.Message):
     def cursor(self) -> _task_pb2.EventCursor:
         """Pass it to WatchRun to see everything that the call caused."""
 
+    @_builtins.property
+    def rewound(self) -> _session_command_pb2.Rewound:
+        """What the command has taken away. Absent: it is no edit of messages, or it waits."""
+
     def __init__(
         self,
         *,
@@ -91,13 +101,132 @@ class SubmitCommandResponse(_message.Message):
         run: _run_pb2.Run | None = ...,
         loop: _loop_pb2.Loop | None = ...,
         cursor: _task_pb2.EventCursor | None = ...,
+        queued: _builtins.bool = ...,
+        rewound: _session_command_pb2.Rewound | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_rewound", b"_rewound", "cursor", b"cursor", "loop", b"loop", "rewound", b"rewound", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "cursor", b"cursor", "duplicate", b"duplicate", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_rewound", b"_rewound", "cursor", b"cursor", "duplicate", b"duplicate", "loop", b"loop", "queued", b"queued", "rewound", b"rewound", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
+    _WhichOneofReturnType__rewound: _TypeAlias = _typing.Literal["rewound"]  # noqa: Y015
+    _WhichOneofArgType__rewound: _TypeAlias = _typing.Literal["_rewound", b"_rewound"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop) -> _WhichOneofReturnType__loop | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rewound) -> _WhichOneofReturnType__rewound | None: ...
 
 Global___SubmitCommandResponse: _TypeAlias = SubmitCommandResponse  # noqa: Y015
+
+@_typing.final
+class ListCommandsRequest(_message.Message):
+    """Lists what waits in the queue of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommandsRequest: _TypeAlias = ListCommandsRequest  # noqa: Y015
+
+@_typing.final
+class ListCommandsResponse(_message.Message):
+    """The queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMANDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def commands(self) -> _containers.RepeatedCompositeFieldContainer[_session_command_pb2.QueuedCommand]:
+        """The commands, the next one first; at most 200. Injected messages are read in the next turn and do not wait here."""
+
+    def __init__(
+        self,
+        *,
+        commands: _abc.Iterable[_session_command_pb2.QueuedCommand] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommandsResponse: _TypeAlias = ListCommandsResponse  # noqa: Y015
+
+@_typing.final
+class CancelCommandRequest(_message.Message):
+    """Takes a command out of the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    LOOP_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    command_id: _builtins.str
+    """Id of the command, one of the caller's. Empty: `loop` says which."""
+    loop: _builtins.int
+    """The loop that it has added to the queue, by its sequence. 0: `command_id` says which."""
+    request_id: _builtins.str
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        command_id: _builtins.str = ...,
+        loop: _builtins.int = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "loop", b"loop", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelCommandRequest: _TypeAlias = CancelCommandRequest  # noqa: Y015
+
+@_typing.final
+class CancelCommandResponse(_message.Message):
+    """The command will not be carried out. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if it does not wait (any more)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _run_pb2.Run:
+        """The run after the call, with its `state`."""
+
+    def __init__(
+        self,
+        *,
+        run: _run_pb2.Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelCommandResponse: _TypeAlias = CancelCommandResponse  # noqa: Y015

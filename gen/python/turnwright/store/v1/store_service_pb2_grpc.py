@@ -152,6 +152,16 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
                 _registered_method=True)
+        self.ListCommands = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ListCommands',
+                request_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
+                _registered_method=True)
+        self.CancelCommand = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/CancelCommand',
+                request_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
+                _registered_method=True)
         self.ListLoops = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ListLoops',
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsRequest.SerializeToString,
@@ -475,6 +485,20 @@ class StoreServiceServicer(object):
     def SubmitCommand(self, request, context):
         """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
         COMMAND_GATED, if the state of the run does not allow it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCommands(self, request, context):
+        """Lists the commands and loops that wait in the queue of a run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelCommand(self, request, context):
+        """Takes a command or a loop out of the queue of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -829,6 +853,16 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.SubmitCommand,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandResponse.SerializeToString,
+            ),
+            'ListCommands': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCommands,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsResponse.SerializeToString,
+            ),
+            'CancelCommand': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelCommand,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.SerializeToString,
             ),
             'ListLoops': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLoops,
@@ -1571,6 +1605,60 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/SubmitCommand',
             turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCommands(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ListCommands',
+            turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelCommand(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/CancelCommand',
+            turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
             options,
             channel_credentials,
             insecure,

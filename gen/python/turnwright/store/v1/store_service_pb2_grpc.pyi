@@ -94,6 +94,10 @@ class StoreServiceStub:
     """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
     COMMAND_GATED, if the state of the run does not allow it.
     """
+    ListCommands: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]
+    """Lists the commands and loops that wait in the queue of a run."""
+    CancelCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]
+    """Takes a command or a loop out of the queue of a run."""
     ListLoops: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]
     """Lists loops of a run, latest first."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]
@@ -227,6 +231,10 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
     COMMAND_GATED, if the state of the run does not allow it.
     """
+    ListCommands: _aio.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]  # type: ignore[assignment]
+    """Lists the commands and loops that wait in the queue of a run."""
+    CancelCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]  # type: ignore[assignment]
+    """Takes a command or a loop out of the queue of a run."""
     ListLoops: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]  # type: ignore[assignment]
     """Lists loops of a run, latest first."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]  # type: ignore[assignment]
@@ -483,6 +491,22 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
         COMMAND_GATED, if the state of the run does not allow it.
         """
+
+    @_abc_1.abstractmethod
+    def ListCommands(
+        self,
+        request: _session_pb2.ListCommandsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListCommandsResponse, _abc.Awaitable[_session_pb2.ListCommandsResponse]]:
+        """Lists the commands and loops that wait in the queue of a run."""
+
+    @_abc_1.abstractmethod
+    def CancelCommand(
+        self,
+        request: _session_pb2.CancelCommandRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.CancelCommandResponse, _abc.Awaitable[_session_pb2.CancelCommandResponse]]:
+        """Takes a command or a loop out of the queue of a run."""
 
     @_abc_1.abstractmethod
     def ListLoops(

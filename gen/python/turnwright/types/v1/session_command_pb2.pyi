@@ -56,6 +56,12 @@ class SessionCommand(_message.Message):
     BRANCH_FROM_CHAT_FIELD_NUMBER: _builtins.int
     SET_DRAFT_FIELD_NUMBER: _builtins.int
     CLEAR_DRAFT_FIELD_NUMBER: _builtins.int
+    UPDATE_MESSAGE_FIELD_NUMBER: _builtins.int
+    REMOVE_MESSAGE_FIELD_NUMBER: _builtins.int
+    TRUNCATE_MESSAGES_FIELD_NUMBER: _builtins.int
+    RETRY_FROM_INDEX_FIELD_NUMBER: _builtins.int
+    REGENERATE_FIELD_NUMBER: _builtins.int
+    RESTORE_FROM_TRAJECTORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
         """A message from the user."""
@@ -88,6 +94,30 @@ class SessionCommand(_message.Message):
     def clear_draft(self) -> Global___ClearDraft:
         """Removes the draft."""
 
+    @_builtins.property
+    def update_message(self) -> Global___UpdateMessage:
+        """Rewrites a message."""
+
+    @_builtins.property
+    def remove_message(self) -> Global___RemoveMessage:
+        """Takes a message away."""
+
+    @_builtins.property
+    def truncate_messages(self) -> Global___TruncateMessages:
+        """Takes a message and all that followed away."""
+
+    @_builtins.property
+    def retry_from_index(self) -> Global___RetryFromIndex:
+        """Takes a message and all that followed away, and sends another one in its place."""
+
+    @_builtins.property
+    def regenerate(self) -> Global___Regenerate:
+        """Sends the latest prompt again."""
+
+    @_builtins.property
+    def restore_from_trajectory(self) -> Global___RestoreFromTrajectory:
+        """Shows again what an earlier turn ended with."""
+
     def __init__(
         self,
         *,
@@ -99,12 +129,18 @@ class SessionCommand(_message.Message):
         branch_from_chat: Global___BranchFromChat | None = ...,
         set_draft: Global___SetDraft | None = ...,
         clear_draft: Global___ClearDraft | None = ...,
+        update_message: Global___UpdateMessage | None = ...,
+        remove_message: Global___RemoveMessage | None = ...,
+        truncate_messages: Global___TruncateMessages | None = ...,
+        retry_from_index: Global___RetryFromIndex | None = ...,
+        regenerate: Global___Regenerate | None = ...,
+        restore_from_trajectory: Global___RestoreFromTrajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "kind", b"kind", "reject_tools", b"reject_tools", "set_draft", b"set_draft", "set_params", b"set_params", "user_message", b"user_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "kind", b"kind", "reject_tools", b"reject_tools", "set_draft", b"set_draft", "set_params", b"set_params", "user_message", b"user_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "clear_draft"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "clear_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "restore_from_trajectory"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -290,16 +326,22 @@ class BranchFromChat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SOURCE_FIELD_NUMBER: _builtins.int
+    UP_TO_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Alias of the run to branch from."""
+    up_to_message_id: _builtins.str
+    """Path of the last message that the branch has. Empty: all that the source has now. Fails with NOT_FOUND, reason
+    ENTRY_NOT_FOUND, if the source has no such message.
+    """
     def __init__(
         self,
         *,
         source: _builtins.str = ...,
+        up_to_message_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "up_to_message_id", b"up_to_message_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -345,3 +387,235 @@ class ClearDraft(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClearDraft: _TypeAlias = ClearDraft  # noqa: Y015
+
+@_typing.final
+class UpdateMessage(_message.Message):
+    """Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the
+    queue. What the message said before can still be read (ListEntryHistory of the store).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    REGENERATE_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """Path of the message. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such message; with
+    INVALID_ARGUMENT, reason INVALID_FIELD, for events and plans.
+    """
+    content: _builtins.str
+    """The new content, 1 byte to 1 MiB. A reply loses what its vendor has signed for the old one: thinking and server blocks."""
+    regenerate: _builtins.bool
+    """True, for a prompt only: takes away what followed, and sends the content as a new prompt with the settings of the old
+    one.
+    """
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        content: _builtins.str = ...,
+        regenerate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "message_id", b"message_id", "regenerate", b"regenerate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateMessage: _TypeAlias = UpdateMessage  # noqa: Y015
+
+@_typing.final
+class RemoveMessage(_message.Message):
+    """Takes a message away. With a reply go the results of its calls. While the run is busy, it waits in the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    REGENERATE_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """Path of the message; as in UpdateMessage."""
+    regenerate: _builtins.bool
+    """True: takes away the prompt before the message and all that followed it, and sends that prompt again."""
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        regenerate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "regenerate", b"regenerate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveMessage: _TypeAlias = RemoveMessage  # noqa: Y015
+
+@_typing.final
+class TruncateMessages(_message.Message):
+    """Takes a message and all that followed away. The run's own entries, plans among them, become again what they were before
+    the turn of the message. Project files, and entries that are shared with other runs, stay as they are; an event tells
+    the model so. While the run is busy, it waits in the queue.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_INDEX_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    from_index: _builtins.int
+    """Place of the message in the list of messages, from 0. Behind the end: nothing happens. Negative: refused."""
+    expected_revision: _builtins.int
+    """Revision of the run at which the caller has read the list. Fails with ABORTED, reason REVISION_CONFLICT, if a message
+    at this place or before it has changed, come or gone since.
+    """
+    def __init__(
+        self,
+        *,
+        from_index: _builtins.int = ...,
+        expected_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_revision", b"expected_revision", "from_index", b"from_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TruncateMessages: _TypeAlias = TruncateMessages  # noqa: Y015
+
+@_typing.final
+class RetryFromIndex(_message.Message):
+    """TruncateMessages, then a user message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_INDEX_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    from_index: _builtins.int
+    """As in TruncateMessages."""
+    expected_revision: _builtins.int
+    """As in TruncateMessages."""
+    @_builtins.property
+    def message(self) -> Global___UserMessage:
+        """The message. `priority` is refused."""
+
+    def __init__(
+        self,
+        *,
+        from_index: _builtins.int = ...,
+        expected_revision: _builtins.int = ...,
+        message: Global___UserMessage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_revision", b"expected_revision", "from_index", b"from_index", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryFromIndex: _TypeAlias = RetryFromIndex  # noqa: Y015
+
+@_typing.final
+class Regenerate(_message.Message):
+    """Takes the latest prompt and all that followed away, and sends the prompt again, with the settings that it had. While
+    the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Regenerate: _TypeAlias = Regenerate  # noqa: Y015
+
+@_typing.final
+class RestoreFromTrajectory(_message.Message):
+    """Shows a run again as it was at the end of a turn: messages that were taken away since come back, later ones go. Files
+    stay, as in TruncateMessages. While the run is busy, it waits in the queue.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Number of the turn. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such turn has ended."""
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreFromTrajectory: _TypeAlias = RestoreFromTrajectory  # noqa: Y015
+
+@_typing.final
+class QueuedCommand(_message.Message):
+    """A command in the queue of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    LOOP_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
+    command_id: _builtins.str
+    """Its id; empty for a task that was given by another call."""
+    kind: _builtins.str
+    """Its kind, by the name of its field in SessionCommand."""
+    loop: _builtins.int
+    """The loop that it has added to the queue; 0: none."""
+    preview: _builtins.str
+    """What it is about: the first 120 characters of a text, and `…` if there are more; otherwise a path or an index."""
+    def __init__(
+        self,
+        *,
+        command_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        loop: _builtins.int = ...,
+        preview: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "kind", b"kind", "loop", b"loop", "preview", b"preview"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuedCommand: _TypeAlias = QueuedCommand  # noqa: Y015
+
+@_typing.final
+class Rewound(_message.Message):
+    """What a command has taken away and brought back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_CLOSED_FIELD_NUMBER: _builtins.int
+    ENTRIES_OPENED_FIELD_NUMBER: _builtins.int
+    FILES_KEPT_FIELD_NUMBER: _builtins.int
+    entries_closed: _builtins.int
+    """Entries that are not seen any more, or not as they were."""
+    entries_opened: _builtins.int
+    """Entries that are seen again as they were earlier."""
+    files_kept: _builtins.bool
+    """Always true: files of the project are as they were before the command."""
+    def __init__(
+        self,
+        *,
+        entries_closed: _builtins.int = ...,
+        entries_opened: _builtins.int = ...,
+        files_kept: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries_closed", b"entries_closed", "entries_opened", b"entries_opened", "files_kept", b"files_kept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rewound: _TypeAlias = Rewound  # noqa: Y015

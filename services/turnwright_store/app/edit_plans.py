@@ -1,0 +1,163 @@
+"""From a command that edits messages to what it does: one edit, and a loop behind it where something is sent again.
+
+Indexes and ids become paths when a command comes, so that it means the same messages when its place in the queue comes.
+Source: rows RC03-RC05; decisions C40, C48.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.chat.timeline import kind_of
+from turnwright_core.checks import invalid
+from turnwright_core.entries import Entry
+from turnwright_core.runs import Loop, LoopSettings, Mode
+from turnwright_store.app import message_edits
+from turnwright_store.app.message_edits import Rewound
+from turnwright_store.app.session_commands import (
+    EditCommand,
+    Regenerate,
+    RemoveMessage,
+    RestoreFromTrajectory,
+    TruncateMessages,
+    UpdateMessage,
+    UserMessage,
+)
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.user_content import user_content
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import loops as loop_rows
+from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.views import Wanted, find_shown, load_entries
+
+
+class Edit(Struct, frozen=True, omit_defaults=True):
+    """One edit: the first field that is given says which. It can be kept and carried out later."""
+
+    rewrite: str = ""
+    """Path of a message that gets another content."""
+    content: str = ""
+    remove: str = ""
+    """Path of a message that is taken away."""
+    truncate: str = ""
+    """Path of a message that is taken away with all that followed."""
+    truncate_loop: int = 0
+    """Sequence of a loop whose prompt is taken away with all that followed."""
+    restore: int = 0
+    """Number of a turn whose end is shown again."""
+
+
+class Resend(Struct, frozen=True):
+    """What is sent after an edit."""
+
+    text: str
+    settings: LoopSettings
+
+
+class EditPlan(Struct, frozen=True):
+    """What a command does; both may be missing."""
+
+    edit: Edit | None = None
+    resend: Resend | None = None
+
+
+def settings_of(message: UserMessage, latest: Loop | None, images: tuple[str, ...]) -> LoopSettings:
+    """The settings of a message's loop: as given, else as in the latest loop."""
+    given = message.settings
+    if given is None:
+        before = latest.settings if latest else LoopSettings(Mode.ACT)
+        return replace(before, budget=None, response_format=None, images=images)
+    return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
+
+
+def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: bool) -> EditPlan:
+    """What a command does. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT."""
+    if isinstance(command, TruncateMessages):
+        return _truncated(tx, run, command)
+    if isinstance(command, RestoreFromTrajectory):
+        message_edits.turn_home(tx, run, command.turn)
+        return EditPlan(Edit(restore=command.turn))
+    if isinstance(command, Regenerate):
+        prompt = message_edits.prompt_before(tx.connection, run)
+        return _last_again(tx, run) if is_queued else _again(tx, run, prompt)
+    return _rewritten(tx, run, command) if isinstance(command, UpdateMessage) else _removed(tx, run, command)
+
+
+def _rewritten(tx: Transaction, run: RunRow, command: UpdateMessage) -> EditPlan:
+    message_edits.check_content(command.content)
+    message = message_edits.find_editable(tx, run, command.path)
+    if not command.regenerate:
+        return EditPlan(Edit(rewrite=message.path, content=command.content))
+    if kind_of(message) is not MessageKind.PROMPT:
+        raise invalid("regenerate", f"{command.path} is not a prompt: only a prompt can be sent again.")
+    return EditPlan(Edit(truncate=message.path), _resent(tx, run, message, command.content))
+
+
+def _removed(tx: Transaction, run: RunRow, command: RemoveMessage) -> EditPlan:
+    message = message_edits.find_editable(tx, run, command.path)
+    if not command.regenerate:
+        return EditPlan(Edit(remove=message.path))
+    return _again(tx, run, message_edits.prompt_before(tx.connection, run, message.position))
+
+
+def _truncated(tx: Transaction, run: RunRow, command: TruncateMessages) -> EditPlan:
+    message = message_edits.message_at(tx.connection, run, command.index, command.expected_revision)
+    edit = Edit(truncate=message.path) if message else None
+    if command.message is None:
+        return EditPlan(edit)
+    if command.message.priority:
+        raise invalid("message.priority", "A message that takes the place of others waits for its turn: no priority.")
+    content = user_content(command.message.parts, command.message.context_files)
+    return EditPlan(edit, Resend(content.text, settings_of(command.message, run.run.loop, content.images)))
+
+
+def _again(tx: Transaction, run: RunRow, prompt: Entry | None) -> EditPlan:
+    if prompt is None:
+        raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
+    text = load_entries(tx.connection, run, [find_shown(tx.connection, run.id, [prompt.path])[prompt.path]], Wanted())
+    return EditPlan(Edit(truncate=prompt.path), _resent(tx, run, prompt, text[0].body))
+
+
+def _resent(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:
+    """A prompt with the settings of its loop; an inherited loop is known by its prompt alone."""
+    attributes = prompt.attributes
+    loop = _loop(tx, run, attributes.get("loop"))
+    if loop is None:
+        mode = Mode[str(attributes.get("mode", "act")).upper()]
+        return Resend(text, LoopSettings(mode))
+    # The prompt of a loop that wants JSON says so at its end, and will again.
+    return Resend(loop.prompt if text.startswith(loop.prompt) else text, loop.settings)
+
+
+def _last_again(tx: Transaction, run: RunRow) -> EditPlan:
+    """The prompt of the last loop in the queue, once that has ended."""
+    loop = _loop(tx, run, run.loops)
+    assert loop, "a busy run has a loop"
+    return EditPlan(Edit(truncate_loop=loop.sequence), Resend(loop.prompt, loop.settings))
+
+
+def _loop(tx: Transaction, run: RunRow, sequence: object) -> Loop | None:
+    if not isinstance(sequence, int):
+        return None
+    found = next(loop_rows.list_loops(tx.connection, run.id, sequence + 1, 1), None)
+    return found if found and found.sequence == sequence else None
+
+
+def carry_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> Rewound:
+    """Carry out an edit. Raises ENTRY_NOT_FOUND, TURN_NOT_FOUND."""
+    if edit.rewrite:
+        message_edits.update_message(tx, rules, run, actor, edit.rewrite, edit.content)
+        return Rewound()
+    if edit.remove:
+        return Rewound(closed=message_edits.remove_message(tx, rules, run, actor, edit.remove))
+    if edit.restore:
+        return message_edits.restore(tx, rules, run, actor, edit.restore)
+    path = edit.truncate or _prompt_of(tx, run, edit.truncate_loop)
+    return message_edits.truncate(tx, rules, run, actor, message_edits.find_message(tx, run, path))
+
+
+def _prompt_of(tx: Transaction, run: RunRow, sequence: int) -> str:
+    loop = _loop(tx, run, sequence)
+    return f"prompt://{loop.first_turn}" if loop else "prompt://0"

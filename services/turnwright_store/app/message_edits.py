@@ -1,0 +1,221 @@
+"""Edits of messages: rewriting one, taking one away, rewinding a run to before one or to the end of a turn.
+
+Views change, versions stay: what a run saw before can still be read (ListEntryHistory), and `restore` shows it again.
+Project files and everything that the run shares with others stay as they are; an event says so, because the model would
+take files for unchanged.
+Source: architecture 4; rows RC03-RC05, RC08, OM14; decisions C40, C49.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from turnwright.types.v1.command_record_pb2 import CommandRecord
+
+from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.chat.timeline import CALLS, kind_of, turn_of
+from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, Tier, to_attributes_json
+from turnwright_core.errors import Reason, fault
+from turnwright_core.events import RunEvent, Subkind
+from turnwright_core.limits import PROMPT_BYTES_MAX
+from turnwright_store.app.run_events import new_event, turn_of_cause
+from turnwright_store.app.run_revision import bump_revision, records_prefix
+from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.sql import messages as rows
+from turnwright_store.sql.forks import TurnHome, home_of_turn
+from turnwright_store.sql.rewind import RewindTarget, rewind_views
+from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.views import Wanted, find_shown, list_shown, load_entries
+
+UNSIGNED: Final = ("thinking", "server_blocks")
+"""Attributes of a reply that its vendor signed, or that stand at places of its text."""
+
+_SOURCE: Final = "session"
+
+
+class Rewound(Struct, frozen=True):
+    """What a rewind came to: entries that are not seen any more, or otherwise, and those that are seen again."""
+
+    closed: int = 0
+    opened: int = 0
+
+
+def find_message(tx: Transaction, run: RunRow, path: str) -> Entry:
+    """A message of a run, without its body. Raises ENTRY_NOT_FOUND."""
+    shown = find_shown(tx.connection, run.id, [path]).get(path)
+    entry = load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0] if shown else None
+    if entry is None or kind_of(entry) is None:
+        message = f"{run.run.run} has no message {path!r}: list its messages again."
+        raise fault(Reason.ENTRY_NOT_FOUND, message, path=path)
+    return entry
+
+
+def message_at(connection: Connection, run: RunRow, index: int, expected_revision: int) -> Entry | None:
+    """The message at an index of the list that somebody read at a revision; None: the list ends before.
+
+    Raises REVISION_CONFLICT where another message stands there now, or the list before it has changed.
+    """
+    if index < 0:
+        raise invalid("from_index", f"from_index must be 0 or more; it is {index}.")
+    if expected_revision > run.revision_run:
+        raise _stale(run, expected_revision, run.revision_run)
+    found = _message_at(connection, run, index)
+    changed = rows.last_change(connection, run.id, found.position if found else None)
+    if changed > expected_revision:
+        raise _stale(run, expected_revision, changed)
+    return found
+
+
+def _message_at(connection: Connection, run: RunRow, index: int) -> Entry | None:
+    seen = 0
+    for page in rows.pages_by_position(connection, run.id):
+        for entry in load_entries(connection, run, page, Wanted(bodies=False)):
+            if kind_of(entry) is None:
+                continue
+            if seen == index:
+                return entry
+            seen += 1
+    return None
+
+
+def _stale(run: RunRow, expected: int, actual: int) -> Exception:
+    message = f"The messages of {run.run.run} have changed since revision {expected}: list them again, then repeat."
+    return fault(Reason.REVISION_CONFLICT, message, path="", expected=expected, actual=actual)
+
+
+def check_content(content: str) -> None:
+    """Refuse what no message can say."""
+    check_bytes("content", content, PROMPT_BYTES_MAX)
+    if not content.strip():
+        raise invalid("content", "The content is empty: remove the message instead.")
+
+
+def find_editable(tx: Transaction, run: RunRow, path: str) -> Entry:
+    """A message that can be edited. Raises ENTRY_NOT_FOUND, INVALID_FIELD."""
+    entry = find_message(tx, run, path)
+    if kind_of(entry) in (MessageKind.EVENT, MessageKind.PLAN):
+        raise invalid("message_id", f"{entry.path} tells what happened: events and plans cannot be edited.")
+    return entry
+
+
+def prompt_before(connection: Connection, run: RunRow, position: int = rows.LAST) -> Entry | None:
+    """The latest prompt before a place."""
+    shown = rows.latest_prompt(connection, run.id, position)
+    return load_entries(connection, run, [shown], Wanted(bodies=False))[0] if shown else None
+
+
+def message_behind(connection: Connection, run: RunRow, position: int) -> Entry | None:
+    """The first message behind a place."""
+    pages = rows.pages_by_position(connection, run.id, position)
+    entries = (entry for page in pages for entry in load_entries(connection, run, page, Wanted(bodies=False)))
+    return next((entry for entry in entries if kind_of(entry)), None)
+
+
+def update_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, path: str, content: str) -> None:
+    """Rewrite what a message says. Raises ENTRY_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
+    entry = find_editable(tx, run, path)
+    change = SetEntry(content, _unsigned(entry) if entry.scheme == "assistant" else None)
+    _write(tx, rules, run, actor, [EntryWrite(path, change, Tier.SYSTEM, turn=entry.turn, loop=entry.loop)])
+
+
+def _unsigned(entry: Entry) -> str:
+    """The attributes of a reply without what was signed for the text that it had."""
+    attributes = {name: value for name, value in entry.attributes.items() if name not in UNSIGNED}
+    if CALLS in attributes:
+        attributes[CALLS] = [{k: v for k, v in call.items() if k != "signature"} for call in attributes[CALLS]]
+    return to_attributes_json(attributes)
+
+
+def remove_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, path: str) -> int:
+    """Take a message away, with a reply the results of its calls; returns how many entries went.
+
+    Raises ENTRY_NOT_FOUND, INVALID_FIELD.
+    """
+    entry = find_editable(tx, run, path)
+    paths = [path]
+    if entry.scheme == "assistant":
+        turn = turn_of(entry)
+        reasoning = f"reasoning://{turn}"
+        paths += [reasoning] if find_shown(tx.connection, run.id, [reasoning]) else []
+        paths += _results(tx.connection, run, turn)
+    _write(tx, rules, run, actor, [EntryWrite(one, RemoveEntry(), Tier.SYSTEM) for one in paths])
+    return len(paths)
+
+
+def _results(connection: Connection, run: RunRow, turn: int) -> list[str]:
+    """The results of the commands of a turn's reply, and the errors of calls that became no command."""
+    shown, after = [], ""
+    while part := list_shown(connection, run.id, records_prefix(turn), after, 1000):
+        shown += part
+        after = part[-1].path
+    found = load_entries(connection, run, shown, Wanted(bodies=False))
+    return [entry.path for entry in found if _is_of_reply(entry)]
+
+
+def _is_of_reply(entry: Entry) -> bool:
+    if entry.record:
+        return CommandRecord.FromString(entry.record).HasField("ordinal")
+    return bool(entry.writer is Tier.SYSTEM and entry.attributes.get("call_id"))
+
+
+def truncate(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, message: Entry) -> Rewound:
+    """Take away a message and all that followed: the run sees again what it saw before the message's turn."""
+    turn = turn_of(message)
+    home = home_of_turn(tx.connection, run.id, turn - 1) if turn > 1 else None
+    moment = RewindTarget(home.run_id, home.revision) if home else RewindTarget(run.id, 0)
+    told = f"The conversation was taken back to before {message.path}."
+    return _rewound(tx, rules, run, actor, moment, message.position, {"before": message.path}, told)
+
+
+def restore(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> Rewound:
+    """Show again what the run saw at the end of a turn, taken away since or not. Raises TURN_NOT_FOUND."""
+    home = turn_home(tx, run, turn)
+    told = f"The conversation was set to what it was at the end of turn {turn}."
+    return _rewound(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, told)
+
+
+def turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
+    """Where an ended turn is stored. Raises TURN_NOT_FOUND."""
+    home = home_of_turn(tx.connection, run.id, turn) if turn > 0 else None
+    if home is None:
+        message = f"No turn {turn} of {run.run.run} has ended."
+        raise fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=turn)
+    return home
+
+
+def _rewound(
+    tx: Transaction,
+    rules: StoreRules,
+    run: RunRow,
+    actor: str,
+    moment: RewindTarget,
+    position: int,
+    said: dict[str, object],
+    told: str,
+) -> Rewound:
+    run = bump_revision(tx, run)
+    closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
+    if closed or opened:
+        sentence = f"{told} Files of the project were not changed back."
+        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, sentence, "rewind")
+        write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
+        _write(tx, rules, run, actor, [write])
+    return Rewound(closed, opened)
+
+
+def notice(
+    tx: Transaction, rules: StoreRules, run: RunRow, actor: str, payload: Mapping[str, object], told: str
+) -> None:
+    """Tell the model and all who watch of a command that could not be carried out."""
+    event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, dict(payload), told, "command")
+    _write(tx, rules, run, actor, [new_event(tx, run, turn_of_cause(run, is_owners=False), event)])
+
+
+def _write(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, writes: Sequence[EntryWrite]) -> None:
+    # What ends a loop must not fail because the run is full.
+    apply_writes(tx, rules, run, writes, actor, is_unbounded=True)

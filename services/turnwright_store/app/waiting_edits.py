@@ -1,0 +1,142 @@
+"""Edits that wait for the end of work before them: entries of the run, so that they outlive every process.
+
+An edit stands between the loops of the queue: it says after which one it is carried out. That happens in the
+transaction which ends that loop, so that nobody can work in between. One that has become impossible by then, because
+its message is gone, is told by an event, and the loop that it brought is cancelled.
+Source: rows RS07, RS08, RC11; decision C48.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct, json
+from msgspec.structs import asdict, replace
+
+from turnwright_core.entries import (
+    Entry,
+    EntryWrite,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+    to_attributes_json,
+)
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.runs import ABORTED, QUEUED, Loop
+from turnwright_store.app import message_edits
+from turnwright_store.app.edit_plans import Edit, carry_out
+from turnwright_store.app.run_revision import bump_revision
+from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.sql import loops as loop_rows
+from turnwright_store.sql.runs import RunHead, RunRow, get_run, write_run
+from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
+
+PREFIX: Final = "command://"
+
+CANCELLED: Final = "cancelled"
+"""Reason of a loop that was taken out of the queue."""
+
+_PAGE: Final = 1000
+
+
+class WaitingEdit(Struct, frozen=True):
+    """An edit in the queue."""
+
+    path: str
+    after_loop: int
+    """Sequence of the loop after which it is carried out."""
+    edit: Edit
+    kind: str
+    preview: str
+    command_id: str
+    principal: str
+    loop: int = 0
+    """The loop that comes with it; 0: none."""
+
+
+class _Kept(Struct, frozen=True):
+    """What the attributes of its entry say of an edit."""
+
+    after_loop: int
+    kind: str
+    preview: str
+    command_id: str
+    principal: str
+    loop: int = 0
+
+
+def add_waiting(
+    tx: Transaction, rules: StoreRules, run: RunRow, edit: Edit, kept: tuple[str, str, str, str], *, brings_loop: bool
+) -> None:
+    """Queue an edit behind all loops of a run; `kept` is kind, preview, command id and principal."""
+    kind, preview, command_id, principal = kept
+    said = _Kept(run.loops, kind, preview, command_id, principal, run.loops + 1 if brings_loop else 0)
+    attributes = to_attributes_json(json.decode(json.encode(said)))
+    change = SetEntry(json.encode(edit).decode(), attributes, Visibility.ARCHIVED, state=State.RECORDED)
+    path = f"{PREFIX}{run.loops}/{run.revision_run + 1}"
+    apply_writes(tx, rules, run, [EntryWrite(path, change, Tier.SYSTEM)], principal)
+
+
+def waiting_edits(connection: Connection, run: RunHead, until: int | None = None) -> list[WaitingEdit]:
+    """The edits that wait, in their order; `until`: only those that wait for no later loop."""
+    shown = [one for one in _shown(connection, run.id) if one.state == State.RECORDED]
+    entries = load_entries(connection, run, sorted(shown, key=lambda one: one.position), Wanted())
+    found = map(_waiting_edit, entries)
+    return [one for one in found if until is None or one.after_loop <= until]
+
+
+def _waiting_edit(entry: Entry) -> WaitingEdit:
+    kept = json.decode(entry.attributes_json, type=_Kept)
+    return WaitingEdit(path=entry.path, edit=json.decode(entry.body, type=Edit), **asdict(kept))
+
+
+def count_waiting(connection: Connection, run: RunHead) -> int:
+    """How many edits wait that bring no loop."""
+    return sum(not one.loop for one in waiting_edits(connection, run)) if _shown(connection, run.id) else 0
+
+
+def _shown(connection: Connection, run_id: int) -> list[EntryRow]:
+    return list_shown(connection, run_id, PREFIX, "", _PAGE)
+
+
+def carry_out_waiting(tx: Transaction, rules: StoreRules, run: RunRow, ended: int) -> RunRow | None:
+    """Carry out the edits that waited for a loop that has ended; the run after that, None where none did."""
+    waiting = waiting_edits(tx.connection, run, ended)
+    for one in waiting:
+        # Whoever goes back to the end of the turn before does not see what follows.
+        tx.next_moment()
+        run = get_run(tx.connection, run.project, run.alias)
+        try:
+            carry_out(tx, rules, run, one.principal, one.edit)
+        except TurnwrightError as error:
+            told = f"A queued command ({one.kind}) could not be carried out: {error.message}"
+            payload = {"command": one.kind, "command_id": one.command_id, "reason": error.reason.name}
+            message_edits.notice(tx, rules, run, one.principal, payload, told)
+            cancel_loop(tx, get_run(tx.connection, run.project, run.alias), one.loop)
+        run = get_run(tx.connection, run.project, run.alias)
+        drop_waiting(tx, rules, run, one)
+    return get_run(tx.connection, run.project, run.alias) if waiting else None
+
+
+def drop_waiting(tx: Transaction, rules: StoreRules, run: RunRow, one: WaitingEdit) -> None:
+    """Take an edit out of the queue."""
+    writes = [EntryWrite(one.path, RemoveEntry(), Tier.SYSTEM)]
+    apply_writes(tx, rules, run, writes, one.principal, is_unbounded=True)
+
+
+def cancel_loop(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:
+    """Take a loop out of the queue; None where it does not wait."""
+    loop = next(loop_rows.list_loops(tx.connection, run.id, sequence + 1, 1), None)
+    if loop is None or loop.sequence != sequence or loop.status != QUEUED:
+        return None
+    run = bump_revision(tx, run)
+    loop = replace(loop, status=ABORTED, reason=CANCELLED, end_ms=tx.now_ms, revision=run.revision_run)
+    loop_rows.write_loop(tx.connection, run.id, loop)
+    shown = loop if run.run.loop and run.run.loop.sequence == sequence else run.run.loop
+    told = replace(run.run, loop=shown, loops_queued=run.run.loops_queued - 1)
+    write_run(tx.connection, replace(run, run=told), run.revision_run, tx.now_ms)
+    return loop

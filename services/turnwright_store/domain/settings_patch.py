@@ -1,0 +1,31 @@
+"""Changes to the settings of a run."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from turnwright_core.runs import Budget, CallStyle, RunSettings
+
+
+class SettingsPatch(Struct, frozen=True):
+    """Changes to a run's settings; None leaves one as it is. An empty persona and a limit of 0 are the defaults."""
+
+    model: str | None = None
+    temperature: float | None = None
+    persona: str | None = None
+    context_limit: int | None = None
+    budget: Budget | None = None
+    yolo: bool | None = None
+    calls: CallStyle | None = None
+
+    def applied(self, settings: RunSettings) -> RunSettings:
+        """The settings after the changes."""
+        return RunSettings(
+            model=settings.model if self.model is None else self.model,
+            temperature=settings.temperature if self.temperature is None else self.temperature,
+            persona=settings.persona if self.persona is None else self.persona or None,
+            context_limit=settings.context_limit if self.context_limit is None else self.context_limit or None,
+            budget=settings.budget if self.budget is None else (None if self.budget == Budget() else self.budget),
+            yolo=settings.yolo if self.yolo is None else self.yolo,
+            calls=settings.calls if self.calls is None else self.calls,
+        )

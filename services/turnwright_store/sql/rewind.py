@@ -1,0 +1,149 @@
+"""Rewinding what a run sees: two statements, whatever the number of entries.
+
+Views are intervals, so an earlier moment is still there: the views that have changed since are closed, and those that
+ended since are opened again with their versions and positions. Only entries of the run's own are touched (and those
+that it inherited), never what it shares with others.
+Source: architecture 4 (truncation), 3 (versions, views); rows RC04, RC05; decision C49.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    insert,
+    literal_column,
+    or_,
+    select,
+    union_all,
+    update,
+)
+
+from turnwright_store.ports import Connection
+from turnwright_store.sql.columns import not_zero
+from turnwright_store.sql.forks import COPIED
+from turnwright_store.sql.history import number
+from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.tables import entries, views
+from turnwright_store.sql.views import MESSAGES_OF
+
+KEPT_SCHEMES: Final = ("run", "draft", "command", "image")
+"""What stays as it is: what was asked of the run, and what somebody has not sent yet."""
+
+_IS_OWN: Final = and_(
+    entries.c.id == views.c.entry_id,
+    entries.c.scope_id.not_in(bindparam("shared", expanding=True)),
+    entries.c.scheme.not_in(KEPT_SCHEMES),
+)
+_OWN: Final[Select[Any]] = select(literal_column("1")).select_from(entries).where(_IS_OWN).correlate(views)
+_IS_MESSAGE: Final = exists(_OWN.where(entries.c.scheme.in_(MESSAGES_OF)))
+
+_then: Final = views.alias("then_seen")
+_at: Final = number("at")
+
+
+def _was_seen(*more: ColumnElement[bool]) -> ColumnElement[bool]:
+    """At the moment the path had a view; of each half of the intervals its own index is asked."""
+    there: Select[Any] = select(literal_column("1")).select_from(_then)
+    of_path = and_(_then.c.run_id == number("source"), _then.c.path == views.c.path, _then.c.from_rev <= _at, *more)
+    return or_(
+        exists(there.where(of_path, _then.c.to_rev.is_(None)).correlate(views)),
+        exists(there.where(of_path, not_zero(_then.c.to_rev), _then.c.to_rev > _at).correlate(views)),
+    )
+
+
+_SAME_VERSION: Final = and_(
+    _then.c.entry_id == views.c.entry_id,
+    _then.c.version_rev == views.c.version_rev,
+    _then.c.chunk_bytes == views.c.chunk_bytes,
+)
+_CLOSE: Final = (
+    update(views)
+    .where(
+        views.c.run_id == number("run_is"),
+        views.c.to_rev.is_(None),
+        views.c.from_rev > number("since"),
+        exists(_OWN),
+        or_(
+            views.c.position >= number("position"),
+            and_(~_IS_MESSAGE, _was_seen()),
+            # A message that was written anew since stays so; one that was only demoted is shown again.
+            and_(_IS_MESSAGE, _was_seen(_SAME_VERSION)),
+        ),
+    )
+    .values(to_rev=number("now"))
+)
+
+_current: Final = views.alias("current_seen")
+_IS_GONE: Final = ~exists(
+    select(literal_column("1"))
+    .select_from(_current)
+    .where(
+        _current.c.run_id == number("child"),
+        _current.c.path == views.c.path,
+        _current.c.to_rev.is_(None),
+    )
+    .correlate(views)
+)
+_WAS_CLOSED: Final = exists(
+    select(literal_column("1"))
+    .select_from(_current)
+    .where(
+        _current.c.run_id == number("child"),
+        _current.c.path == views.c.path,
+        not_zero(_current.c.to_rev),
+        _current.c.to_rev == number("first"),
+    )
+    .correlate(views)
+)
+
+
+def _seen_then(*moment: ColumnElement[bool]) -> Any:
+    return select(*(value.label(name) for name, value in COPIED.items())).where(
+        views.c.run_id == number("source"),
+        *moment,
+        exists(_OWN),
+        _IS_GONE,
+        # A message that was taken away before stays away.
+        or_(number("position") == literal_column("0"), ~_IS_MESSAGE, _WAS_CLOSED),
+    )
+
+
+_REOPEN: Final = insert(views).from_select(
+    list(COPIED),
+    union_all(
+        _seen_then(views.c.to_rev.is_(None), views.c.from_rev <= _at),
+        _seen_then(views.c.to_rev > _at, views.c.from_rev <= _at),
+    ),
+)
+_REOPEN_OWN: Final = insert(views).from_select(list(COPIED), _seen_then(views.c.to_rev > _at, views.c.from_rev <= _at))
+
+
+class RewindTarget(Struct, frozen=True):
+    """What a run shall see again: what `source` saw at a revision of its scope; 0 is before everything."""
+
+    source: int
+    revision: int
+
+
+def rewind_views(
+    connection: Connection, run: RunHead, moment: RewindTarget, position: int, now: int
+) -> tuple[int, int]:
+    """Go back to a moment, without the messages from a position on; 0: exactly to the moment.
+
+    Returns how many views were closed, and how many opened again.
+    """
+    is_own = moment.source == run.id
+    shared = [run.project_scope, run.global_scope]
+    values = {"source": moment.source, "at": moment.revision, "position": position, "shared": shared}
+    since = moment.revision if is_own else -1
+    closed = connection.execute(_CLOSE, {**values, "run_is": run.id, "since": since, "now": now}).rowcount
+    reopen = _REOPEN_OWN if is_own else _REOPEN
+    opened = connection.execute(reopen, {**values, "child": run.id, "first": now}).rowcount
+    return closed, opened

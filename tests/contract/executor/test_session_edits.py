@@ -1,0 +1,280 @@
+"""Edits of messages as commands of a chat: views change, bodies stay, files are left alone."""
+
+from __future__ import annotations
+
+import pytest
+from turnwright.store.v1 import read_pb2
+from turnwright.types.v1 import session_command_pb2 as pb
+from turnwright.types.v1 import settings_pb2
+
+from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
+from contract.executor.sessions import ACT, ASKING, say, state_of, until_state
+from contract.executor.test_surfaces import calling
+from turnwright_client.sessions import user_message
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
+def database(request, monkeypatch):
+    """The database of the store."""
+    if request.param == "postgresql":
+        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+
+
+FIRST = '<set path="known://one">1</set><update status="200">First.</update>'
+SECOND = '<set path="known://one">2</set><set path="known://two">2</set><update status="200">Second.</update>'
+
+
+async def two_loops(services) -> None:
+    services.script(FIRST)
+    await say(services, "One.", ACT)
+    services.script(SECOND)
+    await say(services, "Two.")
+    services.script("Third.")
+
+
+async def messages(services, run: str = "r") -> list[str]:
+    return [message.path async for message in services.client.list_messages(services.project, run)]
+
+
+async def texts(services, run: str = "r") -> list[str]:
+    """What the user and the model have said, in order."""
+    return [
+        "".join(part.text for part in message.message.parts)
+        async for message in services.client.list_messages(services.project, run)
+        if message.path.startswith(("prompt://", "assistant://"))
+    ]
+
+
+async def bodies(services, run: str = "r") -> dict[str, str]:
+    found = services.client.list_entries(services.project, run, "known://**")
+    return {entry.path: entry.body async for entry in found}
+
+
+async def past_bodies(services, path: str) -> list[str]:
+    """What an entry has said, the latest first."""
+    async with calling(services, Tier.SYSTEM, "store") as (peer, store):
+        wanted = read_pb2.ListEntryHistoryRequest(project=services.project, run="r", path=path)
+        history = await peer.call(store.ListEntryHistory, wanted)
+    return [one.entry.body for one in history.intervals]
+
+
+async def revision(services, run: str = "r") -> int:
+    """The latest revision that a client has heard of."""
+    listed = [entry.revision async for entry in services.client.list_entries(services.project, run)]
+    return max(listed)
+
+
+async def refused(services, **kind) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as told:
+        await services.client.submit(services.project, "r", **kind)
+    return told.value
+
+
+async def test_a_rewritten_message_is_read_as_it_is_now_and_was_what_it_was(services):
+    # RC03, OM14
+    await two_loops(services)
+    await services.client.submit(
+        services.project, "r", update_message=pb.UpdateMessage(message_id="prompt://1", content="Uno.")
+    )
+    assert (await texts(services))[0] == "Uno."
+    assert "One." in await past_bodies(services, "prompt://1")
+
+
+async def test_a_reply_goes_with_the_results_of_its_commands(services):
+    # RC03
+    await two_loops(services)
+    answer = await services.client.submit(
+        services.project, "r", remove_message=pb.RemoveMessage(message_id="assistant://2")
+    )
+    left = await messages(services)
+    assert not [path for path in left if "turn_2" in path or path == "assistant://2"]
+    assert "prompt://2" in left
+    assert answer.rewound.entries_closed >= 3
+
+
+async def test_truncation_takes_the_run_back_to_the_turn_before_and_leaves_files_alone(services):
+    # RC04; C49
+    services.script(FIRST)
+    await say(services, "One.", ACT)
+    services.script(f"{SET}{SECOND}")
+    await say(services, "Two.")
+    before = await messages(services)
+    place = before.index("prompt://2")
+    command = pb.TruncateMessages(from_index=place, expected_revision=await revision(services))
+    answer = await services.client.submit(services.project, "r", truncate_messages=command)
+    assert answer.rewound.files_kept
+    assert (services.files / "a.txt").read_text() == "new\n"
+    after = await messages(services)
+    assert after[:place] == before[:place]
+    [told] = after[place:]
+    notice = await services.entry(told)
+    assert notice.body == (
+        "The conversation was taken back to before prompt://2. Files of the project were not changed back."
+    )
+    assert await bodies(services) == {"known://one": "1"}
+
+
+async def test_what_was_taken_away_comes_back(services):
+    # RC08: the history of a run is kept, and shown again by the number of a turn
+    await two_loops(services)
+    before, was = await messages(services), await bodies(services)
+    command = pb.TruncateMessages(from_index=0, expected_revision=await revision(services))
+    await services.client.submit(services.project, "r", truncate_messages=command)
+    assert await texts(services) == []
+    assert await bodies(services) == {}
+    await services.client.submit(services.project, "r", restore_from_trajectory=pb.RestoreFromTrajectory(turn=2))
+    assert (await messages(services))[: len(before)] == before
+    assert await bodies(services) == was
+
+
+async def test_an_edit_before_the_place_survives_the_truncation(services):
+    await two_loops(services)
+    update = pb.UpdateMessage(message_id="prompt://1", content="Uno.")
+    await services.client.submit(services.project, "r", update_message=update)
+    place = (await messages(services)).index("prompt://2")
+    command = pb.TruncateMessages(from_index=place, expected_revision=await revision(services))
+    await services.client.submit(services.project, "r", truncate_messages=command)
+    assert (await texts(services))[0] == "Uno."
+
+
+async def test_an_index_behind_the_end_does_nothing_and_a_stale_one_is_refused(services):
+    # RC04; C40
+    await two_loops(services)
+    before, moment = await messages(services), await revision(services)
+    behind = pb.TruncateMessages(from_index=len(before), expected_revision=moment)
+    await services.client.submit(services.project, "r", truncate_messages=behind)
+    assert await messages(services) == before
+    negative = pb.TruncateMessages(from_index=-1, expected_revision=moment)
+    assert (await refused(services, truncate_messages=negative)).reason is Reason.INVALID_FIELD
+    update = pb.UpdateMessage(message_id="prompt://1", content="Uno.")
+    await services.client.submit(services.project, "r", update_message=update)
+    stale = pb.TruncateMessages(from_index=2, expected_revision=moment)
+    assert (await refused(services, truncate_messages=stale)).reason is Reason.REVISION_CONFLICT
+    ahead = pb.TruncateMessages(from_index=2, expected_revision=10**9)
+    assert (await refused(services, truncate_messages=ahead)).reason is Reason.REVISION_CONFLICT
+    assert await messages(services) == before
+
+
+async def test_a_message_takes_the_place_of_another_one(services):
+    # RC05, RS02
+    await two_loops(services)
+    place = (await messages(services)).index("prompt://2")
+    command = pb.RetryFromIndex(
+        from_index=place, expected_revision=await revision(services), message=user_message("Other.")
+    )
+    answer = await services.client.submit(services.project, "r", retry_from_index=command)
+    await until_state(services, "idle", cursor=answer.cursor)
+    assert await texts(services) == ["One.", FIRST, "Other.", "Third."]
+
+
+async def test_the_latest_prompt_is_sent_again(services):
+    # RC05
+    await two_loops(services)
+    answer = await services.client.submit(services.project, "r", regenerate=pb.Regenerate())
+    assert answer.loop.prompt == "Two."
+    await until_state(services, "idle", cursor=answer.cursor)
+    assert await texts(services) == ["One.", FIRST, "Two.", "Third."]
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ({"update_message": pb.UpdateMessage(message_id="prompt://1", content="Uno.", regenerate=True)}, ["Uno."]),
+        ({"remove_message": pb.RemoveMessage(message_id="assistant://2", regenerate=True)}, ["One.", FIRST, "Two."]),
+    ],
+)
+async def test_an_edit_may_send_the_prompt_again(services, command, left):
+    # RC03
+    await two_loops(services)
+    answer = await services.client.submit(services.project, "r", **command)
+    await until_state(services, "idle", cursor=answer.cursor)
+    assert await texts(services) == [*left, "Third."]
+
+
+async def test_a_branch_ends_with_a_message_of_its_source(services):
+    # RC08
+    await two_loops(services)
+    branch = pb.BranchFromChat(source="r", up_to_message_id="assistant://1")
+    answer = await services.client.submit(services.project, "b", branch_from_chat=branch)
+    assert answer.run.run == "b"
+    assert await texts(services, "b") == ["One.", FIRST]
+    assert await texts(services) == ["One.", FIRST, "Two.", SECOND]
+    assert await bodies(services, "b") == {}
+    unknown = pb.BranchFromChat(source="r", up_to_message_id="assistant://9")
+    with pytest.raises(TurnwrightError) as told:
+        await services.client.submit(services.project, "c", branch_from_chat=unknown)
+    assert told.value.reason is Reason.ENTRY_NOT_FOUND
+    assert [run.run async for run in services.client.list_runs(services.project)] == ["b", "r"]
+
+
+async def test_edits_and_messages_wait_in_one_order(services):
+    # RS07, RC11; C48: the edit is carried out when the loop before it has ended, before the one behind it begins
+    services.script(f"{SET}{GO_ON}", DONE)
+    services.script("Two is done.", name="n")
+    await say(services, "One.", ASKING, until="paused")
+    other = settings_pb2.LoopSettings(model="scripted/n", mode=settings_pb2.MODE_ACT)
+    queued = await services.client.submit(
+        services.project, "r", "q1", user_message=user_message("Two.", settings=other)
+    )
+    remove = pb.RemoveMessage(message_id="prompt://1")
+    edit = await services.client.submit(services.project, "r", "q2", remove_message=remove)
+    again = await services.client.submit(services.project, "r", "q3", regenerate=pb.Regenerate())
+    assert (queued.queued, edit.queued, again.queued) == (True, True, True)
+    listed = await services.client.list_commands(services.project, "r")
+    assert [(one.kind, one.command_id, one.loop, one.preview) for one in listed] == [
+        ("user_message", "", 2, "Two."),
+        ("remove_message", "q2", 0, "prompt://1"),
+        ("regenerate", "q3", 3, ""),
+    ]
+    assert "prompt://1" in await messages(services)
+    await services.restart("executor")
+    await services.restart("store")
+    await services.client.submit(services.project, "r", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+    await until_state(services, "idle")
+    # The removed prompt was that of the first loop; the second loop was sent again in the place of its first answer.
+    assert await texts(services) == [f"{SET}{GO_ON}", DONE, "Two.", "Two is done."]
+    assert await services.client.list_commands(services.project, "r") == []
+
+
+async def test_a_queued_command_can_be_cancelled_and_one_too_many_is_refused(services):
+    # RC11
+    services.script(f"{SET}{GO_ON}", DONE)
+    await say(services, "One.", ASKING, until="paused")
+    for number in range(98):
+        await services.client.submit(services.project, "r", f"m{number}", user_message=user_message(f"{number}."))
+    remove = pb.RemoveMessage(message_id="prompt://1")
+    await services.client.submit(services.project, "r", "edit", remove_message=remove)
+    await services.client.submit(services.project, "r", "again", regenerate=pb.Regenerate())
+    full = await refused(services, user_message=user_message("One more."))
+    assert (full.reason, full.metadata["limit"]) == (Reason.QUEUE_FULL, "100")
+    assert (await refused(services, remove_message=remove)).reason is Reason.QUEUE_FULL
+    await services.client.submit(services.project, "r", set_draft=pb.SetDraft(text="Later."))
+    for name in ("m0", "edit", "again"):
+        await services.client.cancel_command(services.project, "r", name)
+    assert len(await services.client.list_commands(services.project, "r")) == 97
+    with pytest.raises(TurnwrightError) as told:
+        await services.client.cancel_command(services.project, "r", "m0")
+    assert told.value.reason is Reason.ENTRY_NOT_FOUND
+    # Decisions and aborts never wait.
+    await services.client.submit(services.project, "r", abort=pb.AbortSession())
+    assert await state_of(services)
+
+
+async def test_events_and_plans_cannot_be_edited(services):
+    services.script(f"{SET}{GO_ON}", DONE)
+    await say(services, "One.", ASKING, until="paused")
+    await say(services, "", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+    [event] = [path for path in await messages(services) if path.startswith("event://")]
+    for kind in (
+        {"update_message": pb.UpdateMessage(message_id=event, content="No.")},
+        {"remove_message": pb.RemoveMessage(message_id=event)},
+    ):
+        assert (await refused(services, **kind)).reason is Reason.INVALID_FIELD
+    missing = {"remove_message": pb.RemoveMessage(message_id="log://turn_9/set/a")}
+    assert (await refused(services, **missing)).reason is Reason.ENTRY_NOT_FOUND
+    empty = {"update_message": pb.UpdateMessage(message_id="prompt://1", content=" ")}
+    assert (await refused(services, **empty)).reason is Reason.INVALID_FIELD
