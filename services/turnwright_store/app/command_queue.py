@@ -10,7 +10,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Run
 from turnwright_store.app.read_view import RunRef
-from turnwright_store.app.registry import told
+from turnwright_store.app.registry import with_origin
 from turnwright_store.app.waiting_edits import (
     WaitingEdit,
     cancel_loop,
@@ -67,7 +67,7 @@ def cancel_command(
         message = f"No command {command_id or loop!r} waits in {address.run}: it may have begun."
         raise fault(Reason.ENTRY_NOT_FOUND, message, path=command_id or str(loop))
     _go_on(tx, rules, get_run(tx.connection, address.project, address.run))
-    return told(tx.connection, get_run(tx.connection, address.project, address.run))
+    return with_origin(tx.connection, get_run(tx.connection, address.project, address.run))
 
 
 def _is(edit: WaitingEdit, command_id: str, loop: int, caller: Caller) -> bool:
