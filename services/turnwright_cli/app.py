@@ -66,6 +66,11 @@ _TASK: Final = (
         help="How the run is sent to the model; an existing run keeps its own [packet]",
     ),
     Option(
+        ["--project-instructions/--no-project-instructions"],
+        default=None,
+        help="Read AGENTS.md and CLAUDE.md as instructions; an existing run keeps its choice [yes]",
+    ),
+    Option(
         ["--image"],
         metavar="PATH",
         multiple=True,

@@ -63,6 +63,7 @@ class Task(Struct, frozen=True):
     calls: settings_pb2.CallStyle.ValueType | None = None
     images: Sequence[str] = ()
     assembly: Assembly = Assembly.UNSPECIFIED
+    project_instructions: bool | None = None
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
@@ -122,6 +123,7 @@ async def _give(
     answer_schema: str | None,
     image: Collection[str],
     assembly: str | None,
+    project_instructions: bool | None,
     **limits: Any,
 ) -> int:
     """Give the task that the options describe. Raises FailureError, UsageError."""
@@ -143,6 +145,7 @@ async def _give(
         call_style(calls),
         tuple(image),
         Assembly[(assembly or "unspecified").upper()],
+        project_instructions,
     )
     return await run_task(call.settings, task, as_json=call.as_json)
 
@@ -172,6 +175,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 response_format=task.response_format,
                 images=task.images,
                 assembly=int(task.assembly),  # type: ignore[arg-type]
+                project_instructions=task.project_instructions,
             ),
             run_settings=settings_pb2.RunSettings(
                 model=task.model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED

@@ -249,6 +249,8 @@ class LoopSettings(Struct, frozen=True):
     images: tuple[str, ...] = ()
     assembly: Assembly = Assembly.UNSPECIFIED
     edits: tuple[PromptEdit, ...] = ()
+    project_instructions: bool | None = None
+    """Whether AGENTS.md and CLAUDE.md are read; None: as in the run's latest loop, or else yes."""
 
 
 class RunSettings(Struct, frozen=True):

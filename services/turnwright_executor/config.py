@@ -84,6 +84,10 @@ class ExecutorSettings(PeerSettings):
         le=16,
         description="Characters per token in every estimate: tokens = ceil(characters / this).",
     )
+    project_instructions: bool = setting(
+        default=True,
+        description="Whether AGENTS.md and CLAUDE.md of projects are read as instructions when a loop begins.",
+    )
     known_tokens_max: int = setting(
         default=512, ge=1, description="Longest `known://` entry that a model may write, in tokens."
     )

@@ -163,13 +163,13 @@ class Assembler:
         ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
         additions = rows.additions(folded.gone, folded.marker)
         index = rows.index() if blocks is rows.ordered() else None
-        return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index)
+        return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index, rows.project)
 
     def draft(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> PacketDraft:
         """What the sections of a packet are rendered from."""
         ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
         additions = rows.additions(folded.gone, folded.marker)
-        return draft_of(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools)
+        return draft_of(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, rows.project)
 
     def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
         folded, ceiling = self._folded(ask, rows), self.ceiling(ask)

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_assembler.app.assemble import Assembler
-from turnwright_assembler.app.packet_pieces import RUNG_NAMES, Reduction, packet_pieces, reductions
+from turnwright_assembler.app.packet_pieces import RUNG_NAMES, Reduction, packet_pieces, problems_in, reductions
 from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript_pieces import explained_transcript
@@ -34,9 +34,9 @@ from turnwright_assembler.domain.explanation import (
     prefix_break,
 )
 from turnwright_assembler.ports import PastMoment, RunReader, ViewPart
-from turnwright_assembler.sections.system import SYSTEM_PATH
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH
 from turnwright_core.packet_digest import packet_digest
 
 CALLS_MAX: Final = 16
@@ -63,17 +63,19 @@ class Reassembled(Struct, frozen=True):
     ceiling: int
     cursor: Cursor | None
     steps: tuple[FittingStep, ...]
+    gaps: tuple[str, ...] = ()
+    """What is told besides."""
 
 
 class _Read(Struct):
     """What was read of a run besides its rows. Mutable: filled part by part."""
 
-    system_attributes: str = ""
+    instructions: dict[str, Entry] = field(default_factory=dict)
     past: list[PastDemotion] = field(default_factory=list)
 
     def note(self, entry: Entry) -> None:
-        if entry.path == SYSTEM_PATH:
-            self.system_attributes = entry.attributes_json
+        if entry.path in INSTRUCTION_PATHS:
+            self.instructions[entry.path] = entry
         elif demotion := demotion_in(entry):
             self.past.append(demotion)
 
@@ -151,8 +153,10 @@ class Explainer:
         if folded.gone:
             steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
         composed = climbed.packet
-        pieces = packet_pieces(composed, draft, blocks, self._assembler.packet_plugins, read.system_attributes, reduced)
-        return Reassembled(pieces, composed.digest(), composed.tokens, ceiling, rows.cursor, tuple(steps))
+        pieces = packet_pieces(composed, draft, blocks, self._assembler.packet_plugins, read.instructions, reduced)
+        return Reassembled(
+            pieces, composed.digest(), composed.tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions)
+        )
 
     async def _transcript(self, ask: ExplainRequest) -> Reassembled:
         rows = TranscriptRows()
@@ -163,7 +167,7 @@ class Explainer:
         told = self._assembler.fit_transcript(ask.packet, rows)
         pieces, steps = explained_transcript(told, rows, self._assembler.packet_plugins)
         ceiling = self._assembler.ceiling(ask.packet)
-        return Reassembled(pieces, told.digest, told.tokens, ceiling, rows.cursor, steps)
+        return Reassembled(pieces, told.digest, told.tokens, ceiling, rows.cursor, steps, _problems(rows.entries))
 
     def _explained(
         self,
@@ -194,7 +198,7 @@ class Explainer:
             pieces=tuple(replace(one, piece=replace(one.piece, text="")) for one in placed),
             steps=again.steps if again else (),
             prefix=replace(prefix, piece=replace(prefix.piece, text="")) if prefix and prefix.piece else prefix,
-            gaps=tuple(gaps),
+            gaps=(*gaps, *(again.gaps if again else ())),
         )
 
     @asynccontextmanager
@@ -209,6 +213,12 @@ class Explainer:
                 yield
         finally:
             self._calls -= 1
+
+
+def _problems(entries: Mapping[str, Entry]) -> tuple[str, ...]:
+    """Why files with instructions were not read."""
+    project = entries.get(PROJECT_PATH)
+    return tuple(f"Not read as instructions: {problem}" for problem in problems_in(project)) if project else ()
 
 
 def _ended_early() -> TurnwrightError:

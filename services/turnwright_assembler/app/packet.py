@@ -89,12 +89,13 @@ def compose(
     additions: RunPacketPlugins = NO_ADDITIONS,
     tools: str = "",
     index: BlockIndex | None = None,
+    project: str = "",
 ) -> ComposedPacket:
     """Compose the packet of a loop's next turn, from blocks in order, with plugins' additions. Raises PLUGIN_FAILED.
 
-    `index` is that of the blocks, if the caller has one.
+    `index` is that of the blocks, if the caller has one; `project` the section with the project's instructions.
     """
-    draft, plan = _drafted(blocks, system, loop, ceiling, divisor, additions, tools, index)
+    draft, plan = _drafted(blocks, system, loop, ceiling, divisor, additions, tools, index, project)
     return ComposedPacket(system, tuple(_pieces(draft, plan)), draft.figures, draft.prompt, tools)
 
 
@@ -106,9 +107,10 @@ def draft_of(
     divisor: int,
     additions: RunPacketPlugins = NO_ADDITIONS,
     tools: str = "",
+    project: str = "",
 ) -> PacketDraft:
     """What the sections of the same packet are rendered from, with settled figures."""
-    return _drafted(blocks, system, loop, ceiling, divisor, additions, tools, None)[0]
+    return _drafted(blocks, system, loop, ceiling, divisor, additions, tools, None, project)[0]
 
 
 def _drafted(
@@ -120,6 +122,7 @@ def _drafted(
     additions: RunPacketPlugins,
     tools: str,
     index: BlockIndex | None,
+    project: str,
 ) -> tuple[PacketDraft, _Plan]:
     index = index or indexed(blocks)
     draft = PacketDraft(
@@ -132,6 +135,7 @@ def _drafted(
         entries=additions.shown(blocks),
         kept=additions.kept,
         is_native=bool(tools),
+        project=project,
     )
     plan = _plan(draft, additions.packet_plugins)
     return _settled(draft, plan, divisor), plan

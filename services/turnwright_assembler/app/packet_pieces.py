@@ -20,7 +20,9 @@ from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections import Section
 from turnwright_assembler.sections.contract import BlockSection, PacketDraft
 from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginPacketFilter, PluginSection
-from turnwright_assembler.sections.system import NATIVE_TOOLS, SYSTEM_PATH, system_parts
+from turnwright_assembler.sections.system import NATIVE_TOOLS, system_parts
+from turnwright_core.entries import Entry
+from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 
 RUNG_NAMES: Final = {
     Rung.PREVIOUS_TURN: "previous_turn",
@@ -65,12 +67,16 @@ def packet_pieces(
     draft: PacketDraft,
     blocks: Sequence[Block],
     packet_plugins: PacketPlugins,
-    system_attributes: str,
+    instructions: Mapping[str, Entry],
     reduced: Reductions,
 ) -> dict[str, list[Piece]]:
-    """The pieces of a packet by role, in order; joined they are its messages."""
-    user = _UserPieces({block.path: block for block in blocks}, draft, packet_plugins, reduced)
-    attributes = json.loads(system_attributes or "{}")
+    """The pieces of a packet by role, in order; joined they are its messages.
+
+    `instructions` are the entries of the run's instructions, by path.
+    """
+    project = instructions.get(PROJECT_PATH)
+    user = _UserPieces({block.path: block for block in blocks}, draft, packet_plugins, reduced, project)
+    attributes = instructions[SYSTEM_PATH].attributes if SYSTEM_PATH in instructions else {}
     return {
         "tools": list(tool_pieces(packet.tools, attributes)),
         "system": system_pieces(packet.system, attributes, packet_plugins),
@@ -88,6 +94,22 @@ def system_pieces(text: str, attributes: Mapping[str, Any], packet_plugins: Pack
         return pieces
     why = f"The system message as filters of plugins left it: {', '.join(packet_plugins.plugins)}."
     return [Piece(text, PieceKind.SYSTEM, "system", why, SYSTEM_PATH)]
+
+
+def files_words(project: Entry) -> str:
+    """Which files the instructions of a project were read from."""
+    files = [file for file in project.attributes.get("files", ()) if not file.get("problem")]
+    told = (f"{file['path']} ({file['bytes']:,} bytes{_cut_words(file)})" for file in files)
+    return f"Instructions of the project, read when the loop began: {', '.join(told)}."
+
+
+def _cut_words(file: Mapping[str, Any]) -> str:
+    return f", the first {file['shown']:,} shown" if file["shown"] < file["bytes"] else ""
+
+
+def problems_in(project: Entry) -> list[str]:
+    """Why files with instructions were not read."""
+    return [str(file["problem"]) for file in project.attributes.get("files", ()) if file.get("problem")]
 
 
 def tool_pieces(text: str, attributes: Mapping[str, Any]) -> Iterable[Piece]:
@@ -111,12 +133,18 @@ class _UserPieces:
     """Labels the pieces of the user message, step by step as it is composed."""
 
     def __init__(
-        self, blocks: Mapping[str, Block], draft: PacketDraft, packet_plugins: PacketPlugins, reduced: Reductions
+        self,
+        blocks: Mapping[str, Block],
+        draft: PacketDraft,
+        packet_plugins: PacketPlugins,
+        reduced: Reductions,
+        project: Entry | None,
     ) -> None:
         self._blocks = blocks
         self._draft = draft
         self._plugged = packet_plugins
         self._reduced = reduced
+        self._project = project
 
     def pieces(self) -> list[Piece]:
         pieces: list[Piece] = []
@@ -161,6 +189,8 @@ class _UserPieces:
             return self._reduced_piece(Piece(text, PieceKind.PROMPT, tag, why, prompt.path, _form(prompt)))
         if tag == "budget":
             return Piece(text, PieceKind.BUDGET, tag, _FIGURES)
+        if tag == "project-instructions" and self._project:
+            return Piece(text, PieceKind.PROJECT_INSTRUCTIONS, tag, files_words(self._project), PROJECT_PATH)
         return Piece(text, PieceKind.INSTRUCTIONS, tag, _RULES)
 
     def _of_block(self, text: str, tag: str, block: Block) -> Piece:

@@ -13,9 +13,11 @@ from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
-from turnwright_assembler.sections.system import SYSTEM_PATH, system_text, tools_text
+from turnwright_assembler.sections.project import project_text
+from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry
+from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.schemes import BUILT_IN
 
 _ROW_BYTES: Final = 700
@@ -42,7 +44,9 @@ class RunRows:
         self.schemes = BUILT_IN
         self.system = packet_plugins.system(system_text(""), {})
         self.tools = ""
-        self.size_bytes = getsizeof(self.system) + getsizeof(self.tools)
+        self.project = ""
+        """The section with the instructions of the project; empty: none."""
+        self.size_bytes = getsizeof(self.system) + getsizeof(self.tools) + getsizeof(self.project)
         self._divisor = divisor
         self._blocks: dict[str, Block] = {}
         self._fixed: dict[str, Block] = {}
@@ -81,6 +85,8 @@ class RunRows:
             self._replace(entry.path, self._rendered(entry))
             self._keep_entry(entry.path, entry)
         for path in part.removed:
+            if path == PROJECT_PATH:
+                self._set_project("")
             self._replace(path, None)
             self._keep_entry(path, None)
         if part.cursor:
@@ -130,7 +136,8 @@ class RunRows:
     def _keep_sent(self, digest: str, pieces: tuple[str, ...]) -> None:
         """Keep the last packet: nearly all pieces are texts of rows and kept as references; the others count."""
         large = (piece for piece in pieces if len(piece) > _SMALL_CHARS) if max(map(len, pieces)) > _SMALL_CHARS else ()
-        copies = (piece for piece in large if id(piece) not in self._large and piece not in (self.system, self.tools))
+        own = (self.system, self.tools, self.project)
+        copies = (piece for piece in large if id(piece) not in self._large and piece not in own)
         sent_bytes = sum(map(getsizeof, copies))
         self.size_bytes += sent_bytes - self._sent_bytes
         self._sent_digest, self._sent, self._sent_bytes = digest, pieces, sent_bytes
@@ -142,6 +149,9 @@ class RunRows:
         if entry.path == SYSTEM_PATH:
             text = self._packet_plugins.system(system_text(entry.attributes_json), entry.attributes)
             self._set_system(text, tools_text(entry.attributes_json))
+            return None
+        if entry.path == PROJECT_PATH:
+            self._set_project(project_text(entry))
             return None
         return make_block(entry, self._divisor, self.schemes, self._packet_plugins.views)
 
@@ -160,6 +170,10 @@ class RunRows:
         if entry and entry.scheme in self._packet_plugins.schemes and is_seen(entry, self.schemes.rules(entry.scheme)):
             self._entries[path] = entry
             self.size_bytes += getsizeof(entry.body)
+
+    def _set_project(self, text: str) -> None:
+        self.size_bytes += getsizeof(text) - getsizeof(self.project)
+        self.project = text
 
     def _set_system(self, text: str, tools: str) -> None:
         self.size_bytes += getsizeof(text) + getsizeof(tools) - getsizeof(self.system) - getsizeof(self.tools)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
-from turnwright_assembler.app.packet_pieces import system_pieces, tool_pieces
+from turnwright_assembler.app.packet_pieces import files_words, system_pieces, tool_pieces
 from turnwright_assembler.app.transcript import Transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.explanation import FittingStep, Piece, PieceKind
 from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
-from turnwright_assembler.sections.system import SYSTEM_PATH
+from turnwright_assembler.sections.project import system_with
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.transcript import Segment
-from turnwright_core.entries import SetEntry, Visibility
+from turnwright_core.entries import Entry, SetEntry, Visibility
+from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION
 
 _KINDS: Final[Mapping[MessageKind, PieceKind]] = {
@@ -50,13 +51,24 @@ def explained_transcript(
     for role, parts in made.messages:
         text = "".join(part for part in parts if isinstance(part, str))
         if role == "system":
-            pieces[role] = system_pieces(text, attributes, packet_plugins)
+            pieces[role] = _system(text, attributes, packet_plugins, rows.entries.get(PROJECT_PATH))
         elif role == "tools":
             pieces[role] = list(tool_pieces(text, attributes))
         elif role == CONVERSATION:
             shown = _shown_by(made)
             pieces[role] = [piece for segment in made.segments for piece in _pieces(segment, rows, shown)]
     return pieces, _steps(made)
+
+
+def _system(
+    text: str, attributes: Mapping[str, Any], packet_plugins: PacketPlugins, project: Entry | None
+) -> list[Piece]:
+    """The system message, which ends with the instructions of the project."""
+    end = system_with("", project)
+    if not project or not end:
+        return system_pieces(text, attributes, packet_plugins)
+    said = Piece(end, PieceKind.PROJECT_INSTRUCTIONS, "system", files_words(project), PROJECT_PATH)
+    return [*system_pieces(text.removesuffix(end), attributes, packet_plugins), said]
 
 
 def _pieces(segment: Segment, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Iterator[Piece]:

@@ -19,13 +19,15 @@ from turnwright_assembler.domain.condensed import condensed, stub
 from turnwright_assembler.domain.envelope import element, fenced, well_formed
 from turnwright_assembler.domain.fixed import EventPart, event_element
 from turnwright_assembler.ports import ViewPart
-from turnwright_assembler.sections.system import SYSTEM_PATH, system_text, tools_text
+from turnwright_assembler.sections.project import system_with
+from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Text
 from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.chat.timeline import kind_of, parts_of, run_message
 from turnwright_core.chat.transcript import Conversation, Standing, known
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry, Visibility
+from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.packet_digest import CONVERSATION, GrowingDigest
 from turnwright_core.wire.command_records import recorded_call
 
@@ -87,9 +89,10 @@ class TranscriptRows:
 
     def _make(self, path: str) -> None:
         entry = self.entries.get(path)
-        if path == SYSTEM_PATH:
-            attributes = entry.attributes_json if entry else "{}"
-            self._system = short_pieces((system_text(attributes),))
+        if path in INSTRUCTION_PATHS:
+            system, project = (self.entries.get(one) for one in INSTRUCTION_PATHS)
+            attributes = system.attributes_json if system else "{}"
+            self._system = short_pieces((system_with(system_text(attributes), project),))
             self._tools = short_pieces((tools,)) if (tools := tools_text(attributes)) else ()
             return
         kind = kind_of(entry) if entry else None

@@ -31,7 +31,7 @@ _DIGEST_STEP: Final = 8
 RESERVED: Final = frozenset(
     {
         "prompt", "summary", "visible", "plans", "plan", "plan-update", "log", "event", "unknowns", "instructions",
-        "budget",
+        "project-instructions", "budget",
     }
 )  # fmt: skip
 """Tags of the packet itself; an entry with such a name gets another one."""

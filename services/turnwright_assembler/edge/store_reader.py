@@ -9,9 +9,9 @@ from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_assembler.ports import PastMoment, ViewPart
-from turnwright_assembler.sections.system import SYSTEM_PATH
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.kit.peer import Peer
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
@@ -37,7 +37,7 @@ class StoreReader:
             run=run,
             after=cursor_to_pb(after) if after else None,
             filter=read_pb2.VIEW_FILTER_PACKET,
-            include_paths=[SYSTEM_PATH],
+            include_paths=INSTRUCTION_PATHS,
             schemes_version=schemes,
         )
         async for part in self._read(request):
@@ -50,7 +50,7 @@ class StoreReader:
             run=run,
             after=cursor_to_pb(after) if after else None,
             filter=read_pb2.VIEW_FILTER_MESSAGES,
-            include_paths=[SYSTEM_PATH],
+            include_paths=INSTRUCTION_PATHS,
         )
         async for part in self._read(request):
             yield part
@@ -63,7 +63,7 @@ class StoreReader:
             project=project,
             run=run,
             filter=read_pb2.VIEW_FILTER_MESSAGES if messages else read_pb2.VIEW_FILTER_PACKET,
-            include_paths=[SYSTEM_PATH],
+            include_paths=INSTRUCTION_PATHS,
             at=_moment(at) if at else None,
         )
         async for part in self._read(request):

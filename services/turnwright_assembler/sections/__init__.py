@@ -12,6 +12,7 @@ from turnwright_assembler.sections.contract import BlockSection, PacketDraft, Se
 from turnwright_assembler.sections.instructions import InstructionsSection
 from turnwright_assembler.sections.log import LogSection
 from turnwright_assembler.sections.plans import PlansSection
+from turnwright_assembler.sections.project import ProjectInstructionsSection
 from turnwright_assembler.sections.prompt import PromptSection
 from turnwright_assembler.sections.summary import SummarySection
 from turnwright_assembler.sections.unknowns import UnknownsSection
@@ -21,6 +22,7 @@ __all__ = ["SECTIONS", "BlockIndex", "PacketDraft", "Section", "indexed"]
 
 _ALL: Final[tuple[Section, ...]] = (
     PromptSection(),
+    ProjectInstructionsSection(),
     SummarySection(),
     VisibleSection(),
     PlansSection(),

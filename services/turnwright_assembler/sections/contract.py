@@ -37,6 +37,8 @@ class PacketDraft(Struct, frozen=True):
     loop: int = 0
     is_native: bool = False
     """Whether the model calls tools natively instead of with tags."""
+    project: str = ""
+    """The section with the instructions of the project."""
     entries: tuple[Entry, ...] = ()
     """Entries of the schemes that plugins use, as the packet shows them, in the order of blocks."""
     kept: dict[str, Any] = field(default_factory=dict)

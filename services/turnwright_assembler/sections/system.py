@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.sections.contract import text_of
 
-SYSTEM_PATH: Final = "instructions://system"
 NATIVE_TOOLS: Final = "native_tools"
 
 _TEMPLATE: Final = text_of("instructions-system")

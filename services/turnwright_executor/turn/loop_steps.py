@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, Assembly, CallSty
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
+from turnwright_executor.domain.project_instructions import bytes_max
 from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
@@ -47,6 +48,7 @@ from turnwright_executor.turn.opener import (
     model_of,
     turn_request,
 )
+from turnwright_executor.turn.project_instructions import project_instruction_writes
 from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.turn.records import record_write, settled
 from turnwright_executor.turn.run_plans import RunPlans
@@ -154,14 +156,29 @@ class LoopSteps:
         begins = bool(loop.settings.images) and not scope.turns_ended and claim.open_turn is None
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(
-            services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files, images
-        )
+            services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files, images,
+            await self._project_instructions(request.context_length),
+        )  # fmt: skip
         if left := await scope.spend_meter.open():
             ending = budget_exhausted(left[1])
             self._timer = asyncio.get_running_loop().call_later(left[0], lambda: self.interrupt(ending))
         if claim.open_turn:
             await self._take_up(state, claim.open_turn)
         state.is_placed = True
+
+    async def _project_instructions(self, context_length: int) -> Sequence[EntryWrite]:
+        """What a new loop writes of its project's instructions."""
+        scope, settings = self._scope, self._scope.services.settings
+        if scope.turns_ended or scope.claim.open_turn:
+            return ()
+        reads = settings.project_instructions and scope.loop.settings.project_instructions is not False
+        return await project_instruction_writes(
+            scope.services.ledger,
+            scope.address,
+            scope.placement.workspace if reads and scope.placement.files else None,
+            bytes_max(context_length, settings.token_divisor),
+            may_have=scope.claim.run.turn > 0,
+        )
 
     async def _take_up(self, state: TurnState, turn: Turn) -> None:
         scope = self._scope

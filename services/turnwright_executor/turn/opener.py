@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.timeline import IMAGES
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
+from turnwright_core.instructions import SYSTEM_PATH
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import (
@@ -51,10 +52,11 @@ class TurnOpener:
         instructions: EntryWrite,
         files: FileSync | None,
         images: Sequence[EntryWrite] = (),
+        project: Sequence[EntryWrite] = (),
     ) -> None:
         """`instructions` are the run's instructions; `files` is None if it works without files.
 
-        `images` go with the prompt of a new loop.
+        `images` go with the prompt of a new loop, as does `project`: what changes in its project's instructions.
         """
         self._ledger = ledger
         self._address = address
@@ -64,6 +66,7 @@ class TurnOpener:
         self._files = files
         self._request = request
         self._images = images
+        self._project = project
         self._changed: list[EntryWrite] | None = None
         """What changed on disk, from when it was found until it is written."""
 
@@ -113,6 +116,7 @@ class TurnOpener:
         return [
             *([self._files.manifest()] if self._files and is_new else []),
             self._instructions,
+            *self._project,
             prompt_write(self._loop),
         ]
 
@@ -209,7 +213,7 @@ def instructions_write(
         **({"transcript": True} if is_transcript else {}),
     }
     change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
-    return EntryWrite("instructions://system", change, Tier.SYSTEM)
+    return EntryWrite(SYSTEM_PATH, change, Tier.SYSTEM)
 
 
 def begun_with(claim: Claim, loop: Loop) -> TurnRequest | None:

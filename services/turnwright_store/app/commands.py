@@ -72,8 +72,16 @@ def enqueue_loop(
     yolo = settings.yolo or before.run.settings.yolo
     reasoning = settings.reasoning or (before.run.loop.settings.reasoning if before.run.loop else None)
     latest = before.run.loop.settings.assembly if before.run.loop else Assembly.PACKET
+    reads = settings.project_instructions
+    if reads is None and before.run.loop:
+        reads = before.run.loop.settings.project_instructions
     settled = replace(
-        settings, model=model, yolo=yolo, reasoning=reasoning, assembly=settings.assembly or latest or Assembly.PACKET
+        settings,
+        model=model,
+        yolo=yolo,
+        reasoning=reasoning,
+        assembly=settings.assembly or latest or Assembly.PACKET,
+        project_instructions=reads,
     )
     run, loop = _add_loop(tx, before, prompt, settled)
     run = _write_run_entry(tx, rules, caller, run, loop)

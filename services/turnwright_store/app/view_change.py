@@ -10,17 +10,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.owner_calls import ReturnView, ViewChange
 from turnwright_store.app.commit_delta import CommitDelta, UnknownError, merge_views
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.views import ViewFilter, Wanted
 
-INSTRUCTIONS_PATH: Final = "instructions://system"
-"""What the assembler reads besides what a packet shows."""
-
 _WANTED: Final = {
-    ReturnView.PACKET: Wanted(ViewFilter.PACKET, (INSTRUCTIONS_PATH,)),
-    ReturnView.MESSAGES: Wanted(ViewFilter.MESSAGES, (INSTRUCTIONS_PATH,)),
+    ReturnView.PACKET: Wanted(ViewFilter.PACKET, INSTRUCTION_PATHS),
+    ReturnView.MESSAGES: Wanted(ViewFilter.MESSAGES, INSTRUCTION_PATHS),
 }
 
 

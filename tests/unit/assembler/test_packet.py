@@ -39,7 +39,7 @@ def test_sections_stand_in_the_sandwich_order():
     assert names(packet(*EVERY_KIND).user) == [
         "prompt", "summary", "visible", "plans", "log", "unknowns", "instructions", "budget",
     ]  # fmt: skip
-    assert [each.priority for each in SECTIONS] == [30, 50, 75, 90, 100, 150, 165, 175]
+    assert [each.priority for each in SECTIONS] == [30, 40, 50, 75, 90, 100, 150, 165, 175]
 
 
 def test_empty_sections_are_left_out():

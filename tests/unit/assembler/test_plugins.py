@@ -15,10 +15,10 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.plugin_sections import PluginSection
 from turnwright_assembler.sections.registry import TAKEN, load_sections
-from turnwright_assembler.sections.system import SYSTEM_PATH
 from turnwright_core import __version__
 from turnwright_core.entries import Cursor, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.instructions import SYSTEM_PATH
 from turnwright_core.kit.plugins import Plugin
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.schemes import BY_NAME, Scheme, Schemes

@@ -9,13 +9,15 @@ from msgspec.structs import replace
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
-from turnwright_assembler.sections.system import SYSTEM_PATH, render_system
+from turnwright_assembler.sections.system import render_system
 from turnwright_core.entries import Cursor, State, Visibility, to_attributes_json
+from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from unit.assembler.entries import DIVISOR, blocks, entry
 
 PATHS = [
     "a.py", "src/b.py", "known://a", "known://b", "sh://turn_1/x_1", "unknown://a", "log://turn_1/get/a",
     "log://turn_2/error/b", "update://1", "prompt://1", "prompt://2", SYSTEM_PATH,
+    PROJECT_PATH,
 ]  # fmt: skip
 SHOWN = st.sampled_from([Visibility.VISIBLE, Visibility.SUMMARIZED])
 WRITES = st.fixed_dictionaries(
@@ -50,7 +52,10 @@ def written(change, position):
 
 
 def bytes_of(rows):
-    return [compose(rows.ordered(), rows.system, loop, 5_000, DIVISOR, index=rows.index()) for loop in (1, 2)]
+    return [
+        compose(rows.ordered(), rows.system, loop, 5_000, DIVISOR, index=rows.index(), project=rows.project)
+        for loop in (1, 2)
+    ]
 
 
 # RU204, architecture 12.4 and 12.5

@@ -216,6 +216,7 @@ class LoopSettings(_message.Message):
     IMAGES_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
+    PROJECT_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
@@ -232,6 +233,11 @@ class LoopSettings(_message.Message):
     """True accepts every proposal without asking. Also in effect if the run's settings say so."""
     assembly: Global___Assembly.ValueType
     """How the loop is sent to its model."""
+    project_instructions: _builtins.bool
+    """Whether the project's AGENTS.md and CLAUDE.md are read as instructions when the loop begins. Never without the
+    project's files (`no_repo`), nor if the executor's TURNWRIGHT_PROJECT_INSTRUCTIONS is off, nor for a file that a file
+    constraint of the project ignores. Absent: as in the run's latest loop, or else true.
+    """
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
         """Limits for this loop. Absent: only those of the run."""
@@ -277,19 +283,24 @@ class LoopSettings(_message.Message):
         images: _abc.Iterable[_builtins.str] | None = ...,
         assembly: Global___Assembly.ValueType = ...,
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
+        project_instructions: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    _WhichOneofReturnType__project_instructions: _TypeAlias = _typing.Literal["project_instructions"]  # noqa: Y015
+    _WhichOneofArgType__project_instructions: _TypeAlias = _typing.Literal["_project_instructions", b"_project_instructions"]  # noqa: Y015
     _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
     _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
     _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
     _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__project_instructions) -> _WhichOneofReturnType__project_instructions | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
     @_typing.overload

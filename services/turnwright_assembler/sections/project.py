@@ -1,0 +1,46 @@
+"""`<project-instructions>`: what the project's AGENTS.md and CLAUDE.md say, as they were when the loop began.
+
+It stands before everything that changes from turn to turn, and has the same bytes through a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from turnwright_assembler.domain.envelope import element, fenced, well_formed
+from turnwright_assembler.sections.contract import PacketDraft
+from turnwright_core.entries import Entry, Visibility
+
+_ABOUT: Final = (
+    "Conventions of this project, as files in it state them. Follow them where neither the prompt nor your own rules "
+    "say otherwise."
+)
+
+
+def project_text(entry: Entry) -> str:
+    """The text for `instructions://project`; empty if it is hidden or says nothing."""
+    if entry.visibility is not Visibility.VISIBLE or not entry.body:
+        return ""
+    body = fenced(entry.path, well_formed(entry.body))
+    return element("project-instructions", {}, f"{_ABOUT}\n{body}") + "\n"
+
+
+def system_with(system: str, entry: Entry | None) -> str:
+    """The system message of a transcript, which ends with the instructions of the project."""
+    text = project_text(entry) if entry else ""
+    return f"{system}\n\n{text.rstrip()}" if text else system
+
+
+class ProjectInstructionsSection(Struct, frozen=True):
+    """The instructions of the project; none if it has none, or they are off."""
+
+    tag: str = "project-instructions"
+    priority: int = 40
+    is_live: bool = False
+
+    def render(self, draft: PacketDraft) -> Sequence[str]:
+        """The text, the same through a loop."""
+        return (draft.project,) if draft.project else ()

@@ -1,0 +1,48 @@
+"""The text of a project's instructions: order, equal texts, limits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_executor.domain.project_instructions import (
+    BYTES_MAX,
+    BYTES_MIN,
+    InstructionFile,
+    bytes_max,
+    project_instructions,
+)
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)
+
+
+def made(*texts: str, most: int = BYTES_MAX):
+    names = ("AGENTS.md", "CLAUDE.md")
+    files = [InstructionFile(name, text, str(hash(text))) for name, text in zip(names, texts, strict=False)]
+    return project_instructions(files, most)
+
+
+def test_files_stand_in_their_order_and_equal_ones_once():
+    assert made("a\n", "b\n").text == "AGENTS.md:\n\na\n\nCLAUDE.md:\n\nb"
+    assert [file.path for file in made("same\n", "same\n").files] == ["AGENTS.md"]
+    assert made("\n", " ") is None
+    assert made() is None
+
+
+def test_what_was_not_read_is_noted_and_shows_nothing():
+    found = project_instructions([InstructionFile("AGENTS.md", problem="It is elsewhere.")], BYTES_MAX)
+    assert (found.text, found.attributes) == ("", {"files": [{"path": "AGENTS.md", "problem": "It is elsewhere."}]})
+
+
+def test_a_window_gives_an_eighth_of_itself_within_bounds():
+    assert [bytes_max(tokens, 2) for tokens in (1, 8192, 32_768, 10**6)] == [BYTES_MIN, 2048, 8192, BYTES_MAX]
+
+
+@given(TEXTS, TEXTS, st.integers(0, 400))
+def test_the_limit_holds_for_all_files_together_and_nothing_is_split(first, second, most):
+    found = made(first, second, most=most)
+    if found is None:
+        return
+    assert sum(file.shown for file in found.files) <= most
+    for file in found.files:
+        text = {"AGENTS.md": first, "CLAUDE.md": second}[file.path].encode()
+        assert (file.bytes, text[: file.shown].decode().encode()) == (len(text), text[: file.shown])
+        assert (f"of {file.bytes} bytes" in found.text) or file.shown == file.bytes
