@@ -196,12 +196,12 @@ def _rewound(
     moment: RewindTarget,
     position: int,
     said: dict[str, object],
-    told: str,
+    given: str,
 ) -> Rewound:
     run = bump_revision(tx, run)
     closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
     if closed or opened:
-        sentence = f"{told} Files of the project were not changed back."
+        sentence = f"{given} Files of the project were not changed back."
         event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, sentence, "rewind")
         write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
         _write(tx, rules, run, actor, [write])
@@ -209,10 +209,10 @@ def _rewound(
 
 
 def notice(
-    tx: Transaction, rules: StoreRules, run: RunRow, actor: str, payload: Mapping[str, object], told: str
+    tx: Transaction, rules: StoreRules, run: RunRow, actor: str, payload: Mapping[str, object], given: str
 ) -> None:
     """Tell the model and all who watch of a command that could not be carried out."""
-    event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, dict(payload), told, "command")
+    event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, dict(payload), given, "command")
     _write(tx, rules, run, actor, [new_event(tx, run, turn_of_cause(run, is_owners=False), event)])
 
 
