@@ -13,25 +13,21 @@ class AssemblerSettings(PeerSettings):
     """The settings of the assembler."""
 
     token_divisor: int = setting(
-        default=2, ge=1, le=16, description="Characters per token in every estimate: tokens = ceil(characters / this)."
+        "Characters per token in every estimate: tokens = ceil(characters / this).", 2, ge=1, le=16
     )
-    budget_ceiling: float = setting(
-        default=0.9, gt=0, le=1, description="Fraction of the model's context window that a packet may fill."
-    )
+    budget_ceiling: float = setting("Fraction of the model's context window that a packet may fill.", 0.9, gt=0, le=1)
     sections: str = setting(
-        default="",
-        description="Plugins that change packets: entry points of `turnwright.sections`, or `module:function`, "
+        "Plugins that change packets: entry points of `turnwright.sections`, or `module:function`, "
         "separated by commas. Empty: all that are installed. `none`: none.",
+        "",
     )
     section_deadline_s: float = setting(
-        default=10.0,
+        "Time limit for one step of building a packet with plugins, in seconds. Keep it below "
+        "`TURNWRIGHT_RPC_TIMEOUT_S`.",
+        10.0,
         gt=0,
         le=3600,
-        description="Time limit for one step of building a packet with plugins, in seconds. Keep it below "
-        "`TURNWRIGHT_RPC_TIMEOUT_S`.",
     )
     assembler_cache_bytes_max: int = setting(
-        default=256 * 1024 * 1024,
-        ge=0,
-        description="Size of the cache of rendered entries, over all runs, in bytes. 0: no cache.",
+        "Size of the cache of rendered entries, over all runs, in bytes. 0: no cache.", 256 * 1024 * 1024, ge=0
     )

@@ -14,6 +14,6 @@ CHECK_MODELS_TIMEOUT_S: Final = 60.0
 class CliSettings(ClientSettings):
     """Settings of the command line."""
 
-    project: str = setting(default="", description="Project directory. Empty: the current directory.")
-    run: str = setting(default="", description="Alias of the run that `act` and `ask` continue or create.")
-    only: str = setting(default="", description="Services that `serve` runs, separated by commas. Empty: all four.")
+    project: str = setting("Project directory. Empty: the current directory.", "")
+    run: str = setting("Alias of the run that `act` and `ask` continue or create.", "")
+    only: str = setting("Services that `serve` runs, separated by commas. Empty: all four.", "")

@@ -9,12 +9,6 @@ class ClientSettings(Settings):
     """Where the executor is, and how long it may take to answer."""
 
     server: str = setting(
-        default="",
-        description="Address of the executor to use. Empty: the running stack of this home, or an embedded one.",
+        "Address of the executor to use. Empty: the running stack of this home, or an embedded one.", ""
     )
-    rpc_timeout_s: float = setting(
-        default=30.0,
-        gt=0,
-        le=3600,
-        description="Deadline of a short call to another service, in seconds.",
-    )
+    rpc_timeout_s: float = setting("Deadline of a short call to another service, in seconds.", 30.0, gt=0, le=3600)

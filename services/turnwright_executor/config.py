@@ -33,148 +33,116 @@ def check_url(text: str) -> str:
 class ExecutorSettings(PeerSettings):
     """Settings of the executor. Rows RU298-RU305 name the defaults of the loop controls."""
 
-    assembler: str = setting(default="127.0.0.1:7442", description="Address of the assembler.")
-    provider: str = setting(default="127.0.0.1:7443", description="Address of the provider.")
+    assembler: str = setting("Address of the assembler.", "127.0.0.1:7442")
+    provider: str = setting("Address of the provider.", "127.0.0.1:7443")
 
-    temperature: float = setting(
-        default=TEMPERATURE_DEFAULT, ge=0, le=2, description="Sampling temperature for runs that do not set one."
-    )
-    loop_turns_max: int = setting(default=99, ge=1, le=10_000, description="Maximum number of turns in one loop.")
-    turn_commands_max: int = setting(
-        default=99, ge=1, le=1000, description="Maximum number of commands in one turn. The rest are dropped."
-    )
-    strikes_max: int = setting(
-        default=3, ge=1, le=100, description="A loop is given up after this many strikes in a row."
-    )
-    cycles_min: int = setting(default=3, ge=2, le=100, description="A cycle is detected after this many repetitions.")
-    cycle_period_max: int = setting(default=4, ge=1, le=32, description="Longest cycle to look for, in turns.")
+    temperature: float = setting("Sampling temperature for runs that do not set one.", TEMPERATURE_DEFAULT, ge=0, le=2)
+    loop_turns_max: int = setting("Maximum number of turns in one loop.", 99, ge=1, le=10_000)
+    turn_commands_max: int = setting("Maximum number of commands in one turn. The rest are dropped.", 99, ge=1, le=1000)
+    strikes_max: int = setting("A loop is given up after this many strikes in a row.", 3, ge=1, le=100)
+    cycles_min: int = setting("A cycle is detected after this many repetitions.", 3, ge=2, le=100)
+    cycle_period_max: int = setting("Longest cycle to look for, in turns.", 4, ge=1, le=32)
 
     client_roots: str = setting(
-        default="",
-        description="Directories in which derived tokens may register projects, separated by colons. Empty: they can "
+        "Directories in which derived tokens may register projects, separated by colons. Empty: they can "
         "use registered projects only.",
+        "",
     )
     client_tools: str = setting(
-        default="",
-        description="Tools with effects outside the project that derived tokens may call without a run, such as "
+        "Tools with effects outside the project that derived tokens may call without a run, such as "
         "`sh,env`, separated by commas.",
+        "",
     )
-    client_models: bool = setting(default=False, description="Allow derived tokens to add and remove models.")
+    client_models: bool = setting("Allow derived tokens to add and remove models.", False)
 
     hooks: str = setting(
-        default="",
-        description="Hook plugins: entry points of `turnwright.hooks`, or `module:function`, separated by commas. "
+        "Hook plugins: entry points of `turnwright.hooks`, or `module:function`, separated by commas. "
         "Empty: all that are installed. `none`: none.",
+        "",
     )
-    hook_deadline_s: float = setting(
-        default=5.0, gt=0, le=3600, description="Time limit for one call of a hook function, in seconds."
-    )
+    hook_deadline_s: float = setting("Time limit for one call of a hook function, in seconds.", 5.0, gt=0, le=3600)
     tools: str = setting(
-        default="",
-        description="Tool plugins: entry points of `turnwright.tools`, or `module:function`, separated by commas. "
+        "Tool plugins: entry points of `turnwright.tools`, or `module:function`, separated by commas. "
         "Empty: all that are installed. `none`: none.",
+        "",
     )
-    tool_deadline_s: float = setting(
-        default=60.0, gt=0, le=3600, description="Time limit for one step of a plugin's tool, in seconds."
-    )
+    tool_deadline_s: float = setting("Time limit for one step of a plugin's tool, in seconds.", 60.0, gt=0, le=3600)
 
     token_divisor: int = setting(
-        default=TOKEN_DIVISOR,
-        ge=1,
-        le=16,
-        description="Characters per token in every estimate: tokens = ceil(characters / this).",
+        "Characters per token in every estimate: tokens = ceil(characters / this).", TOKEN_DIVISOR, ge=1, le=16
     )
     project_instructions: bool = setting(
-        default=True,
-        description="Whether AGENTS.md and CLAUDE.md of projects are read as instructions when a loop begins.",
+        "Whether AGENTS.md and CLAUDE.md of projects are read as instructions when a loop begins.", True
     )
-    known_tokens_max: int = setting(
-        default=512, ge=1, description="Longest `known://` entry that a model may write, in tokens."
-    )
+    known_tokens_max: int = setting("Longest `known://` entry that a model may write, in tokens.", 512, ge=1)
     indeterminate: Literal["fail", "ask"] = setting(
-        default="fail",
-        description="What to do with an interrupted command such as `sh` that may or may not have run: `fail` tells "
+        "What to do with an interrupted command such as `sh` that may or may not have run: `fail` tells "
         "the model; `ask` asks the person who decides on proposals (in a yolo run, nobody is asked).",
+        "fail",
     )
     advertise: str = setting(
-        default="",
-        description="Address at which other executors reach this one. Empty: the address it listens on; for a "
+        "Address at which other executors reach this one. Empty: the address it listens on; for a "
         "wildcard, the host's own address and the port.",
+        "",
     )
-    loops_max: int = setting(
-        default=64, ge=1, le=10_000, description="Maximum number of loops that run at the same time."
-    )
+    loops_max: int = setting("Maximum number of loops that run at the same time.", 64, ge=1, le=10_000)
     workspaces: str = setting(
-        default="",
-        description="Directories of the projects that this executor works on, separated by colons. Empty: all "
-        "projects.",
+        "Directories of the projects that this executor works on, separated by colons. Empty: all projects.", ""
     )
-    generate_deadline_s: float = setting(default=3600.0, gt=0, description="Time limit for one model call, in seconds.")
+    generate_deadline_s: float = setting("Time limit for one model call, in seconds.", 3600.0, gt=0)
 
     event_heartbeat_s: float = setting(
-        default=15.0, gt=0, description="A watcher gets a heartbeat after at most this many seconds of silence."
+        "A watcher gets a heartbeat after at most this many seconds of silence.", 15.0, gt=0
     )
 
-    file_bytes_max: int = setting(
-        default=256 * 1024, ge=1024, description="Largest project file that is read, in bytes."
-    )
-    files_max: int = setting(default=20_000, ge=1, description="Maximum number of project files that are read.")
-    sh_timeout_s: float = setting(default=300.0, gt=0, description="Time limit for a shell command, in seconds.")
+    file_bytes_max: int = setting("Largest project file that is read, in bytes.", 256 * 1024, ge=1024)
+    files_max: int = setting("Maximum number of project files that are read.", 20_000, ge=1)
+    sh_timeout_s: float = setting("Time limit for a shell command, in seconds.", 300.0, gt=0)
+    # The maximum: bytes that are not text become three each (U+FFFD), and must still fit into an entry.
     sh_output_bytes_max: int = setting(
-        default=1024 * 1024,
+        "How much output of a shell command is kept per channel, in bytes: its start and its end.",
+        1024 * 1024,
         ge=4096,
-        # Bytes that are no text become three each (U+FFFD), and must fit into an entry even so.
         le=5 * 1024 * 1024,
-        description="How much output of a shell command is kept per channel, in bytes: its start and its end.",
     )
-    sh_processes_max: int = setting(
-        default=512, ge=8, description="Maximum number of processes of the user while a command runs."
-    )
+    sh_processes_max: int = setting("Maximum number of processes of the user while a command runs.", 512, ge=8)
     sh_sandbox: Literal["auto", "bubblewrap", "limits"] = setting(
-        default="auto",
-        description="How commands are confined: `bubblewrap` (the executor refuses to start if it does not work), "
+        "How commands are confined: `bubblewrap` (the executor refuses to start if it does not work), "
         "`limits` (resource limits only), or `auto` (the best that the host supports).",
+        "auto",
     )
     sh_writable: str = setting(
-        default="~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2/repository:~/.gradle/caches:"
-        "~/.gradle/wrapper",
-        description="Directories outside the project that sandboxed commands may write to, separated by colons.",
+        "Directories outside the project that sandboxed commands may write to, separated by colons.",
+        "~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2/repository:~/.gradle/caches:~/.gradle/wrapper",
     )
     sh_readable: str = setting(
-        default="",
-        description="Extra files and directories that sandboxed commands may read, such as `~/.gitconfig`, separated "
+        "Extra files and directories that sandboxed commands may read, such as `~/.gitconfig`, separated "
         "by colons. The project, system files, toolchains and caches are readable anyway.",
+        "",
     )
     web_searxng_url: str = setting(
-        default="",
-        check=check_url,
-        description="URL of the SearXNG instance that `search` uses. It must answer in JSON. Empty: models do not get"
+        "URL of the SearXNG instance that `search` uses. It must answer in JSON. Empty: models do not get"
         " the `search` tool.",
+        "",
+        check=check_url,
     )
     web_networks: str = setting(
-        default="",
+        "Private networks that pages may be fetched from, such as `10.0.0.0/8`, separated by commas.",
+        "",
         check=check_networks,
-        description="Private networks that pages may be fetched from, such as `10.0.0.0/8`, separated by commas.",
     )
     web_hosts: str = setting(
-        default="",
-        description="Hosts whose pages are opened without asking, such as `docs.python.org,*.wikipedia.org`, "
+        "Hosts whose pages are opened without asking, such as `docs.python.org,*.wikipedia.org`, "
         "separated by commas. `*`: all. On other hosts, only addresses that come from a prompt, a search "
         "result or a link on an opened page are opened without asking.",
+        "",
     )
     web_timeout_s: float = setting(
-        default=30.0,
-        gt=0,
-        le=600,
-        description="Time limit for one page including redirects, and for one search, in seconds.",
+        "Time limit for one page including redirects, and for one search, in seconds.", 30.0, gt=0, le=600
     )
-    web_prefetch_max: int = setting(
-        default=3, ge=0, le=20, description="How many search results are opened right away. 0: none."
-    )
+    web_prefetch_max: int = setting("How many search results are opened right away. 0: none.", 3, ge=0, le=20)
     sh_memory_mb_max: int = setting(
-        default=4096,
-        ge=0,
-        description="Maximum memory that all processes of a command hold together, in MiB. 0: no limit.",
+        "Maximum memory that all processes of a command hold together, in MiB. 0: no limit.", 4096, ge=0
     )
 
     reply_bytes_max: int = 4 * 1024 * 1024

@@ -38,12 +38,12 @@ def _preset_settings() -> dict[str, Any]:
         url, key = preset.url_variable, preset.key_variable
         hosted = f" Empty with a key: {preset.hosted_url}." if preset.hosted_url else ""
         says = _OWN if preset.name == "openai" else f"Base URL of {preset.name}."
-        found[url.lower()] = setting(default="", variables=_either(url), check=_stripped, description=says + hosted)
+        found[url.lower()] = setting(says + hosted, "", variables=_either(url), check=_stripped)
         found[key.lower()] = setting(
-            default="", variables=(*_either(key), *preset.more_keys), check=str.strip, repr=False, description=_KEY
+            _KEY, "", variables=(*_either(key), *preset.more_keys), check=str.strip, repr=False
         )
         found[f"{key.lower()}_file"] = setting(
-            default="", variables=_either(f"{key}_FILE"), description="File with that key, if the variable is empty."
+            "File with that key, if the variable is empty.", "", variables=_either(f"{key}_FILE")
         )
     return found
 
@@ -70,64 +70,45 @@ class ProviderSettings(Settings, beside=_preset_settings()):
     """Settings of the provider. URLs and keys of vendors are also read under their usual names."""
 
     endpoints_file: str = setting(
-        default="",
-        description="TOML file of endpoints (docs/vendors.md). Empty: `endpoints.toml` in the home, if there is one.",
+        "TOML file of endpoints (docs/vendors.md). Empty: `endpoints.toml` in the home, if there is one.", ""
     )
     vendors: str = setting(
-        default="",
-        description="Plugins that bring vendors: entry points of `turnwright.vendors`, or `module:function`, "
+        "Plugins that bring vendors: entry points of `turnwright.vendors`, or `module:function`, "
         "separated by commas. Empty: all that are installed. `none`: none.",
+        "",
     )
-    openrouter_referer: str = setting(
-        default="", check=_header, description="Application URL sent to OpenRouter. Empty: none."
-    )
-    openrouter_title: str = setting(
-        default="", check=_header, description="Application name sent to OpenRouter. Empty: none."
-    )
-    think: bool = setting(
-        default=False,
-        description="Ask models to reason before they answer. false: the vendor's default.",
-    )
-    scripted_dir: Path = setting(
-        default=PACKAGED_SCRIPTS, description="Directory of the scripts that `scripted/{name}` replays."
-    )
+    openrouter_referer: str = setting("Application URL sent to OpenRouter. Empty: none.", "", check=_header)
+    openrouter_title: str = setting("Application name sent to OpenRouter. Empty: none.", "", check=_header)
+    think: bool = setting("Ask models to reason before they answer. false: the vendor's default.", False)
+    scripted_dir: Path = setting("Directory of the scripts that `scripted/{name}` replays.", PACKAGED_SCRIPTS)
     think_tags: Literal["leading", "anywhere", "content"] = setting(
-        default="leading",
-        description="Which `<think>...</think>` in a model's text counts as reasoning: one at the start of a reply "
+        "Which `<think>...</think>` in a model's text counts as reasoning: one at the start of a reply "
         "(`leading`), any (`anywhere`) or none (`content`).",
+        "leading",
     )
     vendor_busy_deadline_s: float = setting(
-        default=600.0,
-        ge=0,
-        le=86400,
-        description="How long to retry after a rate limit or while a model loads, in seconds.",
+        "How long to retry after a rate limit or while a model loads, in seconds.", 600.0, ge=0, le=86400
     )
     vendor_gateway_deadline_s: float = setting(
-        default=30.0, ge=0, le=86400, description="How long to retry after gateway errors, in seconds."
+        "How long to retry after gateway errors, in seconds.", 30.0, ge=0, le=86400
     )
     vendor_server_deadline_s: float = setting(
-        default=60.0, ge=0, le=86400, description="How long to retry after server errors, in seconds."
+        "How long to retry after server errors, in seconds.", 60.0, ge=0, le=86400
     )
     vendor_backoff_s_max: float = setting(
-        default=30.0,
-        ge=0.001,
-        le=3600,
-        description="Longest pause between retries if the vendor does not name one, in seconds.",
+        "Longest pause between retries if the vendor does not name one, in seconds.", 30.0, ge=0.001, le=3600
     )
     vendor_silence_s: float = setting(
-        default=300.0,
+        "Give up a model call after this many seconds without progress. A vendor that sends comments or "
+        "empty events gets twice as long for the first token.",
+        300.0,
         gt=0,
         le=86400,
-        description="Give up a model call after this many seconds without progress. A vendor that sends comments or "
-        "empty events gets twice as long for the first token.",
     )
     client_generate: bool = setting(
-        default=False,
-        description="Allow derived tokens to call models directly, outside runs and their budgets.",
+        "Allow derived tokens to call models directly, outside runs and their budgets.", False
     )
-    proxy_from_env: bool = setting(
-        default=False, description="Use HTTPS_PROXY and related variables for vendors that are not on loopback."
-    )
+    proxy_from_env: bool = setting("Use HTTPS_PROXY and related variables for vendors that are not on loopback.", False)
 
     vendor_backoff_s_min: float = 1.0
     """Seconds before the first retry."""

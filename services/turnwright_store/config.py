@@ -39,60 +39,50 @@ class StoreSettings(Settings):
     """What the store reads."""
 
     db: str = setting(
-        default="",
+        "The store's database: an SQLite file, or a URL `postgresql://user:password@host:port/name` for "
+        "replicas. Empty: `turnwright.db` in the home.",
+        "",
         repr=False,
         check=lambda db: checked_url(db) if "://" in db else db,
-        description="The store's database: an SQLite file, or a URL `postgresql://user:password@host:port/name` for "
-        "replicas. Empty: `turnwright.db` in the home.",
     )
     db_statement_s: float = setting(
-        default=30.0,
+        "Time limit for one PostgreSQL statement, in seconds. A server that is silent for twice as long is dropped.",
+        30.0,
         gt=0,
         le=3600,
-        description="Time limit for one PostgreSQL statement, in seconds. A server that is silent for twice as long "
-        "is dropped.",
     )
     db_mmap_mb: int = setting(
-        default=0,
+        "How much of the SQLite file each connection maps into memory, in MiB, if SQLite allows it. 0: none.",
+        0,
         ge=0,
         le=1024 * 1024,
-        description="How much of the SQLite file each connection maps into memory, in MiB, if SQLite allows it. 0: "
-        "none.",
     )
-    db_readers: int = setting(default=2, ge=1, le=64, description="Number of database connections for reading.")
-    loops_queued_max: int = setting(
-        default=100, ge=1, le=10_000, description="Maximum number of loops that may queue in one run."
-    )
+    db_readers: int = setting("Number of database connections for reading.", 2, ge=1, le=64)
+    loops_queued_max: int = setting("Maximum number of loops that may queue in one run.", 100, ge=1, le=10_000)
     lease_s: float = setting(
-        default=6.0,
+        "How long an executor keeps a run without renewing its lease, in seconds. It renews three times in that time.",
+        6.0,
         ge=0.1,
         le=3600,
-        description="How long an executor keeps a run without renewing its lease, in seconds. It renews three times "
-        "in that time.",
     )
     lease_grace_s: float = setting(
-        default=1.0,
+        "How long another executor waits after a lease has expired before it takes over the run, in seconds.",
+        1.0,
         ge=0,
         le=60,
-        description="How long another executor waits after a lease has expired before it takes over the run, in "
-        "seconds.",
     )
     proposal_expire_s: float = setting(
-        default=0.0,
+        "A proposal that nobody decides on is cancelled after this many seconds, and its loop ends. 0: never.",
+        0.0,
         ge=0,
         le=31_536_000,
-        description="A proposal that nobody decides on is cancelled after this many seconds, and its loop ends. 0: "
-        "never.",
     )
     retention_days: int = setting(
-        default=31,
-        ge=0,
-        le=36_500,
-        description="Remove a run without open loops this many days after its last write. 0: never.",
+        "Remove a run without open loops this many days after its last write. 0: never.", 31, ge=0, le=36_500
     )
 
     token_divisor: int = setting(
-        default=2, ge=1, le=16, description="Characters per token in every estimate: tokens = ceil(characters / this)."
+        "Characters per token in every estimate: tokens = ceil(characters / this).", 2, ge=1, le=16
     )
 
     db_connect_s: float = 10.0

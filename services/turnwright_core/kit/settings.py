@@ -97,9 +97,9 @@ def _path(kind: type, value: object) -> Path:
     return Path(value)
 
 
-def setting(**known: Any) -> Any:
-    """Declare a setting in a settings class: the arguments are those of `Setting`."""
-    return Setting(**known)
+def setting(description: str, default: Any = _UNSET, /, **known: Any) -> Any:
+    """Declare a setting in a settings class; further arguments are those of `Setting`."""
+    return Setting(description=description, default=default, **known)
 
 
 def _checked_token(text: str) -> str:
@@ -123,65 +123,47 @@ class Settings:
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Names of the plain values of the class."""
 
-    home: Path = setting(
-        default_factory=default_home, description="Directory for the database, token, sockets and log."
-    )
+    home: Path = setting("Directory for the database, token, sockets and log.", default_factory=default_home)
     token: str = setting(
-        default="",
-        repr=False,
-        check=_checked_token,
-        description="The deployment's secret. Empty: the file `token` in the home.",
+        "The deployment's secret. Empty: the file `token` in the home.", "", repr=False, check=_checked_token
     )
-    listen: str = setting(
-        default="", description="Address that this service listens on. Empty: the service's default port on loopback."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = setting(
-        default="info", description="Lowest severity that is logged."
-    )
+    listen: str = setting("Address that this service listens on. Empty: the service's default port on loopback.", "")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("Lowest severity that is logged.", "info")
     drain_s: float = setting(
-        default=10.0,
-        ge=0,
-        le=600,
-        description="How long calls in progress may take to finish when a service is stopped, in seconds.",
+        "How long calls in progress may take to finish when a service is stopped, in seconds.", 10.0, ge=0, le=600
     )
     lame_duck_s: float = setting(
-        default=2.0,
+        "How long a service keeps serving after SIGTERM while its health says NOT_SERVING, in seconds, so"
+        " that load balancers notice. Ctrl-C does not wait.",
+        2.0,
         ge=0,
         le=600,
-        description="How long a service keeps serving after SIGTERM while its health says NOT_SERVING, in seconds, so"
-        " that load balancers notice. Ctrl-C does not wait.",
     )
     tls_cert: str = setting(
-        default="",
-        description="File with the certificate chain of this process, in PEM. With it, it listens with TLS, except "
+        "File with the certificate chain of this process, in PEM. With it, it listens with TLS, except "
         "on Unix sockets. Replaced files are read again without a restart.",
+        "",
     )
-    tls_key: str = setting(default="", description="File with the private key of the certificate, in PEM.")
+    tls_key: str = setting("File with the private key of the certificate, in PEM.", "")
     tls_ca: str = setting(
-        default="",
-        description="File with the certificate authorities to trust, in PEM. With it or a certificate, services are "
+        "File with the certificate authorities to trust, in PEM. With it or a certificate, services are "
         "called with TLS, except at Unix sockets. Empty: the public authorities.",
+        "",
     )
-    tls_mutual: bool = setting(
-        default=False, description="Accept callers only with a certificate of `TURNWRIGHT_TLS_CA` (mutual TLS)."
-    )
+    tls_mutual: bool = setting("Accept callers only with a certificate of `TURNWRIGHT_TLS_CA` (mutual TLS).", False)
     tls_name: str = setting(
-        default="",
-        description="Name that the certificates of called services must have. Empty: the host of their address.",
+        "Name that the certificates of called services must have. Empty: the host of their address.", ""
     )
     otlp_endpoint: str = setting(
-        default="",
-        description="URL of an OpenTelemetry collector (OTLP over gRPC), such as `http://collector:4317`, for traces "
+        "URL of an OpenTelemetry collector (OTLP over gRPC), such as `http://collector:4317`, for traces "
         "and metrics. Empty: none. `OTEL_*` variables tune sampling and resource attributes.",
+        "",
     )
     metrics_listen: str = setting(
-        default="",
-        check=_checked_listen,
-        description="Address at which Prometheus finds `/metrics`, such as `0.0.0.0:9464`. Empty: none.",
+        "Address at which Prometheus finds `/metrics`, such as `0.0.0.0:9464`. Empty: none.", "", check=_checked_listen
     )
     insecure: bool = setting(
-        default=False,
-        description="Allow plaintext beyond this host, where a mesh or a private network protects connections.",
+        "Allow plaintext beyond this host, where a mesh or a private network protects connections.", False
     )
 
     def __init_subclass__(cls, beside: Mapping[str, Setting] = _NO_SETTINGS) -> None:
@@ -274,13 +256,8 @@ Settings.fields = _declared(Settings)
 class PeerSettings(Settings):
     """Additional settings of a service that calls others."""
 
-    store: str = setting(default="127.0.0.1:7441", description="Address of the store.")
-    rpc_timeout_s: float = setting(
-        default=30.0,
-        gt=0,
-        le=3600,
-        description="Deadline of a short call to another service, in seconds.",
-    )
+    store: str = setting("Address of the store.", "127.0.0.1:7441")
+    rpc_timeout_s: float = setting("Deadline of a short call to another service, in seconds.", 30.0, gt=0, le=3600)
 
 
 S = TypeVar("S", bound=Settings)

@@ -13,15 +13,13 @@ from turnwright_core.kit.settings import Settings, SettingsError, load, setting
 class Some(Settings):
     """One setting of each kind."""
 
-    size: int = setting(default=3, ge=1, le=9, description="A size.")
-    wait_s: float = setting(default=1.5, gt=0, description="A wait.")
-    is_on: bool = setting(default=False, description="A switch.")
-    folder: Path = setting(default=Path("/x"), description="A place.")
-    kind: Literal["one", "two"] = setting(default="one", description="A choice.")
-    name: str = setting(
-        default="", variables=("TURNWRIGHT_NAME", "NAME_ELSEWHERE"), check=str.strip, description="A name."
-    )
-    key: str = setting(default="", repr=False, description="Secret.")
+    size: int = setting("A size.", 3, ge=1, le=9)
+    wait_s: float = setting("A wait.", 1.5, gt=0)
+    is_on: bool = setting("A switch.", False)
+    folder: Path = setting("A place.", Path("/x"))
+    kind: Literal["one", "two"] = setting("A choice.", "one")
+    name: str = setting("A name.", "", variables=("TURNWRIGHT_NAME", "NAME_ELSEWHERE"), check=str.strip)
+    key: str = setting("Secret.", "", repr=False)
 
     beat_s: float = 0.5
     """What nobody tunes."""
