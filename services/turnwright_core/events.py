@@ -81,6 +81,9 @@ def payload_bytes(payload: Any) -> int:
     return len(text.encode(errors="backslashreplace"))
 
 
+COMPRESSION_SOURCE: Final = "transcript"
+"""Source of the markers that report what gave way in a transcript: clients read them, and no model."""
+
 CUT: Final = "[cut]"
 """Marks the end of a truncated text or list in a payload."""
 

@@ -170,6 +170,7 @@ class AssembleCall(Struct, frozen=True):
     base_digest: str = ""
     view_changes: Sequence[ViewChange] = ()
     transcript: bool = False
+    output_reserve: int = 0
 
 
 class WatchChangesCall(Struct, frozen=True):

@@ -310,6 +310,19 @@ class Run(Struct, frozen=True):
     """Set for readers only."""
 
 
+class CompressionStrength(IntEnum):
+    """How far the messages of a transcript were compressed to fit."""
+
+    UNSPECIFIED = 0
+    ABSENT = 1
+    LOW = 2
+    """Results are condensed."""
+    MEDIUM = 3
+    """Replies, or events, are left out."""
+    HIGH = 4
+    """What users said is left out, or a result was condensed before the model read it."""
+
+
 class TurnRequest(Struct, frozen=True):
     """The settings one turn ran with; immutable."""
 
@@ -327,6 +340,8 @@ class TurnRequest(Struct, frozen=True):
     response_format: AnswerFormat | None = None
     kind: RequestKind = RequestKind.UNSPECIFIED
     assembly: Assembly = Assembly.UNSPECIFIED
+    output_reserve: int = 0
+    """Tokens of the window that are kept free for the reply; 0: as many as the assembler's budget leaves."""
 
 
 class TurnResult(Struct, frozen=True, omit_defaults=True):
@@ -355,6 +370,7 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     token_source: TokenSource = TokenSource.UNSPECIFIED
     edits: tuple[PromptEdit, ...] = ()
     """Those of the prompt, as they were applied."""
+    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
 
 
 class Turn(Struct, frozen=True):

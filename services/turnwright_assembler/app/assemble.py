@@ -21,6 +21,7 @@ from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
+from turnwright_assembler.domain.compression import Unfit
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
@@ -31,6 +32,7 @@ from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
+from turnwright_core.runs import CompressionStrength
 
 
 class Rules(Struct, frozen=True):
@@ -56,6 +58,10 @@ class Assembled(Struct, frozen=True):
     """The part of the packet's tokens that plans and their deltas take."""
     tokens: int
     chars: int
+    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
+    """How far a transcript is compressed."""
+    unfit: tuple[Unfit, ...] = ()
+    """What takes most room of a transcript that does not fit."""
 
 
 class Checked(Struct, frozen=True):
@@ -127,12 +133,14 @@ class Assembler:
             messages=made.messages,
             shows={},
             effects=made.effects,
-            overflow=made.overflow,
+            overflow=bool(made.unfit),
             ceiling=self.ceiling(ask),
             cursor=rows.cursor,
             plan_tokens=0,
             tokens=made.tokens,
             chars=made.chars,
+            compression=made.strength,
+            unfit=made.unfit,
         )
 
     def _check_unfiltered(self) -> None:
@@ -143,9 +151,9 @@ class Assembler:
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
 
     def fit_transcript(self, ask: PacketRequest, rows: TranscriptRows) -> Transcript:
-        """The transcript of these rows, with what gives way where it would not fit."""
+        """The transcript of these rows, after eviction if it would not fit."""
         budget = TokenBudget(self.ceiling(ask), ask.calibration)
-        return fitting_transcript(rows, ask.base_digest, self.rules.token_divisor, budget)
+        return fitting_transcript(rows, ask, self.rules.token_divisor, budget)
 
     async def check(self, ask: PacketRequest) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
@@ -153,8 +161,9 @@ class Assembler:
             return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
 
     def ceiling(self, ask: PacketRequest) -> int:
-        """Maximum tokens of a packet."""
-        return ceiling_of(ask.context_length, self.rules.budget_ceiling)
+        """Maximum tokens of a packet; of a transcript what the reserve for the reply leaves, if that is less."""
+        ceiling = ceiling_of(ask.context_length, self.rules.budget_ceiling)
+        return min(ceiling, max(0, ask.context_length - ask.output_reserve)) if ask.transcript else ceiling
 
     def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
         return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)

@@ -32,6 +32,8 @@ class PacketRequest(Struct, frozen=True):
     """What the caller has written since, in order."""
     transcript: bool = False
     """Whether the messages of the run are wanted instead of a packet of sections."""
+    output_reserve: int = 0
+    """Tokens of the window that a transcript leaves for the reply at least."""
 
 
 R = TypeVar("R", bound=CachedRows)

@@ -1,71 +1,99 @@
-"""Assembling a turn as a transcript: the run's messages in order, so each turn begins with those of the turn before.
+"""A turn as a transcript: the run's messages in their order, of which each turn begins with those of the turn before.
 
-It is composed from the entries each time. If it does not fit, messages are evicted (domain.eviction). That is stored as
-their visibility, so it can be undone, and later turns begin with the same messages.
-Source: architecture 4; rows RL02, RL05, RL06, RL08, RL09, RH05; decisions C40-C44.
+If it does not fit, messages are evicted (domain.eviction). That is stored as their visibility, so it can be undone, and
+later turns begin with the same messages. Until it is stored the rows stay as the store has them. If not even that makes
+it fit, nothing is evicted, and the report names what takes most room.
+Source: architecture 4; rows RL02, RL05-RL09, RH05; decisions C40-C44.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.transcript_rows import TranscriptRows
+from turnwright_assembler.domain.compression import Unfit, eviction_effects, overflow_write, report_write
 from turnwright_assembler.domain.condensed import condensed
-from turnwright_assembler.domain.eviction import TARGET_SHARE, WeighedMessage, evict
+from turnwright_assembler.domain.eviction import Evicted, Room, WeighedMessage, evict
+from turnwright_assembler.domain.fixed import event_of
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
+from turnwright_core.chat.message import Text
 from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import Segment, encoded
 from turnwright_core.differences import Copied
-from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility
+from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
+
+SHARES: Final = (1.0, 0.97, 0.9)
+"""How much of what fits is filled: less, where messages that are sent as one take more room than was counted."""
+
+UNFIT_MAX: Final = 10
+"""Maximum number of pieces that are named of what cannot be evicted."""
 
 
 class Transcript(Struct, frozen=True):
-    """What the model is sent: roles with their pieces, the moment that it shows, and the writes that go with it."""
+    """What a model is sent: roles with their pieces, and what is to be written with it."""
 
     messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
     digest: str
     tokens: int
     chars: int
     segments: tuple[Segment, ...]
+    strength: CompressionStrength
     effects: tuple[EntryWrite, ...] = ()
-    overflow: bool = False
+    evicted: Evicted | None = None
+    """What was evicted in this turn, if anything was."""
+    unfit: tuple[Unfit, ...] = ()
+    """What takes most room where it does not fit: then nothing else is sent."""
 
 
-def fitting_transcript(rows: TranscriptRows, base_digest: str, divisor: int, budget: TokenBudget) -> Transcript:
-    """The transcript of a run, with what gives way where it would not fit; that stays so, by its effects."""
+def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
+    """The transcript of a run, after eviction if it would not fit, with the writes that make that last."""
     rows.messages()
-    if not budget.excess(tokens_of(rows.chars, divisor)):
-        return _made(rows, base_digest, divisor, budget)
-    effects = _limited(rows, divisor, budget)
-    before = [rows.entries[path] for path in effects]
-    after = [replace(entry, visibility=effects[entry.path]) for entry in before]
-    rows.apply(ViewPart(tuple(after), (), None))
-    made = _made(rows, base_digest, divisor, budget)
-    rows.apply(ViewPart(tuple(before), (), None))
-    writes = (EntryWrite(path, SetEntry(visibility=shown), Tier.SYSTEM) for path, shown in effects.items())
-    return replace(made, effects=tuple(writes))
-
-
-def _made(rows: TranscriptRows, base_digest: str, divisor: int, budget: TokenBudget) -> Transcript:
-    digest = rows.digest()
-    tokens = tokens_of(rows.chars, divisor)
-    segments = tuple(rows.conversation.segments())
-    told, overflow = rows.as_delta(digest, base_digest), budget.excess(tokens) > 0
-    return Transcript(told, digest, tokens, rows.chars, segments, overflow=overflow)
-
-
-def _limited(rows: TranscriptRows, divisor: int, budget: TokenBudget) -> dict[str, Visibility]:
-    """What gives way, by path: how it stands from then on."""
-    tokens = tokens_of(rows.chars, divisor)
-    wanted = budget.expected(tokens) - budget.ceiling * TARGET_SHARE
+    before = tokens_of(rows.chars, divisor)
+    fits = rows.chars * budget.ceiling // max(1, budget.expected(before))
+    room = Room(max(0, fits - rows.fixed_chars), ask.turn, rows.broken_in)
+    if rows.conversation.chars <= room.chars - room.kept_free:
+        return _made(rows, ask.base_digest, divisor)
     weighed = [one for segment in rows.conversation.segments() for one in _weighed(segment, rows)]
-    gives_way = evict(weighed, round(rows.chars * wanted / budget.expected(tokens)))
-    return dict.fromkeys(gives_way.stubs, Visibility.SUMMARIZED) | dict.fromkeys(gives_way.dropped, Visibility.ARCHIVED)
+    evicted = Evicted(0)
+    for share in SHARES:
+        evicted = evict(weighed, replace(room, chars=int(room.chars * share)))
+        if not evicted.stage_of and not budget.excess(before):
+            return _made(rows, ask.base_digest, divisor)
+        made = _after_eviction(rows, evicted, ask, divisor)
+        if not budget.excess(made.tokens):
+            tokens = (budget.expected(before), budget.expected(made.tokens))
+            report = report_write(evicted, ask.turn, ask.loop, *tokens, budget.ceiling)
+            return replace(made, effects=(*eviction_effects(evicted), report), evicted=evicted)
+    unfit = tuple(_unfit(weighed, evicted, rows, divisor, budget))
+    error = overflow_write(unfit, ask.turn, ask.loop, budget.expected(before), budget.ceiling, rows.entries)
+    return replace(_made(rows, ask.base_digest, divisor), effects=(error,), unfit=unfit)
+
+
+def _after_eviction(rows: TranscriptRows, evicted: Evicted, ask: PacketRequest, divisor: int) -> Transcript:
+    """The transcript after this eviction. The rows are left as they were."""
+    shown = {one.path: one.change.visibility for one in eviction_effects(evicted) if isinstance(one.change, SetEntry)}
+    before = tuple(rows.entries[path] for path in shown)
+    rows.apply(ViewPart(tuple(replace(entry, visibility=shown[entry.path]) for entry in before), (), None))
+    made = _made(rows, ask.base_digest, divisor)
+    rows.apply(ViewPart(before, (), None))
+    return replace(made, strength=max(made.strength, evicted.strength))
+
+
+def _made(rows: TranscriptRows, base_digest: str, divisor: int) -> Transcript:
+    digest = rows.digest()
+    segments = tuple(rows.conversation.segments())
+    tokens = tokens_of(rows.chars, divisor)
+    return Transcript(rows.as_delta(digest, base_digest), digest, tokens, rows.chars, segments, rows.strength)
 
 
 def _weighed(segment: Segment, rows: TranscriptRows) -> Iterator[WeighedMessage]:
@@ -75,8 +103,33 @@ def _weighed(segment: Segment, rows: TranscriptRows) -> Iterator[WeighedMessage]
         if part is None:
             continue
         entry, kind = rows.entries[part.path], rows.kinds[part.path]
-        chars, freed, read = len(encoded([part.message])[0]), 0, ""
-        if kind is MessageKind.RESULT and entry.visibility is Visibility.VISIBLE:
-            freed = max(0, len(part.message.text) - len(condensed(part.path, part.message.text)))
-            read = str(entry.attributes.get("target") or "") if part.message.tool == "get" else ""
-        yield WeighedMessage(part.path, kind, chars, freed, read, paths if not place else ())
+        chars = len(encoded([part.message])[0])
+        weighed = WeighedMessage(part.path, kind, chars, turn_of(entry), results=() if place else paths)
+        if kind is MessageKind.EVENT and (event := event_of(entry)):
+            weighed = replace(weighed, subkind=event.subkind, source=event.source)
+        elif kind is MessageKind.RESULT and entry.visibility is Visibility.VISIBLE and segment.is_reply:
+            short = replace(part.message, parts=(Text(condensed(part.path, part.message.text)),))
+            freed = max(0, chars - len(encoded([short])[0]))
+            read, lines = _read(entry) if part.message.tool == "get" else ("", (1, inf))
+            weighed = replace(weighed, freed=freed, read=read, lines=lines)
+        yield weighed
+
+
+def _read(entry: Entry) -> tuple[str, tuple[float, float]]:
+    """What a read has read: the path, with the first and the last line."""
+    told = entry.attributes
+    first, last = told.get("first"), told.get("last")
+    lines = (float(first), float(last)) if isinstance(first, int) and isinstance(last, int) else (1, inf)
+    return str(told.get("target") or ""), lines
+
+
+def _unfit(
+    weighed: Sequence[WeighedMessage], evicted: Evicted, rows: TranscriptRows, divisor: int, budget: TokenBudget
+) -> Iterator[Unfit]:
+    """What is left after eviction, largest first."""
+    system, tools = rows.system_chars
+    left = [(one.path, one.chars - evicted.condensed.get(one.path, 0)) for one in weighed]
+    left = [(path, chars) for path, chars in left if path not in evicted.dropped]
+    for path, chars in sorted([("system", system), ("tools", tools), *left], key=lambda one: -one[1])[:UNFIT_MAX]:
+        if chars:
+            yield Unfit(path, budget.expected(tokens_of(chars, divisor)))

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import short_pieces
+from turnwright_assembler.domain.compression import Compression, compression_in
 from turnwright_assembler.domain.condensed import condensed, stub
 from turnwright_assembler.domain.envelope import element, fenced, well_formed
 from turnwright_assembler.domain.fixed import EventPart, event_element
@@ -27,8 +28,10 @@ from turnwright_core.chat.timeline import kind_of, parts_of, run_message
 from turnwright_core.chat.transcript import Conversation, Standing, known
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry, Visibility
+from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.packet_digest import CONVERSATION, GrowingDigest
+from turnwright_core.runs import CompressionStrength
 from turnwright_core.wire.command_records import recorded_call
 
 _ROW_BYTES: Final = 1_500
@@ -37,8 +40,12 @@ _ROW_BYTES: Final = 1_500
 _END_PIECES: Final = 16
 """Pieces at the end of a conversation that are told again rather than searched for."""
 
-EXEMPT: Final = (MessageKind.EVENT, MessageKind.PLAN)
-"""What never gives way (RL05)."""
+_STRENGTHS: Final = {
+    MessageKind.RESULT: CompressionStrength.LOW,
+    MessageKind.PROMPT: CompressionStrength.HIGH,
+    MessageKind.STEERING: CompressionStrength.HIGH,
+}
+"""How far a transcript is compressed if a message of a kind is evicted; MEDIUM for all others."""
 
 
 def _pieces_of(line: str) -> Sequence[str]:
@@ -56,6 +63,8 @@ class TranscriptRows:
         self.conversation = Conversation(_pieces_of)
         self.kinds: dict[str, MessageKind] = {}
         """Of the entries that are messages."""
+        self._reports: dict[str, Compression] = {}
+        self._evicted: dict[str, CompressionStrength] = {}
         self._used_by: dict[str, tuple[str, ...]] = {}
         """The messages that an entry is a part of beside its own."""
         self._system: Sequence[str] = short_pieces((system_text("{}"),))
@@ -96,6 +105,7 @@ class TranscriptRows:
             self._tools = short_pieces((tools,)) if (tools := tools_text(attributes)) else ()
             return
         kind = kind_of(entry) if entry else None
+        self._note(path, entry, kind)
         if entry is None or kind is None:
             if self.kinds.pop(path, None):
                 self.conversation.put(path, None)
@@ -111,9 +121,37 @@ class TranscriptRows:
         parts = {path: self.entries[path] for path in parts_of(entry) if path in self.entries}
         said = run_message(entry, parts, None, recorded_call)
         if kind is MessageKind.RESULT and entry.visibility is not Visibility.VISIBLE:
-            said = _given_way(entry, said)
-        is_gone = entry.visibility is Visibility.ARCHIVED and kind not in EXEMPT
+            said = _as_evicted(entry, said)
+        is_gone = entry.visibility is Visibility.ARCHIVED and kind is not MessageKind.PLAN
         return Standing(entry.path, entry.position, known(said, shown), is_gone)
+
+    def _note(self, path: str, entry: Entry | None, kind: MessageKind | None) -> None:
+        """Note whether an entry is evicted, or a report of evictions."""
+        self._reports.pop(path, None)
+        self._evicted.pop(path, None)
+        if entry is None or kind is None or kind is MessageKind.PLAN:
+            return
+        if kind is MessageKind.EVENT and (report := compression_in(entry)):
+            self._reports[path] = report
+        elif entry.visibility is Visibility.ARCHIVED or (
+            kind is MessageKind.RESULT and entry.visibility is Visibility.SUMMARIZED
+        ):
+            self._evicted[path] = _STRENGTHS.get(kind, CompressionStrength.MEDIUM)
+
+    @property
+    def strength(self) -> CompressionStrength:
+        """How far the transcript is compressed."""
+        return max(self._evicted.values(), default=CompressionStrength.ABSENT)
+
+    @property
+    def broken_in(self) -> int:
+        """The latest turn in which a compression broke the prefix; 0: none."""
+        return max((one.turn for one in self._reports.values() if one.breaks_prefix), default=0)
+
+    @property
+    def reports(self) -> list[Compression]:
+        """The evictions, turn by turn."""
+        return sorted(self._reports.values(), key=lambda one: one.turn)
 
     def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
         """Roles with their pieces: the system message, the conversation, and the tools where there are some."""
@@ -126,7 +164,17 @@ class TranscriptRows:
     @property
     def chars(self) -> int:
         """Code points of all messages."""
-        return self.conversation.chars + sum(map(len, self._system)) + sum(map(len, self._tools))
+        return self.conversation.chars + self.fixed_chars
+
+    @property
+    def system_chars(self) -> tuple[int, int]:
+        """Code points of the system message and of the tools."""
+        return sum(map(len, self._system)), sum(map(len, self._tools))
+
+    @property
+    def fixed_chars(self) -> int:
+        """Those of both."""
+        return sum(self.system_chars)
 
     def digest(self) -> str:
         """SHA-256 over roles and texts, in hexadecimal."""
@@ -166,7 +214,7 @@ def _content(entry: Entry) -> tuple[object, ...]:
     return entry.body, entry.attributes_json, entry.record
 
 
-def _given_way(entry: Entry, said: RunMessage) -> RunMessage:
+def _as_evicted(entry: Entry, said: RunMessage) -> RunMessage:
     made = stub if entry.visibility is Visibility.ARCHIVED else condensed
     return replace(said, message=replace(said.message, parts=(Text(made(entry.path, said.message.text)),)))
 
@@ -177,6 +225,8 @@ def shown(message: RunMessage) -> str:
     extra = json.loads(said.extra) if said.extra else {}
     if message.kind is MessageKind.EVENT:
         event = extra.get("event") or {}
+        if event.get("source") == COMPRESSION_SOURCE and event.get("subkind") == Subkind.SUMMARIZATION_MARKER.value:
+            return ""
         part = EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
         return event_element(message.path, part, said.text)
     body = fenced(message.path, said.text)

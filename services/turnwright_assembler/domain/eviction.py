@@ -1,105 +1,246 @@
-"""Eviction of messages from a transcript that does not fit: three stages, each only as far as needed.
+"""Eviction of messages from a transcript that does not fit: stages in order, each only as far as needed.
 
-| stage | evicted |
-|---|---|
-| 1 | results of reads whose path was read again later |
-| 2 | results, oldest first, except those that the model has not replied to |
-| 3 | replies with their results, and earlier messages to the model, oldest first |
+| stage | evicted | how |
+|---|---|---|
+| `duplicates` | results of reads that a later read covers | both ends are kept |
+| `results` | results that the model has replied to, oldest first | both ends are kept |
+| `history` | events that are too old; replies with their results, and what was said before, oldest first | left out |
+| `unread` | results that the model has not read yet, largest first | both ends are kept |
 
-An evicted result leaves a stub, so that its call still has an answer. The latest reply, the latest prompt with
-everything after it, plans and events are never evicted. Source: rows RL05, RL06, RL08, RL09.
+Calls and results stay pairs in every stage; that is not decided here (core, chat.transcript). The system message, the
+latest reply and prompt, plans and summaries are never evicted, events only as in row RH03.
+
+The first three stages change what was sent before, so they break the prefix that vendors cache. So they free as much as
+ten turns like the latest ones will take, and until ten turns have passed they are the last resort: results that the
+model has not read were not sent yet, and are evicted first. All of it depends on stored entries only, so that a turn
+that is assembled again is the same. Source: rows RL05-RL09, RH03.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from turnwright_assembler.domain.folding import MODE_SWITCH, SHARE, outdated
 from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.runs import CompressionStrength
+
+TURNS_BETWEEN: Final = 10
+"""Turns that pass after the prefix was broken until it is broken again, if at all possible."""
 
 TARGET_SHARE: Final = 0.7
-"""Share of the budget in use after an eviction: each one breaks the prefix that vendors cache, so it must last."""
+"""Most that is left when the prefix is broken, as a share of the room beside what never goes."""
 
-EXEMPT: Final = (MessageKind.EVENT, MessageKind.PLAN)
-"""Never evicted (RL05)."""
+LEAST_SHARE: Final = 0.3
+"""What is left at least, whatever the latest turns took."""
+
+TURN_SHARE: Final = 0.015
+"""What is kept free for each of the turns that are to pass, as a share of what fits."""
+
+GIANT_SHARE: Final = 0.5
+"""An unread result that takes more than this share of what fits is evicted first."""
+
+RANGES_MAX: Final = 64
+"""Most ranges of lines of a file that are compared with earlier ones."""
+
+DUPLICATES: Final = "duplicates"
+RESULTS: Final = "results"
+HISTORY: Final = "history"
+UNREAD: Final = "unread"
 
 _REPLIES: Final = (MessageKind.REPLY, MessageKind.SUMMARY)
+_LEFT_OUT: Final = (MessageKind.PROMPT, MessageKind.STEERING, MessageKind.SYNTHETIC, MessageKind.RESULT)
+"""What is left out by itself; results only where no reply has called for them."""
 
 
 class WeighedMessage(Struct, frozen=True):
-    """A message of a transcript. `freed` are the code points that a stub in its place saves; 0: it is a stub."""
+    """A message of a transcript. `freed` are the code points that condensing it saves; 0: it is condensed already."""
 
     path: str
     kind: MessageKind
     chars: int
+    turn: int = 0
     freed: int = 0
     read: str = ""
-    """The path that a read has read."""
+    """Of the result of a read, what was read."""
+    lines: tuple[float, float] = (1, inf)
+    """The first and the last line that was read."""
     results: tuple[str, ...] = ()
-    """The paths of the results of a reply's calls."""
+    """Of a reply, the paths of the results of its calls."""
+    subkind: str = ""
+    """Of an event, with its source."""
+    source: str = ""
 
 
-class Evicted(Struct, frozen=True):
-    """Paths of the results that become stubs, and of the messages that are dropped."""
+class Room(Struct, frozen=True):
+    """How many code points messages may take in a turn, and in which turn the prefix was broken last; 0: in none."""
 
-    stubs: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    chars: int
+    turn: int
+    broken_in: int = 0
 
+    @property
+    def turns_left(self) -> int:
+        """How many turns are to pass until the prefix may be broken again."""
+        return max(0, self.broken_in + TURNS_BETWEEN - self.turn) if self.broken_in else 0
 
-def evict(messages: Sequence[WeighedMessage], excess: int) -> Evicted:
-    """Evict at least `excess` code points, or as many as possible."""
-    stubs: dict[str, int] = {}
-    for path, freed in (*_read_again(messages), *_results(messages)):
-        if excess <= 0:
-            break
-        if path not in stubs:
-            stubs[path] = freed
-            excess -= freed
-    dropped: list[str] = []
-    chars = {message.path: message.chars for message in messages}
-    for paths in _droppable(messages):
-        if excess <= 0:
-            break
-        dropped += paths
-        excess -= sum(chars.get(path, 0) - stubs.get(path, 0) for path in paths)
-    gone = frozenset(dropped)
-    return Evicted(tuple(path for path in stubs if path not in gone), tuple(dropped))
+    @property
+    def kept_free(self) -> int:
+        """What those turns are to have."""
+        return int(self.chars * TURN_SHARE * self.turns_left)
 
 
-def _read_again(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, int]]:
-    latest = {message.read: message.path for message in messages if message.read}
-    for path, freed, read in _replied_to(messages):
-        if read and latest[read] != path:
-            yield path, freed
+class Evicted(Struct):
+    """The evicted messages, condensed or left out, with the stage of each. Mutable while it is decided."""
+
+    chars: int
+    """What messages take then."""
+    stage_of: dict[str, str] = field(default_factory=dict)
+    """By path."""
+    condensed: dict[str, int] = field(default_factory=dict)
+    """Paths, with the code points that it saves."""
+    dropped: dict[str, None] = field(default_factory=dict)
+    strength: CompressionStrength = CompressionStrength.ABSENT
+
+    @property
+    def stages(self) -> dict[str, list[str]]:
+        """Paths by stage."""
+        found: dict[str, list[str]] = {}
+        for path, stage in self.stage_of.items():
+            found.setdefault(stage, []).append(path)
+        return found
+
+    @property
+    def breaks_prefix(self) -> bool:
+        """Whether it changes what was sent before."""
+        return any(stage != UNREAD for stage in self.stage_of.values())
+
+    def condense(
+        self, stage: str, messages: Iterable[WeighedMessage], until: float, strength: CompressionStrength
+    ) -> None:
+        """Condense messages in their order, until no more is taken than that."""
+        for message in messages:
+            if self.chars <= until:
+                return
+            if message.path not in self.condensed and message.freed > 0:
+                self.condensed[message.path] = message.freed
+                self.chars -= message.freed
+                self.stage_of[message.path] = stage
+                self.strength = max(self.strength, strength)
+
+    def drop(self, groups: Iterable[tuple[Sequence[WeighedMessage], CompressionStrength]], until: float) -> None:
+        """Leave out groups of messages in their order, until no more is taken than that."""
+        for messages, strength in groups:
+            if self.chars <= until:
+                return
+            for message in messages:
+                if message.path not in self.dropped:
+                    self.dropped[message.path] = None
+                    self.chars -= message.chars - self.condensed.pop(message.path, 0)
+                    self.stage_of[message.path] = HISTORY
+                    self.strength = max(self.strength, strength)
 
 
-def _results(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, int]]:
-    for path, freed, _ in _replied_to(messages):
-        yield path, freed
+Droppable = tuple[Sequence[WeighedMessage], CompressionStrength]
+"""Messages that are left out together, and how strong a compression that is."""
 
 
-def _replied_to(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, int, str]]:
-    """Results that the model has replied to and that a stub would shorten."""
-    for message in messages[: _latest(messages, _REPLIES)]:
-        if message.kind is MessageKind.RESULT and message.freed > 0:
-            yield message.path, message.freed, message.read
+def evict(messages: Sequence[WeighedMessage], room: Room) -> Evicted:
+    """Evict until the messages fit into the room, or as much as possible."""
+    evicted = Evicted(sum(message.chars for message in messages))
+    unread = sorted(messages[_latest(messages, _REPLIES) + 1 :], key=lambda message: -message.freed)
+    if room.turns_left:
+        evicted.condense(UNREAD, unread, room.chars - room.kept_free, CompressionStrength.HIGH)
+    else:
+        giants = (message for message in unread if message.chars > GIANT_SHARE * room.chars)
+        evicted.condense(UNREAD, giants, room.chars, CompressionStrength.HIGH)
+    if evicted.chars <= room.chars:
+        return evicted
+    droppable = list(_droppable(messages, room))
+    target = _target(messages, droppable, room)
+    evicted.condense(DUPLICATES, _covered(messages), target, CompressionStrength.LOW)
+    evicted.condense(RESULTS, _replied_to(messages), target, CompressionStrength.LOW)
+    evicted.drop(droppable, target)
+    evicted.condense(UNREAD, unread, room.chars, CompressionStrength.HIGH)
+    return evicted
 
 
-def _droppable(messages: Sequence[WeighedMessage]) -> Iterator[tuple[str, ...]]:
-    """Replies with their results, and other messages, in their order."""
+def _target(messages: Sequence[WeighedMessage], droppable: Sequence[Droppable], room: Room) -> float:
+    """What is to be left: so much that as many turns as are to pass fit, if they take what the latest ones took.
+
+    The shares are of the room beside what never goes.
+    """
+    movable = {message.path: message.chars for group, _ in droppable for message in group}
+    fixed = sum(message.chars for message in messages) - sum(movable.values())
+    free = max(0, room.chars - fixed)
+    taken: dict[int, int] = {}
+    for message in messages:
+        if message.kind in (*_REPLIES, MessageKind.RESULT):
+            taken[message.turn] = taken.get(message.turn, 0) + message.chars
+    latest = [chars for _, chars in sorted(taken.items())[-TURNS_BETWEEN:]]
+    growth = sum(latest) / max(1, len(latest))
+    return fixed + min(max(free - TURNS_BETWEEN * growth, LEAST_SHARE * free), TARGET_SHARE * free)
+
+
+def _covered(messages: Sequence[WeighedMessage]) -> list[WeighedMessage]:
+    """Results of reads of which a later one has all lines."""
+    later: dict[str, list[tuple[float, float]]] = {}
+    covered = []
+    reply = _latest(messages, _REPLIES)
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if not message.read:
+            continue
+        first, last = message.lines
+        ranges = later.setdefault(message.read, [])
+        if not any(begin <= first and last <= end for begin, end in ranges):
+            ranges[RANGES_MAX - 1 :] = [message.lines]
+        elif place < reply:
+            covered.append(message)
+    return covered[::-1]
+
+
+def _replied_to(messages: Sequence[WeighedMessage]) -> Iterator[WeighedMessage]:
+    """The results that the model has replied to."""
+    before = messages[: _latest(messages, _REPLIES)]
+    return (message for message in before if message.kind is MessageKind.RESULT)
+
+
+def _droppable(messages: Sequence[WeighedMessage], room: Room) -> Iterator[Droppable]:
+    """What may be left out: events that are too old or too many, then replies with their results and what was said."""
+    for event in _foldable(messages, room):
+        yield (event,), CompressionStrength.MEDIUM
     prompt, reply = _latest(messages, (MessageKind.PROMPT,)), _latest(messages, _REPLIES)
+    by_path = {message.path: message for message in messages}
     answered = {path for message in messages for path in message.results}
-    for place, message in enumerate(messages[: max(prompt, reply)]):
-        if message.kind in _REPLIES:
-            if place < reply:
-                yield (message.path, *message.results)
-        elif message.kind not in EXEMPT and message.path not in answered and place < prompt:
-            yield (message.path,)
+    for place, message in enumerate(messages):
+        if message.kind is MessageKind.REPLY and place < reply:
+            yield (message, *(by_path[path] for path in message.results)), CompressionStrength.MEDIUM
+        elif place < prompt and message.kind in _LEFT_OUT and message.path not in answered:
+            is_said = message.kind in (MessageKind.PROMPT, MessageKind.STEERING)
+            yield (message,), CompressionStrength.HIGH if is_said else CompressionStrength.MEDIUM
+
+
+def _foldable(messages: Sequence[WeighedMessage], room: Room) -> Iterator[WeighedMessage]:
+    events = [message for message in messages if message.kind is MessageKind.EVENT]
+    folding = outdated(((event, event.subkind, event.source, event.turn) for event in events), room.turn)
+    yield from folding
+    gone = {event.path for event in folding}
+    left = [event for event in events if event.path not in gone]
+    taken = sum(event.chars for event in left)
+    if taken <= room.chars / SHARE:
+        return
+    mode = next((event for event in reversed(left) if event.subkind == MODE_SWITCH), None)
+    for event in left:
+        if taken > room.chars / SHARE / 2 and event is not mode:
+            taken -= event.chars
+            yield event
 
 
 def _latest(messages: Sequence[WeighedMessage], kinds: Iterable[MessageKind]) -> int:
-    """Index of the latest message of these kinds; 0 if there is none."""
+    """Where the latest message of a kind stands; -1 where there is none."""
     wanted = frozenset(kinds)
-    return max((place for place, message in enumerate(messages) if message.kind in wanted), default=0)
+    return max((place for place, message in enumerate(messages) if message.kind in wanted), default=-1)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from turnwright_assembler.domain.envelope import element, fenced
 from turnwright_core.entries import Entry
-from turnwright_core.events import Subkind
+from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 from turnwright_core.plans import PlanPart, part_of
 
 if TYPE_CHECKING:
@@ -48,9 +48,14 @@ def plan_part(entry: Entry) -> PlanPart | None:
 
 
 def event_of(entry: Entry) -> EventPart | None:
-    """The event that an entry tells; None for one that is told by the delta that it announces, and for none at all."""
+    """The event that an entry tells a model; None for one that is told by the delta that it announces.
+
+    Reports of evictions from a transcript are for clients only.
+    """
     event = entry.attributes.get("event")
     if not isinstance(event, dict) or event.get("subkind") == Subkind.PLAN_DELTA.value:
+        return None
+    if event.get("source") == COMPRESSION_SOURCE and event.get("subkind") == Subkind.SUMMARIZATION_MARKER.value:
         return None
     return EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
 

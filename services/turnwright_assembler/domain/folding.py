@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
@@ -48,7 +48,11 @@ MARKER: Final = Subkind.SUMMARIZATION_MARKER
 SOURCE: Final = "assembler"
 """Source of our markers; markers of others are left alone."""
 
+MODE_SWITCH: Final = Subkind.MODE_SWITCH.value
 _RECENT: Final = frozenset({Subkind.PROCESS_COMPLETED.value, Subkind.CRON_FIRE.value})
+
+
+E = TypeVar("E")
 
 
 class Folded(Struct, frozen=True):
@@ -129,17 +133,21 @@ def is_marker(block: Block) -> bool:
 
 def _folding(events: Iterable[Block], turn: int) -> list[Block]:
     """The events that are too old."""
-    groups: defaultdict[tuple[str, str], list[Block]] = defaultdict(list)
-    leaving: list[Block] = []
-    for block in events:
-        assert block.event is not None
-        subkind, source = block.event.subkind, block.event.source
+    told = ((block, block.event.subkind, block.event.source, block.turn) for block in events if block.event)
+    return outdated(told, turn)
+
+
+def outdated(events: Iterable[tuple[E, str, str, int]], turn: int) -> list[E]:
+    """The events that are too old, of events with their subkinds, sources and turns."""
+    groups: defaultdict[tuple[str, str], list[E]] = defaultdict(list)
+    leaving: list[E] = []
+    for event, subkind, source, told_in in events:
         if subkind in _RECENT:
-            groups[subkind, source].append(block)
-        elif subkind == Subkind.MODE_SWITCH.value:
-            groups[subkind, ""].append(block)
-        elif subkind == Subkind.TICK.value and block.turn <= turn - TICK_TURNS:
-            leaving.append(block)
+            groups[subkind, source].append(event)
+        elif subkind == MODE_SWITCH:
+            groups[subkind, ""].append(event)
+        elif subkind == Subkind.TICK.value and told_in <= turn - TICK_TURNS:
+            leaving.append(event)
     for (subkind, _), group in groups.items():
         leaving += group[: -EVENTS_KEPT if subkind in _RECENT else -1]
     return leaving

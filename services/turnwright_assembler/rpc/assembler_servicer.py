@@ -118,4 +118,6 @@ def _report(
         plugins=packet_plugins.plugins,
         plan_tokens=assembled.plan_tokens,
         pieces=pieces,
+        compression=int(assembled.compression),  # type: ignore[arg-type]
+        unfit=[assembler_service_pb2.UnfitPiece(path=one.path, tokens=one.tokens) for one in assembled.unfit],
     )

@@ -40,15 +40,17 @@ def packet_request_from(
         base_digest=call.base_digest,
         view_changes=tuple(map(_view_patch, call.view_changes)),
         transcript=call.transcript,
+        output_reserve=call.output_reserve,
     )
 
 
 def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> AssembleCall:
     base_digest = ""
     changes: Sequence[view_pb2.ViewChange] = ()
-    transcript = False
+    transcript, reserve = False, 0
     if isinstance(request, assembler_service_pb2.AssembleRequest):
         base_digest, changes, transcript = request.base_digest, request.view_changes, request.transcript
+        reserve = request.output_reserve
     check_count("view_changes", len(changes), VIEW_CHANGES_MAX)
     return AssembleCall(
         request.project,
@@ -61,6 +63,7 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         base_digest,
         tuple(map(view_change_from_pb, changes)),
         transcript,
+        reserve,
     )
 
 

@@ -12,6 +12,7 @@ from turnwright_core.runs import (
     Budget,
     CallStyle,
     Capabilities,
+    CompressionStrength,
     Effort,
     ForkOrigin,
     Loop,
@@ -116,6 +117,7 @@ turn_result_to_pb, turn_result_from_pb = codec(
     kind=(int, lambda number: known(ReplyKind, number, "kind")),
     token_source=(int, lambda number: known(TokenSource, number, "token_source")),
     edits=_edits,
+    compression=(int, lambda number: known(CompressionStrength, number, "compression")),
 )
 turn_to_pb, turn_from_pb = codec(
     Turn,

@@ -17,8 +17,8 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import Assembly, Turn
-from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
+from turnwright_core.runs import Assembly, CompressionStrength, Turn
+from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known, write_from_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_executor.domain.addresses import RunAddress
@@ -49,6 +49,7 @@ class AssemblerPackets:
         call = AssembleCall(
             address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least,
             rate.calibration, base.digest if base else "", view_changes, turn.request.assembly is Assembly.TRANSCRIPT,
+            turn.request.output_reserve,
         )  # fmt: skip
         packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
@@ -128,4 +129,6 @@ def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport, shows:
         render_version=report.render_version,
         plugins=tuple(report.plugins),
         plan_tokens=report.plan_tokens,
+        compression=known(CompressionStrength, report.compression, "compression"),
+        unfit=tuple((one.path, one.tokens) for one in report.unfit),
     )

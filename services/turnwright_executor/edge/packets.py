@@ -18,7 +18,7 @@ from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import StoredMessage, TurnPacket
 from turnwright_core.packet_digest import packet_digest
-from turnwright_core.runs import TokenSource
+from turnwright_core.runs import CompressionStrength, TokenSource
 from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import Packet, PacketMessage
@@ -39,6 +39,8 @@ def _note_of(packet: Packet) -> str:
     note: dict[str, Any] = {"tokens": packet.tokens, "cursor": astuple(packet.cursor)}
     note |= {"calibration": packet.rate.calibration, "render_version": packet.render_version}
     note |= {"token_source": int(packet.rate.source)} if packet.rate.source else {}
+    if packet.compression:
+        note |= {"compression": packet.compression}
     if isfinite(effects_chars := chars_of(packet.effects)):
         note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
     return json.dumps(note, separators=(",", ":"))
@@ -95,4 +97,5 @@ def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
         cursor=Cursor(*known["cursor"]),
         rate=TokenRate(known.get("calibration", 0.0), TokenSource(known.get("token_source", 0))),
         effects_chars=known.get("effects_chars", 0),
+        compression=CompressionStrength(known.get("compression", 0)),
     )

@@ -12,7 +12,7 @@ from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
 from turnwright_core.owner_calls import ReturnView, ViewChange
-from turnwright_core.runs import Turn
+from turnwright_core.runs import CompressionStrength, Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 
@@ -50,6 +50,10 @@ class Packet(Struct, frozen=True):
     """Release and plugins that rendered it; empty if it was read from the store."""
     plugins: tuple[str, ...] = ()
     """Plugins that rendered parts of it: then the growth of the next packet cannot be predicted here."""
+    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
+    """How far a transcript is compressed."""
+    unfit: tuple[tuple[str, int], ...] = ()
+    """What takes most room of a transcript that does not fit, with its tokens."""
     plan_tokens: int = 0
     """Tokens of plans, which are never shortened; 0 if it was read from the store."""
     rate: TokenRate = TokenRate()

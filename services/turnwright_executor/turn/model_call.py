@@ -11,7 +11,7 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry
-from turnwright_core.runs import ReplyKind, TokenSource, TurnResult, Usage
+from turnwright_core.runs import CompressionStrength, ReplyKind, TokenSource, TurnResult, Usage
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
 
@@ -46,6 +46,8 @@ class ModelCallRecord(Struct, frozen=True):
     commands: int = 0
     lost_tokens: int = 0
     lost_cost_usd: float = 0.0
+    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
+    """How far the transcript was compressed."""
     room_chars: int | None = None
     """Code points that the turn may add and that certainly fit into the next packet; None: unknown."""
 
@@ -69,6 +71,7 @@ class ModelCallRecord(Struct, frozen=True):
             vendor_model=self.vendor_model,
             dropped=self.dropped,
             kind=ReplyKind.REPLY,
+            compression=self.compression,
         )
 
 
@@ -103,6 +106,7 @@ def model_call_record(
         commands=commands,
         lost_tokens=lost[0],
         lost_cost_usd=lost[1],
+        compression=packet.compression,
         room_chars=room,
     )
 
@@ -111,6 +115,8 @@ def model_call_from_entry(entry: Entry) -> ModelCallRecord:
     """The record stored with a reply; an empty one if there is none."""
     stored = dict(entry.attributes.get(CALL) or {})
     usage, cursor = stored.pop("usage", None), stored.pop("cursor", None)
-    source = TokenSource(stored.get("token_source") or 0)
-    note = ModelCallRecord(**stored | {"dropped": tuple(stored.get("dropped") or ()), "token_source": source})
+    stored["dropped"] = tuple(stored.get("dropped") or ())
+    stored["token_source"] = TokenSource(stored.get("token_source") or 0)
+    stored["compression"] = CompressionStrength(stored.get("compression") or 0)
+    note = ModelCallRecord(**stored)
     return replace(note, usage=Usage(**usage) if usage else Usage(), cursor=Cursor(**cursor) if cursor else None)

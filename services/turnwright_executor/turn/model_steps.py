@@ -107,7 +107,7 @@ class ModelSteps:
         result = TurnResult(
             error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
             packet_tokens=packet.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
-            cursor=packet.cursor,
+            cursor=packet.cursor, compression=packet.compression,
         )  # fmt: skip
         end = LoopEnd(413, overflow_reason(packet))
         ledger = scope.services.ledger

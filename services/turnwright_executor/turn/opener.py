@@ -39,6 +39,10 @@ WITH_END_CHARS_MAX: Final = 256 * 1024
 """Maximum characters of paths and file texts that the end of the previous turn may carry."""
 
 
+RESERVE_PART: Final = 4
+"""A transcript keeps room for the longest reply of the model, but at most one part in so many of the window."""
+
+
 class TurnOpener:
     """Opens the turns of one loop, while one executor works on it."""
 
@@ -155,6 +159,7 @@ def turn_request(
         response_format=settings.response_format,
         kind=RequestKind.PRIMARY,
         assembly=Assembly.TRANSCRIPT if is_transcript else Assembly.PACKET,
+        output_reserve=min(model.output_tokens_max, window // RESERVE_PART) if is_transcript else 0,
     )
     if begun is None:
         return request

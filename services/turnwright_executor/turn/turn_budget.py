@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
+from typing import Final
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.runs import Turn
@@ -18,6 +19,9 @@ from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
 from turnwright_executor.ports.packets import Packet, Packets
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.write_buffer import WriteBuffer
+
+UNFIT_NAMED: Final = 3
+"""Pieces of a transcript that does not fit that are named in the reason; the turn's error entry names more."""
 
 
 def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) -> int | None:
@@ -42,6 +46,9 @@ def overflow_reason(packet: Packet) -> str:
     if packet.plan_tokens:
         plans = round(packet.plan_tokens * (packet.rate.calibration or 1.0))
         reason = f"{reason}; plans take {plans} of them and are never summarized: set them again in fewer words"
+    if packet.unfit:
+        left = ", ".join(f"{path} {tokens}" for path, tokens in packet.unfit[:UNFIT_NAMED])
+        reason = f"{reason}; what cannot be left out: {left}"
     if instructions < packet.ceiling:
         return reason
     return f"{reason}; the instructions alone take {instructions}: choose a model with a larger context window"

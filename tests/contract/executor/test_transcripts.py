@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from turnwright.types.v1 import plan_pb2, settings_pb2
+from turnwright.types.v1 import plan_pb2, settings_pb2, turn_pb2
 
 from services import Services, running
 from sse_server import Answer, SseServer, chat
@@ -158,28 +158,62 @@ async def test_a_turn_that_was_stopped_leaves_a_conversation_that_vendors_take(t
     assert [len(one["tool_calls"]) for one in messages if one.get("tool_calls")] == [2]
 
 
-async def test_a_run_that_does_not_fit_ends_its_loop_and_says_so(services):
-    # Nothing of it is left out in silence.
+async def turns_of(services: Services, turns_max: int = 100):
+    return (await services.client.get_run(services.project, "r", turns_max=turns_max)).turns
+
+
+def breaks_in(requests: list[list[dict]]) -> list[int]:
+    """The places of the requests that do not begin with the one before."""
+    pairs = enumerate(itertools.pairwise(requests), 1)
+    return [place for place, (one, next_one) in pairs if next_one[: len(one)] != one]
+
+
+async def test_what_cannot_fit_ends_its_loop_and_is_named(services):
+    # RL08, and no message is evicted in vain
+    (services.root / "m.txt").write_text(f"{DONE}\n")
+    limits = settings_pb2.RunSettings(model="m", context_limit=16_384)
+    settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
+    queued = await services.client.act(services.project, "x" * 60_000, run="r", settings=settings, run_settings=limits)
+    loop = await services.until(queued)
+    assert (loop.status, loop.reason.partition(":")[0]) == (413, "context_exceeded")
+    assert "what cannot be left out: prompt://1 1" in loop.reason
+    error = await services.entry("log://turn_1/error/budget_overflow")
+    assert "* prompt://1: 1" in error.body
+    [turn] = await turns_of(services)
+    assert turn.result.compression == turn_pb2.COMPRESSION_STRENGTH_ABSENT
+
+
+async def test_a_result_larger_than_the_window_is_condensed_before_anything_else(services):
+    # RL07, RL08
     reply = "=== reply prompt_tokens=9000 completion_tokens=5 ===\n"
     (services.root / "m.txt").write_text(f'{reply}=== call name=get ===\n{{"path": "a.txt"}}\n{reply}{DONE}\n')
-    (services.files / "a.txt").write_text("x" * 60_000)
+    (services.files / "a.txt").write_text("begin " + "x" * 60_000 + " end")
     limits = settings_pb2.RunSettings(model="m", context_limit=16_384)
     settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
     queued = await services.client.act(services.project, "Do it.", run="r", settings=settings, run_settings=limits)
     loop = await services.until(queued)
-    assert (loop.status, loop.turns, loop.reason.partition(":")[0]) == (413, 2, "context_exceeded")
+    assert (loop.status, loop.turns) == (200, 2)
+    strengths = [turn.result.compression for turn in await turns_of(services)]
+    assert sorted(strengths) == [turn_pb2.COMPRESSION_STRENGTH_ABSENT, turn_pb2.COMPRESSION_STRENGTH_HIGH]
+    report = await services.entry("event://turn_2/summarization_marker/compression")
+    payload = json.loads(report.attributes_json)["event"]["payload"]
+    assert (payload["breaks_prefix"], payload["unread"]) == (False, ["log://turn_1/get/a.txt"])
+    # RL04: clients read the report, and no model does.
+    told = [one async for one in services.client.list_messages(services.project, "r")]
+    assert any("were evicted" in part.text for one in told for part in one.message.parts)
 
 
-async def test_what_does_not_fit_gives_way_once_and_stays_so(tmp_path, over_http, monkeypatch):
-    # RL06, RL08, RL09: after a limit turns begin with those before again
+async def test_what_does_not_fit_evicted_and_ten_turns_pass_before_more_does(tmp_path, over_http, monkeypatch):
+    # RL04, RL06, RL07, RL08, RL09
     def read(number: int) -> Answer:
         return calling(("get", {"path": f"f{number}.txt"}))
 
-    async with over_http(*map(read, range(13)), chat("Done.")) as server:
+    again = calling(("set", {"path": "log://turn_1/get/f0.txt", "visibility": "visible"}))
+    async with over_http(*map(read, range(40)), chat("Done."), again, chat("Again.")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path) as services:
-            for number in range(13):
-                (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "x" * 4000)
+            for number in range(40):
+                (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "x" * 1500 * (1 + number % 3))
             limits = settings_pb2.RunSettings(model="m", context_limit=17_000)
             settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
             queued = await services.client.act(
@@ -188,21 +222,27 @@ async def test_what_does_not_fit_gives_way_once_and_stays_so(tmp_path, over_http
             loop = await services.until(queued)
             first = await services.entry("log://turn_1/get/f0.txt")
             told = [one async for one in services.client.list_messages(services.project, "r")]
-    assert (loop.status, loop.turns) == (200, 14)
+            strengths = {turn.number: turn.result.compression for turn in await turns_of(services)}
+            # It can be undone: what is made visible again is sent again.
+            await act(services, "And now?")
+    assert (loop.status, loop.turns) == (200, 41)
     requests = [one["messages"] for one in sent(server)]
     for messages in requests:
         strictly(messages)
         assert "Read all." in messages[1]["content"]
-    breaks = [
-        place for place, (one, next_one) in enumerate(itertools.pairwise(requests)) if next_one[: len(one)] != one
-    ]
-    assert len(breaks) == 1
-    texts = [one["content"] for one in requests[-1] if one["role"] == "tool"]
-    assert len(texts) == 13
-    assert ("left out" in texts[0], "12 is read." in texts[-1]) == (True, True)
-    # Views change and bodies do not: it can be undone, and clients read all of it.
-    assert "0 is read." in first.body
-    assert any("0 is read." in part.text for one in told for part in one.message.parts)
+        assert "were evicted" not in json.dumps(messages)
+    breaks = breaks_in(requests[:41])
+    assert breaks
+    assert all(later - earlier >= 10 for earlier, later in itertools.pairwise(breaks))
+    absent = turn_pb2.COMPRESSION_STRENGTH_ABSENT
+    assert [strengths[turn] > absent for turn in (1, breaks[0], breaks[0] + 1)] == [False, False, True]
+    texts = [one["content"] for one in requests[40] if one["role"] == "tool"]
+    assert "39 is read." in texts[-1]
+    assert json.dumps(first.body)[1:-1] not in json.dumps(requests[40])
+    # Views change and bodies do not: clients read all of it.
+    assert len(first.body) > 1500
+    assert any(part.text == first.body for one in told for part in one.message.parts)
+    assert json.dumps(first.body)[1:-1] in json.dumps(requests[-1])
 
 
 async def test_a_result_that_a_model_archives_is_a_stub_and_no_lie(tmp_path, over_http, monkeypatch):

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.run_rows import RunRows
+from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import make_block
+from turnwright_assembler.domain.compression import report_write
 from turnwright_assembler.domain.effects import PLANS_LISTED_MAX, effects_of
+from turnwright_assembler.domain.eviction import Room, WeighedMessage, evict
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.entries import Cursor, Visibility
+from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.entries import Cursor, SetEntry, Visibility
 from unit.assembler.entries import DIVISOR, account_of, block, entry
 from unit.assembler.packet_reader import names, read_packet, section
 
@@ -257,6 +261,18 @@ MESSAGES = [case for case in CASES if "messages" in case["input"]]
 def test_every_case_of_the_wire_is_run_or_named():
     run = {case["id"] for case in MESSAGES} | OURS.keys()
     assert (run | NOT_OURS.keys(), run & NOT_OURS.keys()) == ({case["id"] for case in ALL}, set())
+
+
+# RL04
+def test_a_report_of_an_eviction_reaches_no_model():
+    evicted = evict([WeighedMessage("p", MessageKind.PROMPT, 10)], Room(0, 7))
+    write = report_write(evicted, 7, 1, 20, 10, 15)
+    assert isinstance(write.change, SetEntry)
+    told = entry(write.path, write.change.body or "", position=2, **json.loads(write.change.attributes_json or ""))
+    assert "were evicted" not in packet(PROMPT, told).user
+    rows = TranscriptRows()
+    rows.apply(ViewPart((PROMPT, told), (), Cursor("i", 1, 0, 0)))
+    assert "were evicted" not in "".join(piece for _, pieces in rows.messages() for piece in pieces)
 
 
 # RH01: two messages, of the roles system and user, whatever the history holds.

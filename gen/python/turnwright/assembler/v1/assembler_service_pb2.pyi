@@ -46,6 +46,7 @@ class AssembleRequest(_message.Message):
     EDITS_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     PREFILL_FIELD_NUMBER: _builtins.int
+    OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -70,6 +71,10 @@ class AssembleRequest(_message.Message):
     """
     prefill: _builtins.bool
     """True if the model takes a conversation that ends with a message of the assistant. Default: false."""
+    output_reserve: _builtins.int
+    """Tokens of the context window to keep free for the reply to a transcript. Less than what TURNWRIGHT_BUDGET_CEILING
+    leaves, as 0 is, counts as that.
+    """
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
         """The packet must include this moment. Absent: whatever the store has."""
@@ -109,10 +114,11 @@ class AssembleRequest(_message.Message):
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         request: _turn_pb2.TurnRequest | None = ...,
         prefill: _builtins.bool = ...,
+        output_reserve: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "edits", b"edits", "loop", b"loop", "prefill", b"prefill", "project", b"project", "request", b"request", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "edits", b"edits", "loop", b"loop", "output_reserve", b"output_reserve", "prefill", b"prefill", "project", b"project", "request", b"request", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
@@ -203,6 +209,32 @@ class MessagePieces(_message.Message):
 Global___MessagePieces: _TypeAlias = MessagePieces  # noqa: Y015
 
 @_typing.final
+class UnfitPiece(_message.Message):
+    """A part of a transcript that does not fit, and cannot be left out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the entry; `system` or `tools` for what the runtime adds."""
+    tokens: _builtins.int
+    """Its tokens as the vendor is expected to count them."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnfitPiece: _TypeAlias = UnfitPiece  # noqa: Y015
+
+@_typing.final
 class PacketReport(_message.Message):
     """What the assembler decided and measured."""
 
@@ -221,6 +253,8 @@ class PacketReport(_message.Message):
     PIECES_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
     EDIT_TOKENS_FIELD_NUMBER: _builtins.int
+    COMPRESSION_FIELD_NUMBER: _builtins.int
+    UNFIT_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True if the packet does not fit even after all demotions: the turn must end with 413."""
     digest: _builtins.str
@@ -239,6 +273,8 @@ class PacketReport(_message.Message):
     """The part of `tokens` that plans and their deltas take, which are never summarized."""
     edit_tokens: _builtins.int
     """The part of `tokens` that edits take."""
+    compression: _turn_pb2.CompressionStrength.ValueType
+    """How far a transcript is compressed, by this call and by earlier ones."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
         """Writes that the caller must commit before it calls the model: demotions, error entries, and archived events with
@@ -265,6 +301,10 @@ class PacketReport(_message.Message):
     def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
         """The edits as they were applied: those of the request, then those of plugins."""
 
+    @_builtins.property
+    def unfit(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnfitPiece]:
+        """With `overflow`: what takes most room of a transcript and cannot be left out, largest first; at most 10."""
+
     def __init__(
         self,
         *,
@@ -281,10 +321,12 @@ class PacketReport(_message.Message):
         pieces: _abc.Iterable[Global___MessagePieces] | None = ...,
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         edit_tokens: _builtins.int = ...,
+        compression: _turn_pb2.CompressionStrength.ValueType = ...,
+        unfit: _abc.Iterable[Global___UnfitPiece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "compression", b"compression", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens", "unfit", b"unfit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

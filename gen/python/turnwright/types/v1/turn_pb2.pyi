@@ -76,6 +76,38 @@ REPLY_KIND_SUMMARY: ReplyKind.ValueType  # 2
 """A summary that replaces earlier messages in the prompt."""
 Global___ReplyKind: _TypeAlias = ReplyKind  # noqa: Y015
 
+class _CompressionStrength:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CompressionStrengthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompressionStrength.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPRESSION_STRENGTH_UNSPECIFIED: _CompressionStrength.ValueType  # 0
+    """Not a transcript, or a turn of an earlier release."""
+    COMPRESSION_STRENGTH_ABSENT: _CompressionStrength.ValueType  # 1
+    """Not at all."""
+    COMPRESSION_STRENGTH_LOW: _CompressionStrength.ValueType  # 2
+    """Results of calls are condensed."""
+    COMPRESSION_STRENGTH_MEDIUM: _CompressionStrength.ValueType  # 3
+    """Replies with their results, or events, are left out."""
+    COMPRESSION_STRENGTH_HIGH: _CompressionStrength.ValueType  # 4
+    """Messages of users are left out, or a result was condensed before the model had read it."""
+
+class CompressionStrength(_CompressionStrength, metaclass=_CompressionStrengthEnumTypeWrapper):
+    """How far the messages of a transcript were compressed to fit. They can be made visible again: bodies are never changed."""
+
+COMPRESSION_STRENGTH_UNSPECIFIED: CompressionStrength.ValueType  # 0
+"""Not a transcript, or a turn of an earlier release."""
+COMPRESSION_STRENGTH_ABSENT: CompressionStrength.ValueType  # 1
+"""Not at all."""
+COMPRESSION_STRENGTH_LOW: CompressionStrength.ValueType  # 2
+"""Results of calls are condensed."""
+COMPRESSION_STRENGTH_MEDIUM: CompressionStrength.ValueType  # 3
+"""Replies with their results, or events, are left out."""
+COMPRESSION_STRENGTH_HIGH: CompressionStrength.ValueType  # 4
+"""Messages of users are left out, or a result was condensed before the model had read it."""
+Global___CompressionStrength: _TypeAlias = CompressionStrength  # noqa: Y015
+
 @_typing.final
 class TurnRequest(_message.Message):
     """The settings of one turn. Immutable once the turn has begun. Optional settings that nobody has set are absent."""
@@ -94,6 +126,7 @@ class TurnRequest(_message.Message):
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
+    OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model."""
     vendor_model: _builtins.str
@@ -112,6 +145,8 @@ class TurnRequest(_message.Message):
     """The purpose of the model call."""
     assembly: _settings_pb2.Assembly.ValueType
     """How the turn was sent to the model: PACKET or TRANSCRIPT. UNSPECIFIED, in turns of earlier releases, means PACKET."""
+    output_reserve: _builtins.int
+    """Tokens of the context window that are kept free for the reply. 0: as many as the assembler's budget leaves."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the tools that were offered, in display order."""
@@ -139,10 +174,11 @@ class TurnRequest(_message.Message):
         response_format: _settings_pb2.ResponseFormat | None = ...,
         kind: Global___RequestKind.ValueType = ...,
         assembly: _settings_pb2.Assembly.ValueType = ...,
+        output_reserve: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "mode", b"mode", "model", b"model", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "mode", b"mode", "model", b"model", "output_reserve", b"output_reserve", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__persona: _TypeAlias = _typing.Literal["persona"]  # noqa: Y015
     _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015
@@ -187,6 +223,7 @@ class TurnResult(_message.Message):
     CALIBRATION_FIELD_NUMBER: _builtins.int
     TOKEN_SOURCE_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
+    COMPRESSION_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
@@ -229,6 +266,8 @@ class TurnResult(_message.Message):
     """Ratio by which the estimate for the packet was multiplied when it was compared with the window; 0: none, as 1."""
     token_source: _usage_pb2.TokenSource.ValueType
     """Where the ratio comes from."""
+    compression: Global___CompressionStrength.ValueType
+    """How far the transcript that the model was sent was compressed."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """Tokens and cost of the model call."""
@@ -272,10 +311,11 @@ class TurnResult(_message.Message):
         calibration: _builtins.float = ...,
         token_source: _usage_pb2.TokenSource.ValueType = ...,
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
+        compression: Global___CompressionStrength.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "status", b"status", "strikes", b"strikes", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

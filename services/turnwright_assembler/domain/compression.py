@@ -1,0 +1,91 @@
+"""The report of an eviction from a transcript: an event for clients, never for a model (RL04).
+
+It names the evicted messages by stage, and says whether that broke the prefix: later turns avoid breaking it again.
+Source: rows RL04, RL07, RL08.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from turnwright_assembler.domain.effects import BUDGET_OUTCOME, free_path
+from turnwright_assembler.domain.eviction import Evicted
+from turnwright_core.chat.timeline import turn_of
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.events import COMPRESSION_SOURCE, RunEvent, Subkind, event_write
+
+_SLUG: Final = "compression"
+
+
+class Compression(Struct, frozen=True):
+    """The paths that were evicted in a turn, by stage."""
+
+    turn: int
+    stages: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    breaks_prefix: bool = False
+
+
+class Unfit(Struct, frozen=True):
+    """A part of a transcript that cannot be evicted: an entry, or what the runtime adds, with its tokens."""
+
+    path: str
+    tokens: int
+
+
+def report_write(evicted: Evicted, turn: int, loop: int, before: int, after: int, ceiling: int) -> EntryWrite:
+    """The report of a turn; `before` and `after` are the tokens of its transcript."""
+    count = len(evicted.stage_of)
+    payload = {
+        "strength": evicted.strength.name.lower(),
+        "breaks_prefix": evicted.breaks_prefix,
+        "tokens_before": before,
+        "tokens": after,
+        "ceiling": ceiling,
+        "stages": {stage: len(paths) for stage, paths in evicted.stages.items()},
+        **evicted.stages,
+    }
+    figures = f"{before} tokens became {after}, {ceiling} are allowed"
+    sentence = f"{count} messages were evicted from the transcript of turn {turn}: {figures}."
+    event = RunEvent(Subkind.SUMMARIZATION_MARKER, COMPRESSION_SOURCE, payload, sentence, _SLUG)
+    return replace(event_write(turn, event), turn=turn, loop=loop)
+
+
+def compression_in(entry: Entry) -> Compression | None:
+    """The report that an event is; None: it is another one."""
+    event = entry.attributes.get("event")
+    if not isinstance(event, dict) or event.get("source") != COMPRESSION_SOURCE:
+        return None
+    payload = event.get("payload")
+    said = payload if isinstance(payload, dict) else {}
+    stages = said.get("stages")
+    names = stages if isinstance(stages, dict) else {}
+    paths = {name: said[name] for name in names if isinstance(said.get(name), list)}
+    return Compression(turn_of(entry), paths, said.get("breaks_prefix") is True)
+
+
+def eviction_effects(evicted: Evicted) -> list[EntryWrite]:
+    """The writes of an eviction."""
+    made = dict.fromkeys(evicted.condensed, Visibility.SUMMARIZED)
+    made |= dict.fromkeys(evicted.dropped, Visibility.ARCHIVED)
+    return [EntryWrite(path, SetEntry(visibility=shown), Tier.SYSTEM) for path, shown in made.items()]
+
+
+def overflow_write(
+    unfit: Sequence[Unfit], turn: int, loop: int, tokens: int, ceiling: int, taken: Mapping[str, object]
+) -> EntryWrite:
+    """The error of a turn whose transcript does not fit after any eviction."""
+    excess = f"{tokens} tokens, {tokens - ceiling} over the ceiling of {ceiling}"
+    first = f"The transcript of turn {turn} has {excess}, and does not fit whatever is left out. What has to stay:"
+    change = SetEntry(
+        body="\n".join([first, *(f"* {one.path}: {one.tokens} tokens" for one in unfit)]),
+        attributes_json=to_attributes_json({"tool": "error", "target": "budget", "step": 4}),
+        visibility=Visibility.VISIBLE,
+        state=State.FAILED,
+        outcome=BUDGET_OUTCOME,
+    )
+    path = free_path(f"log://turn_{turn}/error/budget_overflow", taken)
+    return EntryWrite(path, change, Tier.SYSTEM, turn=turn, loop=loop)
