@@ -49,18 +49,14 @@ class RunReader(Protocol):
         `schemes` is the caller's version of the registered schemes. Raises TurnwrightError; a RangeError means that the
         cursor is unusable and a snapshot must be read.
         """
-        ...
 
     def read_messages(self, project: str, run: str, after: Cursor | None) -> AsyncGenerator[ViewPart, None]:
         """The same of what the messages of a run are made of, which no scheme has a say in."""
-        ...
 
     def read_at(
         self, project: str, run: str, at: PastMoment | None, *, messages: bool
     ) -> AsyncGenerator[ViewPart, None]:
         """A snapshot as `read` or `read_messages` reads it, of a moment; None: now. Raises TurnwrightError."""
-        ...
 
     async def read_packet(self, project: str, run: str, turn: int) -> Sequence[tuple[str, str]] | None:
         """Roles and texts of the stored packet of a turn; None if there is none. Raises TurnwrightError."""
-        ...

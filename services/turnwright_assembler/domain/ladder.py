@@ -35,7 +35,6 @@ class Measured(Protocol):
     @property
     def tokens(self) -> int:
         """Estimated tokens."""
-        ...
 
 
 P = TypeVar("P", bound=Measured)

@@ -52,24 +52,20 @@ class Section(Protocol):
     @property
     def tag(self) -> str:
         """Its tag; no entry can have it."""
-        ...
 
     @property
     def priority(self) -> int:
         """Its place: lower comes earlier."""
-        ...
 
     @property
     def is_live(self) -> bool:
         """Whether it shows the live figures, which are known only when everything else is."""
-        ...
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """Its text in pieces, each with its final newline; empty if there is nothing to show.
 
         Packets are delta-encoded: what stays the same from turn to turn should be in pieces of its own.
         """
-        ...
 
 
 class BlockSection(Struct, frozen=True):

@@ -87,38 +87,30 @@ class Ledger(Protocol):
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme, as of the latest claim, turn or run that was read."""
-        ...
 
     async def claim(self, address: RunAddress) -> Claim:
         """Claim a run: take its lease. Raises LEASE_HELD while another executor holds it."""
-        ...
 
     async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
         """Claim runs that have work and no owner; only of these workspaces if some are given."""
-        ...
 
     async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
         """Renew leases, each a run and its epoch, and register the workspaces of this executor."""
-        ...
 
     async def holding(self, address: RunAddress) -> RunOwner:
         """The current owner of a run."""
-        ...
 
     async def release(self, address: RunAddress, epoch: int) -> None:
         """Release a run's lease."""
-        ...
 
     async def begin_turn(self, address: RunAddress, epoch: int, new: TurnStart) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
-        ...
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
         """The project's files that a run sees, with the hashes of their bodies.
 
         If it sees none, it first adopts those of `like_run`, unless that is empty.
         """
-        ...
 
     async def write(
         self,
@@ -135,7 +127,6 @@ class Ledger(Protocol):
         Without an `epoch` it is a write from outside of loops: unfenced, not allowed on records of an open turn, and
         atomic. `return_view_change` asks what the write changes in the view.
         """
-        ...
 
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
@@ -145,15 +136,12 @@ class Ledger(Protocol):
         The packet is stored as a delta of the one of turn `base_turn`; 0: whole. `return_view_change` asks what the
         effects change in the view.
         """
-        ...
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
         """Count another model call with the stored packet of the open turn, which is about to be made."""
-        ...
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
         """The stored packet of a turn; None if the turn did not come that far."""
-        ...
 
     async def end_turn(
         self,
@@ -172,11 +160,9 @@ class Ledger(Protocol):
 
         `release` gives up the lease together with the end of the last loop.
         """
-        ...
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """Those of the entries that exist."""
-        ...
 
     async def find_entries(
         self,
@@ -189,38 +175,30 @@ class Ledger(Protocol):
         files_only: bool = False,
     ) -> list[Entry]:
         """The matching entries, at most `limit`; `files_only`: project files only."""
-        ...
 
     async def read_timeline(self, address: RunAddress, body_bytes_max: int) -> tuple[list[Entry], Cursor]:
         """The entries of a run's timeline."""
-        ...
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
         """At most `bytes_max` bytes of a body from an offset in bytes; never cuts a character."""
-        ...
 
     async def get_plan(self, address: RunAddress, plan_id: str, version: int = 0) -> Plan:
         """A plan with its deltas; version 0: the latest. Raises ENTRY_NOT_FOUND."""
-        ...
 
     async def set_plan(self, address: RunAddress, by: PlanWriter, plan: Plan, request_id: str) -> tuple[Plan, Cursor]:
         """Create or replace a plan. Idempotent by request id."""
-        ...
 
     async def update_plan(
         self, address: RunAddress, by: PlanWriter, plan_id: str, delta: str, request_id: str
     ) -> tuple[Plan, Cursor]:
         """Append to a plan. Idempotent by request id. Raises ENTRY_NOT_FOUND."""
-        ...
 
     async def file_constraints(self, project: str) -> list[FileConstraint]: ...
 
     def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
         """The change feed of a run's timeline, until the caller closes it."""
-        ...
 
     async def get_run(self, address: RunAddress) -> Run: ...
 
     async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
         """The spend of a run and of one of its loops. An open turn counts as a turn without consumption."""
-        ...

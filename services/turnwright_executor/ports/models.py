@@ -39,7 +39,6 @@ class Models(Protocol):
 
     async def describe(self, model: Model) -> Model:
         """The model, completed by what its vendor reports. Unchanged if nobody answers in time. Never raises."""
-        ...
 
     async def count_tokens(
         self, model: Model, messages: Sequence[PacketMessage], images: Sequence[Image], near: int
@@ -48,7 +47,6 @@ class Models(Protocol):
 
         `near` is what they will be compared with.
         """
-        ...
 
     def generate(
         self,
@@ -65,4 +63,3 @@ class Models(Protocol):
         `images` go with the user's message; the call is refused if the model takes none. With `limits_cost` it is
         refused if its cost would be unknown.
         """
-        ...

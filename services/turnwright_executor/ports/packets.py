@@ -129,10 +129,8 @@ class Packets(Protocol):
 
         `view_changes` are the writes since the previous packet.
         """
-        ...
 
     async def check_budget(
         self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
     ) -> tuple[EntryWrite, ...]:
         """The demotions to write if the turn added more than fits into the next packet. Raises TurnwrightError."""
-        ...

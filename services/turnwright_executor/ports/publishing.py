@@ -46,16 +46,12 @@ class Publisher(Protocol):
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
         """Progress. `wait_s` are the seconds until a retry."""
-        ...
 
     def stream(self, turn: int, event: StreamEvent) -> None:
         """An event of the model's streaming answer."""
-        ...
 
     async def caught_up(self, cursor: Cursor) -> None:
         """Wait briefly until the stored changes up to `cursor` are published, so that what comes next follows them."""
-        ...
 
     async def ended(self, paths: Sequence[str]) -> None:
         """Wait until somebody has ended one of these streaming entries. Raises TurnwrightError if the run has ended."""
-        ...

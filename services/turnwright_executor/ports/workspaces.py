@@ -53,4 +53,3 @@ class FileScanner(Protocol):
 
         The state of `doubtful` paths is reported whether it changed or not: of existing files and of missing ones.
         """
-        ...

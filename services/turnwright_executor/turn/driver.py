@@ -18,15 +18,12 @@ class Steps(Protocol):
 
     async def perform(self, state: TurnState, step: Step) -> None:
         """Perform one step. An exception ends the turn, or leaves it, as `ending_of` says."""
-        ...
 
     async def left(self, error: BaseException) -> None:
         """A step was stopped by this exception: keep the results so far."""
-        ...
 
     def ending_of(self, error: Exception) -> Ending | None:
         """The ending for an error; None: the turn is left as it is."""
-        ...
 
 
 class Driver:
