@@ -111,5 +111,5 @@ class ModelChecks:
 
 @lru_cache(KEPT_MAX)
 def _published(vendor: str, model: str) -> ModelInfo:
-    """What a price table says about a model at its vendor's own address. The first look-up is slow."""
+    """A price table's entry for a model, if it is called at the vendor's own address. The first look-up is slow."""
     return ModelInfo(table_window(vendor, model)).or_else(published(vendor, model))

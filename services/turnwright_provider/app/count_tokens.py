@@ -59,7 +59,7 @@ def _counted_here(call: ModelCall) -> tuple[int, TokenSource]:
 
 @cache
 def _tokenizer(encoding: str) -> Callable[[str], int] | None:
-    """What counts the tokens of a text; None where it is not installed. The first look takes a second."""
+    """The tokenizer's function that counts a text; None if it is not installed. Loading it takes a second."""
     try:
         import bpe_openai
     except ImportError:

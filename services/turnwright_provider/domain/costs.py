@@ -20,7 +20,7 @@ Cost = Callable[[Usage], float | None]
 
 
 def with_cost(part: ReplyPart, cost: Cost | None) -> ReplyPart:
-    """A part of a reply, its cost worked out where the vendor does not tell one."""
+    """A part of a reply, with its cost computed if the vendor does not report one."""
     if cost is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
         return part
     usage = part.usage
@@ -28,7 +28,7 @@ def with_cost(part: ReplyPart, cost: Cost | None) -> ReplyPart:
 
 
 def cost_usd(usage: Usage, price: Price) -> float:
-    """US dollars for this; cached tokens are part of the prompt's."""
+    """Cost in US dollars; cached tokens are part of the prompt's."""
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     fresh = usage.prompt_tokens - cached
     spent = fresh * price.input_usd + cached * price.cached_usd + usage.completion_tokens * price.output_usd

@@ -52,7 +52,7 @@ class ModelInfo(Struct, frozen=True):
     capabilities: Capabilities = Capabilities()
 
     def or_else(self, other: ModelInfo) -> ModelInfo:
-        """With what another says where this one says nothing."""
+        """This information, completed by another one's where it is unknown."""
         return ModelInfo(
             self.context_length or other.context_length,
             self.output_tokens_max or other.output_tokens_max,
@@ -64,12 +64,12 @@ UNKNOWN: Final = ModelInfo()
 
 
 def info_of(item: Mapping[str, Any]) -> ModelInfo:
-    """What an object of a list of models says."""
+    """What an entry of a model list says."""
     return _said(item).or_else(_of_servers(item.get("providers")))
 
 
 def _said(item: Mapping[str, Any]) -> ModelInfo:
-    """The same without its servers."""
+    """The same, without its list of servers."""
     parts = [inner for name in _WITHIN if isinstance(inner := item.get(name), Mapping)]
     parts.append(item)
     window = _first(part.get(name) for part in parts for name in _WINDOWS)
@@ -83,7 +83,7 @@ def _said(item: Mapping[str, Any]) -> ModelInfo:
 
 
 def _of_servers(servers: Any) -> ModelInfo:
-    """Hugging Face's router: a model has several servers, and any of them may be the one that answers."""
+    """Hugging Face's router: a model has several servers, and any of them may answer."""
     infos = [_said(one) for one in servers if isinstance(one, Mapping)] if isinstance(servers, list) else []
     windows = [info.context_length for info in infos if info.context_length]
     can = Capabilities()
@@ -120,13 +120,13 @@ def _flag(objects: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> bool |
 
 
 def _named(part: Mapping[str, Any]) -> Iterator[str]:
-    """What lists name that may leave something out."""
+    """Names in lists that may be incomplete."""
     said = {word for field in ("capabilities", "tags") for word in _texts(part.get(field))}
     yield from (name for name, words in _WORDS.items() if said & words)
 
 
 def _capabilities_in(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
-    """What lists say that leave nothing out: OpenRouter's parameters, and the kinds of input of several services."""
+    """Capabilities from complete lists: OpenRouter's parameters, and the input types of several services."""
     flags: dict[str, bool] = {}
     for part in parts:
         if parameters := _texts(part.get("supported_parameters")):

@@ -58,18 +58,18 @@ class Preset(Struct, frozen=True):
 
     @property
     def usual_path(self) -> str:
-        """How its base URLs end; empty where that is not known."""
+        """How its base URLs end; empty if unknown."""
         return self.bare_path or urlsplit(self.hosted_url).path.rstrip("/")
 
     def base_url(self, given: str, *, has_key: bool) -> str:
-        """The URL that is called; empty when neither a URL nor a key says which."""
+        """The URL to call; empty if neither a URL nor a key selects one."""
         if not given:
             return self.hosted_url if has_key else ""
         parts = urlsplit(given)
         return urlunsplit(parts._replace(path=parts.path.removesuffix(self.own_path) or self.bare_path))
 
     def wire_of(self, url: str) -> str:
-        """How a server at this URL is spoken to."""
+        """The wire for a server at this URL."""
         speaks_chat = bool(self.chat_path) and url.partition("?")[0].endswith(self.chat_path)
         return "chat" if speaks_chat else self.wire
 
@@ -119,6 +119,6 @@ BY_NAME: Final[Mapping[str, Preset]] = {preset.name: preset for preset in PRESET
 
 
 def is_own_address(vendor: str, url: str) -> bool:
-    """Whether a vendor is called where it is at home: what it publishes of its models holds there, and nowhere else."""
+    """Whether a vendor is called at its own address: what it publishes about its models holds only there."""
     preset = BY_NAME.get(vendor, NAMELESS)
     return bool(preset.hosted_url) and urlsplit(preset.hosted_url).netloc == urlsplit(url).netloc

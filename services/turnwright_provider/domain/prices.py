@@ -27,7 +27,7 @@ class Price(Struct, frozen=True):
 
 
 def parse_price(text: str) -> Price:
-    """`input/cached/output`, or `input/output` where cached input costs as any other. Raises ValueError."""
+    """Parse `input/cached/output`, or `input/output` if cached input costs the same. Raises ValueError."""
     parts = [part.strip() for part in text.split("/")]
     if len(parts) not in (2, 3) or not all(_NUMBER.fullmatch(part) for part in parts):
         raise ValueError(f"{_FORM}; it is {text!r}")
@@ -36,7 +36,7 @@ def parse_price(text: str) -> Price:
 
 
 def read_prices(environment: Mapping[str, str], prefix: str) -> dict[str, Price]:
-    """Alias -> price, of variables that begin so. Raises ValueError with a line for each wrong variable."""
+    """Prices by alias, from variables with this prefix. Raises ValueError with a line for each wrong variable."""
     prices: dict[str, Price] = {}
     wrong: list[str] = []
     for variable in sorted(environment):

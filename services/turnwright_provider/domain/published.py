@@ -39,5 +39,5 @@ _FAMILIES: Final = (
 
 
 def published(vendor: str, model: str) -> ModelInfo:
-    """What is published of a vendor's model; UNKNOWN where that is nothing."""
+    """What is published about a vendor's model; UNKNOWN if nothing is."""
     return next((info for name, pattern, info in _FAMILIES if name == vendor and re.match(pattern, model)), UNKNOWN)

@@ -62,7 +62,7 @@ class Secrets:
 
 
 def _unmasked(secret: str, found: re.Match[str]) -> str:
-    """What stands for a masked word: nothing of it where it begins or ends as the secret does."""
+    """The replacement for a masked word: nothing of it where it begins or ends like the secret."""
     begin, end = found[1].lower(), found[2].lower()
     is_ours = (len(begin) > 1 and secret.startswith(begin)) or (len(end) > 1 and secret.endswith(end))
     return REDACTED if is_ours else found[0]

@@ -30,16 +30,16 @@ class RetryPolicy(Struct, frozen=True):
     backoff_s_max: float = 30.0
 
     def wait_s(self, attempt: int, failure: Failure, jitter: float) -> float:
-        """Seconds to wait after the failed try `attempt` (1-based); `jitter` is drawn from [0, 1).
+        """Seconds to wait after the failed attempt `attempt` (1-based); `jitter` is drawn from [0, 1).
 
-        What the vendor asked for counts as it is, except a zero: that would be a storm.
+        The vendor's own wait is used as it is, except zero, which would cause a retry storm.
         """
         if failure.retry_after_s:
             return failure.retry_after_s
         return Backoff(self.backoff_s_min, self.backoff_s_max).pause_s(attempt) * (1 - JITTER * jitter)
 
     def gives_up(self, failure: Failure, elapsed_s: float, wait_s: float) -> bool:
-        """Whether the deadline of the failure's class would pass; `elapsed_s` since the first failure."""
+        """Whether the wait would exceed the deadline of the failure's class; `elapsed_s` since the first failure."""
         return elapsed_s + wait_s > self._deadline_s(failure)
 
     def _deadline_s(self, failure: Failure) -> float:
@@ -52,7 +52,7 @@ class RetryPolicy(Struct, frozen=True):
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """Seconds that the vendor asks to wait: `retry-after-ms`, else `retry-after` in seconds or as an HTTP date."""
+    """The requested wait in seconds: `retry-after-ms`, else `retry-after` in seconds or as an HTTP date."""
     millis = _number(headers.get("retry-after-ms", ""))
     if millis:
         return millis / 1000

@@ -54,7 +54,7 @@ class EventReader(ABC):
         return events
 
     def end(self) -> list[SseEvent]:
-        """What is left when the connection has ended in good order."""
+        """The remaining events at a clean end of the connection."""
         events: list[SseEvent] = []
         if self._rest:
             self._line(self._whole(b""), events)

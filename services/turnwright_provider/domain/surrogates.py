@@ -29,7 +29,6 @@ class SurrogateJoiner:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """The characters that are complete."""
         if not text or (text.isascii() and not self._held):
             return text
         text, self._held = self._held + text, ""
@@ -38,6 +37,6 @@ class SurrogateJoiner:
         return whole(text)
 
     def end(self) -> str:
-        """What was held back."""
+        """The character that was held back."""
         held, self._held = self._held, ""
         return whole(held)

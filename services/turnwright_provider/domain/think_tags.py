@@ -41,7 +41,7 @@ class ThinkRouter:
 
     @property
     def unclosed(self) -> str:
-        """The reasoning of a tag that is open; empty where none is."""
+        """The reasoning in a tag that is still open; empty if none is."""
         return "".join(self._thought) if self._inside else ""
 
     def feed(self, text: str) -> list[AppendContent | AppendReasoning]:
@@ -67,7 +67,7 @@ class ThinkRouter:
         return deltas
 
     def _begins(self, text: str, start: int, found: int) -> bool:
-        """Whether the reply itself begins before the next tag, so that no further one is routed."""
+        """Whether the reply itself begins before the next tag, so that further tags are not routed."""
         if self._tags is not ThinkTags.LEADING or self._inside:
             return False
         said = text[start:found] if found >= 0 else text[start:]
@@ -96,12 +96,12 @@ def _ascii_lower(text: str) -> str:
 
 
 def _partial(text: str, tag: str) -> int:
-    """Length of the longest end of the text that is a beginning of the tag."""
+    """Length of the longest suffix of the text that is a prefix of the tag."""
     return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
 
 
 def called_in(thought: str) -> str:
-    """What follows in reasoning that was never closed from the first call on a line of its own; empty without one."""
+    """The part of unclosed reasoning from the first call on a line of its own on; empty if there is none."""
     if not thought:
         return ""
     # Few replies need it, and it takes long to load.

@@ -108,7 +108,7 @@ def _others(text: str) -> float:
 
 
 def call_texts(call: ModelCall) -> Iterator[str]:
-    """The texts of a call, as far as vendors count them: its messages, and what its tools say of themselves."""
+    """The texts of a call that vendors count: its messages, and the descriptions of its tools."""
     for message in call.messages:
         yield message.text
         yield from (f"{one.name} {one.arguments}" for one in message.calls)
@@ -119,13 +119,13 @@ def call_texts(call: ModelCall) -> Iterator[str]:
 
 
 def schema_texts(tools: Iterable[ToolSpec]) -> Iterator[str]:
-    """What else defines the tools, as JSON."""
+    """The rest of the tool definitions, as JSON."""
     for tool in tools:
         yield json.dumps({"name": tool.name, "parameters": tool.parameters}, ensure_ascii=False, separators=(",", ":"))
 
 
 def counted_call(call: ModelCall, count: Callable[[str], float]) -> int:
-    """Input tokens of a call by what `count` makes of its texts in o200k."""
+    """Input tokens of a call, with `count` as the o200k count of a text."""
     family = family_of(call.model)
     told = sum(map(count, call_texts(call))) * family.scale + family.base + sum(map(_added, call.messages))
     if call.tools:

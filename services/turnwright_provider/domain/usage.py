@@ -65,7 +65,7 @@ def read_usage(raw: Mapping[str, Any]) -> Usage:
 
 
 def merge_usage(old: Usage | None, new: Usage) -> Usage:
-    """The maximum of each figure, the recomputed total, the latest cost."""
+    """The maximum of each figure, the recomputed total, and the latest cost."""
     if old is None:
         return new
     prompt = max(old.prompt_tokens, new.prompt_tokens)

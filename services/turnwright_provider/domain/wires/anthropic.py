@@ -124,14 +124,14 @@ class AnthropicWire:
 
 
 def _budget(call: ModelCall, reasoning: Reasoning) -> int:
-    """Tokens to think; half of what may be written where it would leave nothing for the answer."""
+    """The thinking budget in tokens: at most half of the output limit, if it would leave nothing for the answer."""
     budget = max(reasoning.budget_tokens, BUDGET_TOKENS_MIN)
     limit = call.output_tokens_max
     return budget if limit is None or budget < limit else max(BUDGET_TOKENS_MIN, limit // 2)
 
 
 def _why_no_thinking(call: ModelCall, turns: list[Wired], budget: int | None) -> str:
-    """What keeps the model from thinking in this call; empty where nothing does. Without a budget it sees itself."""
+    """Why the model cannot think in this call; empty if it can. Without a budget the model decides by itself."""
     if call.tool_choice and (call.tool_choice.tool or call.tool_choice.mode == "required"):
         return "Anthropic's models cannot be made to call a tool while they think."
     if budget is None:

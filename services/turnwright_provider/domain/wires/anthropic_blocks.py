@@ -24,7 +24,7 @@ _ONLY_USERS_SHOW: Final = "Only users and tools can show Anthropic an image."
 
 
 def conversation(messages: Iterable[Message], dropped: dict[str, str]) -> tuple[list[Wired], list[Wired]]:
-    """The system prompt's blocks, and the turns. What cannot be said is added to `dropped`: field -> reason."""
+    """The blocks of the system prompt, and the turns. What cannot be sent is added to `dropped`: field -> reason."""
     system: list[Wired] = []
     turns: list[Wired] = []
     for message in messages:
@@ -56,7 +56,7 @@ def _texts(parts: Iterable[Part], dropped: dict[str, str]) -> list[Wired]:
 
 
 def _shown(parts: Iterable[Part]) -> list[Wired]:
-    """A text without anything to read is refused, and left out."""
+    """Empty texts are refused, so they are left out."""
     return [
         _image(part) if isinstance(part, Image) else _text(part)
         for part in parts
@@ -77,7 +77,7 @@ def _image(image: Image) -> Wired:
 
 
 def _result(message: Message) -> Wired:
-    """What a call came to. A mark inside would be refused: it stands on the whole."""
+    """The result of a call. A cache mark inside would be refused, so it is on the whole block."""
     content = _shown(message.parts)
     is_marked = any(part.cache for part in message.parts)
     if is_marked:
@@ -123,7 +123,7 @@ def _with_thoughts(message: Message) -> Message:
 
 
 def _said(text: Text | ThinkingBlock, cited: deque[Wired]) -> list[Wired]:
-    """A text with its sources, the next ones of those that are left; all of them where it is the only one."""
+    """A text with its sources: the next ones that are left, or all of them if it is the only text."""
     count = piece_of(text)[2] if isinstance(text, ThinkingBlock) else len(cited)
     taken = [source for _ in range(min(count, len(cited))) if (source := cited.popleft())]
     if not text.text.strip():
@@ -133,7 +133,7 @@ def _said(text: Text | ThinkingBlock, cited: deque[Wired]) -> list[Wired]:
 
 
 def _cited(source: str) -> Wired:
-    """A source as it is taken back: the file that it names is told, never asked."""
+    """A source in the form of requests, in which the name of its file is not accepted."""
     return {key: value for key, value in object_in(source).items() if key != "file_id"}
 
 
@@ -149,5 +149,5 @@ def _call(call: ToolCall) -> Wired:
 
 
 def _name(text: str) -> str:
-    """Names and ids of other vendors, in the letters that Anthropic takes."""
+    """A name or id of another vendor, in the characters that Anthropic accepts."""
     return text if text.isalnum() and text.isascii() else _ODD.sub("_", text)

@@ -131,7 +131,7 @@ class AnthropicFold(JsonFold):
         self.is_done = True
 
     def _use(self, raw: Any) -> Iterator[Delta]:
-        """Each report says some of the figures, and leaves the others as they were."""
+        """Each report has some of the figures; the others stay."""
         if isinstance(raw, dict):
             self._counted |= {name: raw[name] for name in _COUNTED if raw.get(name) is not None}
             yield from super()._use(self._counted)
@@ -171,7 +171,7 @@ class AnthropicFold(JsonFold):
         return block
 
     def _block(self, index: int | None) -> _Block | None:
-        """The block of an index; the one that began last where a server leaves the index out."""
+        """The block with an index, or the latest one if the server leaves the index out."""
         return self._last if index is None else self._by_index.get(index)
 
     def _grow(self, index: int | None, delta: Mapping[str, Any]) -> Iterator[Delta]:
@@ -250,7 +250,7 @@ class AnthropicFold(JsonFold):
             yield calls
 
     def _keep(self, chars: int) -> None:
-        """Take account of what is held until its block is complete, which is progress too."""
+        """Count what is held until its block is complete: it is progress, too."""
         self._text_chars += chars
         self._kept_chars += chars
         if self._kept_chars > KEPT_CHARS_MAX:

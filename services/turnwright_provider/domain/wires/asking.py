@@ -17,17 +17,17 @@ Asking = Callable[["Reasoning"], Mapping[str, Any]]
 
 
 def by_effort(amount: Reasoning) -> Mapping[str, Any]:
-    """OpenAI's words, which most services know."""
+    """OpenAI's levels, which most services accept."""
     return {"reasoning_effort": "none" if amount.word == "off" else amount.word}
 
 
 def by_low_or_high(amount: Reasoning) -> Mapping[str, Any]:
-    """The two words of xAI."""
+    """xAI's two levels."""
     return {"reasoning_effort": "low" if amount.word in ("off", "low") else "high"}
 
 
 def by_openrouter(amount: Reasoning) -> Mapping[str, Any]:
-    """OpenRouter's object, which also takes a number; it says it to each model in that model's way."""
+    """OpenRouter's object, which also takes a number, and which it translates for each model."""
     if amount.word == "off":
         return {"reasoning": {"enabled": False}}
     return {"reasoning": {"max_tokens": amount.tokens} if amount.effort is None else {"effort": amount.effort}}
@@ -39,10 +39,10 @@ def by_switch(amount: Reasoning) -> Mapping[str, Any]:
 
 
 def by_template(amount: Reasoning) -> Mapping[str, Any]:
-    """What the chat templates of vLLM's and llama.cpp's models look at: on or off."""
+    """The switch in chat templates of vLLM and llama.cpp: on or off."""
     return {"chat_template_kwargs": {"enable_thinking": amount.word != "off"}}
 
 
 def by_prompt_mode(amount: Reasoning) -> Mapping[str, Any]:
-    """Mistral's, which can only be asked for more."""
+    """Mistral's, which can only be raised."""
     return {} if amount.word == "off" else {"prompt_mode": "reasoning"}

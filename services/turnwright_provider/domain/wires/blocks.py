@@ -36,9 +36,9 @@ def piece_of(block: ThinkingBlock) -> tuple[int, int, int]:
 
 
 def in_order(message: Message) -> list[ReplyBlock]:
-    """What the message holds, in the order in which it was written, as far as that is known.
+    """The content of a message in its original order, as far as that is known.
 
-    Pieces of the text whose place is known come as blocks of the type `text`, with their text.
+    Pieces of text with a known position become blocks of the type `text`, with their text.
     """
     is_placed = message.thinking or message.server_blocks or any(one.block is not None for one in message.calls)
     if not is_placed:
@@ -73,7 +73,7 @@ def _pieces(message: Message) -> tuple[list[ThinkingBlock], deque[Part]]:
 
 
 def object_in(text: str) -> dict[str, Any]:
-    """The object that a JSON text says; an empty one for anything else, such as arguments that a model broke off."""
+    """The object in a JSON text; empty for anything else, such as arguments that were cut off."""
     if not text:
         return {}
     try:

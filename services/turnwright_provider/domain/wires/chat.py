@@ -90,7 +90,7 @@ class ChatWire:
         return sent
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        """What may be left out: its name -> the fields of the body."""
+        """Optional fields: the name of each, and its part of the body."""
         has_tools = call.tools or "tools" in call.extra
         amount = call.reasoning or self._amount
         return {

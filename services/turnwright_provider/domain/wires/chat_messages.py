@@ -26,7 +26,7 @@ _NO_PLACE: Final = "Chat completions have no place for it."
 
 
 def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]], list[Dropped]]:
-    """The messages, with cache marks if there are to be `marks`; and what they leave out."""
+    """The messages, with cache marks if `marks`; and what had to be left out."""
     messages, dropped = history(call)
     marks = marks and "cache" in call.asked
     dropped += _left_out(messages)
@@ -123,5 +123,5 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def image_url(image: Image) -> str:
-    """Its address; a data URL where it has none."""
+    """Its address, or a data URL."""
     return image.url or f"data:{image.mime};base64,{base64.b64encode(image.data).decode()}"

@@ -113,7 +113,7 @@ class ChatFold(RoutedFold):
         return "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
 
     def _sources(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
-        """Perplexity's and xAI's, of the whole reply: objects, else addresses, on every chunk."""
+        """Sources of the whole reply, repeated in every chunk: Perplexity's and xAI's objects, else addresses."""
         for source in objects(chunk.get("search_results")):
             yield from self._cite(source)
         links = chunk.get("citations")

@@ -48,11 +48,11 @@ class ThinkingFold:
         self._chars = 0
 
     def say(self, kind: str, text: str) -> None:
-        """A piece of a text under one of its names."""
+        """Add a piece of a text, under one of its names."""
         self.add({"type": kind, "text": text})
 
     def add(self, detail: Mapping[str, Any]) -> None:
-        """A piece of a block: texts go on, all else takes the place of what was there."""
+        """Add a piece of a block: texts are appended, anything else replaces the earlier value."""
         kind, name = detail.get("type"), detail.get("id")
         self._chars += sum(len(key) + _size(value) for key, value in detail.items())
         if not isinstance(kind, str) or self._chars > THINKING_CHARS_MAX:
@@ -69,7 +69,7 @@ class ThinkingFold:
                 held.rest[field_name] = value
 
     def end(self) -> SetThinkingBlocks | None:
-        """The blocks in the order they began; those of details alone where there are any."""
+        """The blocks in the order in which they began; if there are detailed ones, only those."""
         if not self._held or self._chars > THINKING_CHARS_MAX:
             return None
         has_details = any(kind.startswith(_DETAILS) for kind, *_ in self._held)
@@ -90,7 +90,7 @@ def _block(place: int, held: _Held) -> ThinkingBlock:
 
 
 def thinking_fields(blocks: Iterable[ThinkingBlock]) -> dict[str, Any]:
-    """The fields of a message that take its blocks back, parts of the content excepted."""
+    """The message fields that carry its blocks back, except parts of the content."""
     fields: dict[str, Any] = {}
     for block in blocks:
         if block.type in _TEXTS:
@@ -103,7 +103,7 @@ def thinking_fields(blocks: Iterable[ThinkingBlock]) -> dict[str, Any]:
 
 
 def thinking_parts(blocks: Iterable[ThinkingBlock]) -> list[dict[str, Any]]:
-    """The parts of a content that take its blocks back."""
+    """The content parts that carry its blocks back."""
     return [
         {"type": _PART, _PART: [{"type": "text", "text": block.text}], **object_in(block.data)}
         for block in blocks
@@ -112,7 +112,7 @@ def thinking_parts(blocks: Iterable[ThinkingBlock]) -> list[dict[str, Any]]:
 
 
 def is_known(block: ThinkingBlock) -> bool:
-    """Whether chat completions have a place for it."""
+    """Whether chat completions can carry it."""
     return block.type in (*_TEXTS, _SIGNED, _PART) or block.type.startswith(_DETAILS)
 
 

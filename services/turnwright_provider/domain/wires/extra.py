@@ -10,7 +10,7 @@ import msgspec
 
 
 def encoded(body: Mapping[str, Any], extra: Mapping[str, Any]) -> bytes:
-    """The body as it is sent, with these as well."""
+    """The request body as bytes, with the extra fields."""
     merged = with_extra(body, extra)
     try:
         return msgspec.json.encode(merged)
@@ -20,7 +20,7 @@ def encoded(body: Mapping[str, Any], extra: Mapping[str, Any]) -> bytes:
 
 
 def with_extra(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The body with these as well: objects are merged, lists go on, all else takes the place of what is there."""
+    """The body with extra fields: objects are merged, lists are appended to, anything else is replaced."""
     return {**body, **{name: _merged(body.get(name), value) for name, value in extra.items()}}
 
 

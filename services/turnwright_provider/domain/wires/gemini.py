@@ -92,7 +92,7 @@ class GeminiWire:
         return {name: value for name, value in config.items() if value is not None}
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        """What may be left out: its name -> the fields of the configuration."""
+        """Optional fields: the name of each, and its part of the body."""
         amount, form = call.reasoning or self._amount, call.response_format
         budget = 0 if amount is None else amount.budget_tokens
         thinking = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
@@ -106,7 +106,7 @@ class GeminiWire:
 
 
 def _path(model: str) -> str:
-    """A model without a collection is one of Google's."""
+    """The path of a model; one without a collection is Google's."""
     name = quote(model if "/" in model else f"models/{model}", safe="/@")
     return f"/{name}:streamGenerateContent?alt=sse"
 

@@ -31,7 +31,7 @@ class PartialArguments:
         self._chars = 0
 
     def add(self, piece: Mapping[str, Any]) -> None:
-        """Take one piece. Raises VendorError where all together are too long."""
+        """Add one piece. Raises VendorError if the total is too long."""
         path, text = piece.get("jsonPath"), piece.get("stringValue")
         if not isinstance(path, str):
             return
@@ -48,11 +48,10 @@ class PartialArguments:
                 self._values[path] = None if name == "nullValue" else piece[name]
 
     def set(self, arguments: Mapping[str, Any]) -> None:
-        """Take what came in one piece."""
+        """Set arguments that came in one piece."""
         self._whole = arguments
 
     def text(self) -> str:
-        """The arguments so far: a JSON object."""
         root: dict[str, Any] = dict(self._whole)
         for path, value in self._values.items():
             steps = _steps(path)
@@ -62,7 +61,7 @@ class PartialArguments:
 
 
 def _steps(path: str) -> list[str | int]:
-    """The names and places on the way to a value; none for what is no such path."""
+    """The names and indexes on the way to a value; empty for an invalid path."""
     steps: list[str | int] = []
     at = 1
     while at < len(path) and len(steps) < STEPS_MAX:
@@ -76,7 +75,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def _set(root: dict[str, Any], steps: list[str | int], value: Any) -> None:
-    """Put a value where the steps lead; values that come out of turn or contradict others are left out."""
+    """Set a value at a path; values out of order or contradicting others are left out."""
     holder: Any = root
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         inner = value if following is None else [] if isinstance(following, int) else {}

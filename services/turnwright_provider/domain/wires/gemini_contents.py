@@ -45,7 +45,7 @@ def conversation(
 
 
 def _add(contents: list[GeminiPart], role: str, parts: list[GeminiPart]) -> None:
-    """A call is answered in the very next turn: turns of one role are joined."""
+    """Turns of one role are joined: a call must be answered in the very next turn."""
     if parts and contents and contents[-1]["role"] == role:
         contents[-1]["parts"] += parts
     elif parts:
@@ -60,7 +60,7 @@ def _texts(message: Message, dropped: dict[str, str]) -> list[GeminiPart]:
 
 
 def _shown(parts: Iterable[Part]) -> list[GeminiPart]:
-    """An empty text is refused, and left out."""
+    """Empty texts are refused, and left out."""
     return [
         _image(part) if isinstance(part, Image) else {"text": part.text}
         for part in parts
@@ -76,7 +76,7 @@ def _image(image: Image) -> GeminiPart:
 
 
 def _answer(message: Message, names: Mapping[str, str]) -> list[GeminiPart]:
-    """What a call came to; images stand behind it."""
+    """The result of a call, followed by its images."""
     response = {
         "id": message.call_id,
         "name": message.tool or names.get(message.call_id, ""),
@@ -110,7 +110,7 @@ def _signature(signature: str) -> GeminiPart:
 
 
 def _signed(parts: list[GeminiPart], unsigned: str) -> list[GeminiPart]:
-    """The parts with a signature on the first call, where none has one: of several, only the first is signed."""
+    """The parts, with a signature on the first call if none has one: of parallel calls, only the first is signed."""
     calls = [part for part in parts if "functionCall" in part]
     if unsigned and calls and not any("thoughtSignature" in part for part in calls):
         calls[0]["thoughtSignature"] = unsigned

@@ -137,7 +137,7 @@ class GeminiFold(JsonFold):
             yield from self._sign(ThinkingBlock(THOUGHT, self._next(), text=whole(text), signature=signature))
 
     def _call(self, call: Mapping[str, Any], signature: str) -> Iterator[Delta]:
-        """A call, or a piece of the one that is open; an empty piece ends it."""
+        """A call, or a piece of the open one; an empty piece ends it."""
         if text_of(call.get("name")):
             yield from self._end_call()
             self._open = _Call({"id": call.get("id"), "index": self._calls}, call["name"], self._next())

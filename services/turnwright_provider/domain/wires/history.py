@@ -30,7 +30,7 @@ _FOREIGN: Final = "Only the model that wrote it can be sent it."
 
 
 def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
-    """The messages with the ids that are sent, and what is left out of replies that another model wrote."""
+    """The messages with the ids to send, and what is left out of replies written by another model."""
     left_out: set[str] = set()
     messages: list[Message] = []
     for message in _with_ids_sent(call.messages):
@@ -45,7 +45,7 @@ def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
 
 
 def tool_names(messages: Iterable[Message]) -> dict[str, str]:
-    """The tools that were called, by the ids that are sent."""
+    """The names of called tools, by the ids to send."""
     return {one.id: one.name for message in messages for one in message.calls}
 
 
@@ -89,7 +89,7 @@ def _is_object(text: str) -> bool:
 
 
 def _sent_id(call: ToolCall, taken: set[str], place: int) -> str:
-    """The vendor's id; ours where there is none, or a call before has it. What follows changes no id that was sent."""
+    """The vendor's id; ours if there is none, or if an earlier call has it. A sent id never changes later."""
     is_free = bool(call.id) and (call.id not in taken or not call.call_id)
     told = (call.id if is_free else call.call_id) or f"call_{place}_{call.index}"
     taken.add(told)

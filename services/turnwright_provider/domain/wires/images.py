@@ -12,7 +12,7 @@ _DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
 
 def inline(image: Image) -> tuple[str, str] | None:
-    """Type and base64 of an image that the request itself holds; None for one at an address."""
+    """Media type and base64 of an image in the request; None for one at an address."""
     if not image.url:
         return image.mime, base64.b64encode(image.data).decode()
     found = _DATA_URL.fullmatch(image.url)

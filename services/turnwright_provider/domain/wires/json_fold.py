@@ -90,7 +90,7 @@ class JsonFold(ABC):
         return self._text_chars + self._tools.chars + self.is_ended
 
     def event(self, event: SseEvent) -> list[Delta]:
-        """The deltas of one event. Raises VendorError for an error that the server put into its stream."""
+        """The deltas of one event. Raises VendorError for an error that the server sent in its stream."""
         try:
             return self._event(event)
         except RecursionError:
@@ -108,7 +108,7 @@ class JsonFold(ABC):
         return self.take(self._parse(data))
 
     def take(self, chunk: Any) -> list[Delta]:
-        """The deltas of one parsed chunk. Raises VendorError for an error object and for what is no object."""
+        """The deltas of one parsed chunk. Raises VendorError for an error object, and for what is not an object."""
         if not isinstance(chunk, dict):
             raise failed(FailureClass.PROTOCOL, f"a chunk is not an object: {str(chunk)[:100]}")
         if is_error_body(chunk):
@@ -117,7 +117,7 @@ class JsonFold(ABC):
         return self.chunk(chunk)
 
     def flush(self) -> list[Delta]:
-        """What was held back: to be told also when the stream breaks off."""
+        """What was held back, which is delivered even if the stream breaks off."""
         deltas: list[Delta] = []
         if thought := self._reasoning.end():
             deltas.append(AppendReasoning(thought))
@@ -127,7 +127,7 @@ class JsonFold(ABC):
         return [*deltas, *self._places_of_text()]
 
     def close(self) -> list[VendorEvent]:
-        """The last deltas and the end. Raises VendorError for a stream that was empty or was cut."""
+        """The last deltas and the end. Raises VendorError if the stream was empty or was cut off."""
         if not self._chunks:
             raise failed(
                 FailureClass.PROTOCOL,
@@ -142,9 +142,9 @@ class JsonFold(ABC):
         return [AppendContent(text)] if text else []
 
     def _places_of_text(self) -> list[Delta]:
-        """Where the pieces of the text stand among the other blocks, if there are several.
+        """The positions of text pieces among the other blocks, if there are several.
 
-        Of texts that were written by turns, a few characters each, nobody knows which piece is whose.
+        If texts alternate, a few characters each, it is unknown which piece belongs to which.
         """
         places = [piece.place for piece in self._pieces]
         if not 1 < len(places) == len(set(places)):
@@ -167,7 +167,7 @@ class JsonFold(ABC):
     # What a chunk can bring, for the wires.
 
     def _say(self, said: str, place: int | None = None) -> Iterator[Delta]:
-        """A piece of the text. `place` is that of its block among all blocks, where the wire has such."""
+        """A piece of the text. `place` is the index of its block, if the wire has blocks."""
         self._text_chars += len(said)
         if place is not None and said:
             self._begin_piece(place)
@@ -186,7 +186,7 @@ class JsonFold(ABC):
             yield AppendReasoning(text)
 
     def _cite(self, source: Mapping[str, Any]) -> Iterator[Delta]:
-        """A source, told once however often the server names it."""
+        """A source, once, however often the server repeats it."""
         text = whole(json.dumps(source, ensure_ascii=False, separators=(",", ":")))
         if text not in self._cited and self._cited_chars + len(text) <= CITATIONS_CHARS_MAX:
             self._cited.add(text)
@@ -202,7 +202,7 @@ class JsonFold(ABC):
         self._reason = whole(text_of(reason))[:WORD_CHARS_MAX] or self._reason
 
     def _use(self, raw: Any) -> Iterator[Delta]:
-        """What the server says of the consumption, in one of its shapes."""
+        """Usage as the server reports it, in one of several formats."""
         if isinstance(raw, dict) and raw:
             self._usage = merge_usage(self._usage, read_usage(raw))
             yield SetUsage(self._usage)
@@ -216,15 +216,15 @@ def _parsed(data: str) -> Any:
 
 
 def error_in_stream(body: Any) -> VendorError:
-    """The error for an error object in the middle of an answer."""
+    """The error for an error object in the middle of a stream."""
     return VendorError(classify_in_stream(body))
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list; none where it is no list."""
+    """The objects in a list; empty for anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text_of(value: Any) -> str:
-    """A text; empty for what is none."""
+    """The text; empty for anything else."""
     return value if isinstance(value, str) else ""

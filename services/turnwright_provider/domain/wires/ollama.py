@@ -71,7 +71,7 @@ class OllamaWire:
         return given(self._fields(call))
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        """What may be left out: its name -> the fields of the body."""
+        """Optional fields: the name of each, and its part of the body."""
         amount, form = call.reasoning or self._amount, call.response_format
         return {
             "reasoning": {} if amount is None else {"think": False if amount.word == "off" else amount.word},

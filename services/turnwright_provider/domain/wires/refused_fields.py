@@ -20,7 +20,7 @@ _REFUSALS: Final = ("unsupported", "not support", "unknown", "unrecognized", "un
 def refused_field(
     wire: Wire, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str] = frozenset()
 ) -> str | None:
-    """The field over which a server refused the request of a call, if it may give way; None for any other refusal.
+    """The optional field because of which a server refused a request; None for any other refusal.
 
     The request was sent `without` these fields.
     """
@@ -37,10 +37,10 @@ def refused_field(
 
 
 def kept(fields: Mapping[str, Mapping[str, Any]], without: AbstractSet[str]) -> dict[str, Any]:
-    """What goes into a request of what may be left out of it."""
+    """The parts of the body for all optional fields but these."""
     return {key: value for name, inner in fields.items() if name not in without for key, value in inner.items()}
 
 
 def given(fields: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The names of those that say something."""
+    """The names of optional fields with a value."""
     return {name for name, inner in fields.items() if inner}

@@ -21,7 +21,7 @@ REASONING: Final = "reasoning"
 
 
 def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Dropped]]:
-    """The instructions, the items, and what they leave out."""
+    """The instructions and the input items, and what had to be left out."""
     messages, dropped = history(call)
     of_others = (message.parts for message in messages if message.role in (SYSTEM, ASSISTANT))
     if any(isinstance(part, Image) for parts in of_others for part in parts):

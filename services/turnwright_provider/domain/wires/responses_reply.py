@@ -84,7 +84,7 @@ class ResponsesFold(JsonFold):
         self.is_done = True
 
     def _place(self, event: Mapping[str, Any]) -> int | None:
-        """The place of an event's item among all items."""
+        """The index of an event's item."""
         index = ordinal(event.get("output_index"))
         item = event.get("item")
         name = event.get("item_id") or (item.get("id") if isinstance(item, dict) else None)
@@ -118,7 +118,7 @@ class ResponsesFold(JsonFold):
             yield from self._call(place, "", item)
 
     def _item(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
-        """An item as it stays."""
+        """A finished item."""
         if place in self._whole:
             return
         self._whole.add(place)
@@ -172,7 +172,7 @@ class ResponsesFold(JsonFold):
 
 
 def _new_text(texts: KeyedTexts, key: Hashable, step: str, event: Mapping[str, Any]) -> str:
-    """What is new in an event that holds a piece of a text, or all of it."""
+    """The new text in an event that holds a piece of it, or all of it."""
     if step != "done":
         return texts.add(key, text_of(event.get("delta")))
     return texts.whole(key, next((text for name in _WHOLE if (text := text_of(event.get(name)))), ""))

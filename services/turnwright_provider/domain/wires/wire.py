@@ -38,7 +38,7 @@ class ReplyFold(Protocol):
 
     @property
     def is_ended(self) -> bool:
-        """Whether the reply has come to its end, whatever may follow."""
+        """Whether the reply is complete, even if more follows."""
 
     @property
     def has_begun(self) -> bool:
@@ -46,19 +46,19 @@ class ReplyFold(Protocol):
 
     @property
     def progress(self) -> int:
-        """A figure that grows with the reply, and with nothing else that a server sends."""
+        """A number that grows with the reply, and with nothing else that a server sends."""
 
     def event(self, event: SseEvent) -> list[Delta]:
-        """The deltas of one event; of a line where the wire has lines."""
+        """The deltas of one event, or of one line if the wire is line-based."""
 
     def whole(self, body: Any) -> list[Delta]:
-        """The deltas of a reply that came as one JSON body. Raises VendorError when it is none."""
+        """The deltas of a reply that is one JSON body. Raises VendorError for anything else."""
 
     def flush(self) -> list[Delta]:
-        """What was held back: to be told also when the stream breaks off."""
+        """What was held back, which is delivered even if the stream breaks off."""
 
     def close(self) -> list[VendorEvent]:
-        """The last deltas and the end. Raises VendorError for a stream that was empty or was cut."""
+        """The last deltas and the end. Raises VendorError if the stream was empty or was cut off."""
 
 
 class Wire(Protocol):
@@ -74,13 +74,13 @@ class Wire(Protocol):
     """What of a request may give way -> the words by one of which a refusal names it. Those that come first count."""
 
     def headers(self, api_key: str) -> Mapping[str, str]:
-        """What every request carries: the key, and the version of the interface."""
+        """Headers of every request: the key, and the version of the API."""
 
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        """The request of a call, `without` the fields that the server refused."""
+        """The request for a call, `without` the fields that the server has refused."""
 
     def removable(self, call: ModelCall) -> AbstractSet[str]:
-        """Those of `ways_out` that are in the request of a call."""
+        """Those of `names_in_errors` that are in the request of a call."""
 
     def fold(self) -> ReplyFold:
-        """What folds the answer to one request."""
+        """A fold for the answer to one request."""
