@@ -124,7 +124,7 @@ def _is_of_the_reply(sentence: str) -> bool:
 
 
 def _leaves_no_room(sentences: list[str]) -> bool:
-    """Whether the reply's limit is too large only together with the input; one over the whole window is wrong by itself."""
+    """Whether the reply's limit is too large only together with the input, and not for the whole window."""
     asked = _COUNT.findall(sentences[0])
     window = next((found for sentence in sentences[1:] if (found := _COUNTED.search(sentence))), None)
     return bool(asked) and window is not None and int(asked[-1]) < int(window["length"])

@@ -22,7 +22,7 @@ def by_effort(amount: Reasoning) -> Mapping[str, Any]:
 
 
 def by_low_or_high(amount: Reasoning) -> Mapping[str, Any]:
-    """xAI's two levels."""
+    """The two levels of xAI."""
     return {"reasoning_effort": "low" if amount.word in ("off", "low") else "high"}
 
 
