@@ -101,7 +101,8 @@ class StrictVendor:
         return signature
 
     def verify(self, signature: str, given_for: str) -> None:
-        need(self._signed.get(signature) == given_for, f"Invalid signature {signature!r} for {given_for[:40]!r}")
+        given = self._signed.get(signature)
+        need(given == given_for, f"Invalid signature {signature!r} for {given_for!r}: it was given for {given!r}")
 
     def _counted(self, blocks: list[Any]) -> tuple[int, int]:
         """The tokens of a prompt, and those that were cached; the prefixes are cached from now on."""
@@ -407,14 +408,14 @@ class StrictGemini(StrictVendor):
         for part in parts:
             signature = part.get("thoughtSignature", "")
             if signature and signature != "skip_thought_signature_validator":
-                self.verify(signature, json.dumps(part.get("functionCall", part.get("text"))))
+                self.verify(signature, part["functionCall"]["name"])
 
     def answer(self, reply: Reply, number: int, total: int, cached: int) -> Answer:
         parts: list[Body] = [{"text": f"thought {number}", "thought": True}] if reply.thinks else []
         parts += [{"text": reply.text}] if reply.text else []
         for place, name, text in reply.arguments():
             call = {"id": f"call-{number}-{place}", "name": name, "args": json.loads(text)}
-            sealed = {} if place else {"thoughtSignature": self.sign(json.dumps(call), number)}
+            sealed = {} if place else {"thoughtSignature": self.sign(name, number)}
             parts.append({"functionCall": call, **sealed})
         said = {"role": "model", "parts": parts}
         usage = {"promptTokenCount": total, "cachedContentTokenCount": cached, "candidatesTokenCount": 5}

@@ -72,6 +72,7 @@ STEPS = {
     "set_plan": (StoreLedger, "set_plan"),
     "update_plan": (StoreLedger, "update_plan"),
     "assemble": (AssemblerPackets, "assemble"),
+    "count": (ProviderModels, "count_tokens"),
     "confirm": (Leases, "confirm"),
     "shell": (LocalShell, "run"),
     "file": (DiskWorkspace, "replace"),
