@@ -58,6 +58,7 @@ KINDS: Final = {
     pb.PIECE_KIND_RESULT: KindWords("O", "results", "magenta"),
     pb.PIECE_KIND_SUMMARY: KindWords("Y", "summaries", "bright_yellow"),
     pb.PIECE_KIND_NOTICE: KindWords("W", "notices", "white"),
+    pb.PIECE_KIND_EDIT: KindWords("D", "edits", "red"),
     pb.PIECE_KIND_UNEXPLAINED: KindWords("?", "unexplained", "bright_black"),
 }
 _OTHER: Final = KindWords("?", "others", "white")

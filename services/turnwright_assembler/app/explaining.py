@@ -24,10 +24,10 @@ from turnwright_assembler.domain.effects import PastDemotion, demotion_in
 from turnwright_assembler.domain.explanation import (
     Explanation,
     FittingStep,
+    MessageOfPieces,
     Messages,
-    Piece,
     PrefixBreak,
-    aligned,
+    all_aligned,
     first_difference,
     in_cached_order,
     place,
@@ -55,9 +55,9 @@ class ExplainRequest(Struct, frozen=True):
 
 
 class Reassembled(Struct, frozen=True):
-    """A packet as it is assembled now: its pieces by role, its digest, and what was done so that it fits."""
+    """A packet as it is assembled now: its messages in pieces, its digest, and what was done so that it fits."""
 
-    pieces: Mapping[str, Sequence[Piece]]
+    messages: Sequence[MessageOfPieces]
     digest: str
     tokens: int
     ceiling: int
@@ -178,15 +178,14 @@ class Explainer:
         gaps: list[str],
     ) -> Explanation:
         divisor = self._assembler.rules.token_divisor
-        pieces = again.pieces if again else {}
+        messages = again.messages if again else ()
         stored_digest = packet_digest((role, [text]) for role, text in sent) if sent else ""
         if sent and (again is None or again.digest != stored_digest):
             if again:
-                where = first_difference(sent, pieces)
+                where = first_difference(sent, messages)
                 gaps.append(f"Assembled again it is another packet than the one that was sent, first at {where}.")
-            pieces = {role: aligned(text, pieces.get(role, ()), role) for role, text in sent}
-        ordered = in_cached_order([(role, "") for role in pieces])
-        placed = place(((role, piece) for role, _ in ordered for piece in pieces[role]), divisor)
+            messages = all_aligned(sent, messages)
+        placed = place(in_cached_order(messages), divisor)
         prefix: PrefixBreak | None = prefix_break(ask.before_turn, before, placed, divisor) if before else None
         return Explanation(
             tokens=again.tokens if again and not sent else sum(one.tokens for one in placed),

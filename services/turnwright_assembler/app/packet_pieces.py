@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from turnwright_assembler.app.packet import ComposedPacket
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.effects import PastDemotion
-from turnwright_assembler.domain.explanation import Piece, PieceKind
+from turnwright_assembler.domain.explanation import MessageOfPieces, Piece, PieceKind
 from turnwright_assembler.domain.folding import is_marker
 from turnwright_assembler.domain.ladder import Rung
 from turnwright_assembler.domain.pieces import Form
@@ -69,19 +69,19 @@ def packet_pieces(
     packet_plugins: PacketPlugins,
     instructions: Mapping[str, Entry],
     reduced: Reductions,
-) -> dict[str, list[Piece]]:
-    """The pieces of a packet by role, in order; joined they are its messages.
+) -> list[MessageOfPieces]:
+    """The pieces of a packet by message; joined they are its texts.
 
     `instructions` are the entries of the run's instructions, by path.
     """
     project = instructions.get(PROJECT_PATH)
     user = _UserPieces({block.path: block for block in blocks}, draft, packet_plugins, reduced, project)
     attributes = instructions[SYSTEM_PATH].attributes if SYSTEM_PATH in instructions else {}
-    return {
-        "tools": list(tool_pieces(packet.tools, attributes)),
-        "system": system_pieces(packet.system, attributes, packet_plugins),
-        "user": user.pieces(),
-    }
+    return [
+        ("system", system_pieces(packet.system, attributes, packet_plugins)),
+        ("user", user.pieces()),
+        ("tools", list(tool_pieces(packet.tools, attributes))),
+    ]
 
 
 def system_pieces(text: str, attributes: Mapping[str, Any], packet_plugins: PacketPlugins) -> list[Piece]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from turnwright_assembler.app.packet_pieces import files_words, system_pieces, tool_pieces
 from turnwright_assembler.app.transcript import Transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
-from turnwright_assembler.domain.explanation import FittingStep, Piece, PieceKind
+from turnwright_assembler.domain.explanation import FittingStep, MessageOfPieces, Piece, PieceKind
 from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_assembler.sections.project import system_with
@@ -43,21 +43,22 @@ _STEPS: Final = {Visibility.SUMMARIZED: "condense", Visibility.ARCHIVED: "drop"}
 
 def explained_transcript(
     made: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins
-) -> tuple[dict[str, list[Piece]], tuple[FittingStep, ...]]:
-    """The pieces by role, and the steps by which it was made to fit. It is sent whole."""
+) -> tuple[list[MessageOfPieces], tuple[FittingStep, ...]]:
+    """The pieces by message, and the steps by which it was made to fit. It is sent whole."""
     system = rows.entries.get(SYSTEM_PATH)
     attributes = json.loads(system.attributes_json or "{}") if system else {}
-    pieces: dict[str, list[Piece]] = {}
+    messages: list[MessageOfPieces] = []
     for role, parts in made.messages:
         text = "".join(part for part in parts if isinstance(part, str))
         if role == "system":
-            pieces[role] = _system(text, attributes, packet_plugins, rows.entries.get(PROJECT_PATH))
+            messages.append((role, _system(text, attributes, packet_plugins, rows.entries.get(PROJECT_PATH))))
         elif role == "tools":
-            pieces[role] = list(tool_pieces(text, attributes))
+            messages.append((role, list(tool_pieces(text, attributes))))
         elif role == CONVERSATION:
             shown = _shown_by(made)
-            pieces[role] = [piece for segment in made.segments for piece in _pieces(segment, rows, shown)]
-    return pieces, _steps(made)
+            said = [piece for segment in made.segments for piece in _pieces(segment, rows, shown)]
+            messages.append((role, said))
+    return messages, _steps(made)
 
 
 def _system(
@@ -72,7 +73,8 @@ def _system(
 
 
 def _pieces(segment: Segment, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Iterator[Piece]:
-    lines = "".join(segment.pieces).splitlines(keepends=True)
+    # Not splitlines: a message may hold other characters that end lines.
+    lines = [f"{line}\n" for line in "".join(segment.pieces).split("\n") if line]
     if not segment.is_reply:
         yield from _said(segment, lines[0], rows, shown)
         return

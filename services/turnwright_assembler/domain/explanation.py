@@ -8,11 +8,11 @@ Source: architecture 4 (replay).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -52,6 +52,7 @@ class PieceKind(IntEnum):
     SUMMARY = 18
     NOTICE = 19
     UNEXPLAINED = 20
+    EDIT = 21
 
 
 class Piece(Struct, frozen=True):
@@ -113,24 +114,37 @@ Messages = Sequence[tuple[str, str]]
 """Roles and texts."""
 
 
-def in_cached_order(messages: Messages) -> list[tuple[str, str]]:
+MessageOfPieces = tuple[str, Sequence[Piece]]
+"""A role, and the pieces of the message."""
+
+C = TypeVar("C")
+
+
+def in_cached_order(messages: Iterable[tuple[str, C]]) -> list[tuple[str, C]]:
     """The messages in the order in which vendors cache them: tools, system, the others."""
     return sorted(messages, key=lambda message: _ORDER.get(message[0], len(_ORDER)))
 
 
-def place(pieces: Iterable[tuple[str, Piece]], divisor: int) -> tuple[PlacedPiece, ...]:
-    """The pieces of messages, each with its role, at their places. Tokens of a message's pieces add up to its own."""
+def place(messages: Iterable[MessageOfPieces], divisor: int) -> tuple[PlacedPiece, ...]:
+    """The pieces of messages at their places. Tokens of a message's pieces add up to its own."""
     placed: list[PlacedPiece] = []
-    begin = chars = 0
-    role = ""
-    for of, piece in pieces:
-        if of != role:
-            role, chars = of, 0
-        before, chars = tokens_of(chars, divisor), chars + len(piece.text)
-        size = len(piece.text.encode())
-        placed.append(PlacedPiece(piece, begin, size, tokens_of(chars, divisor) - before))
-        begin += size
+    begin = 0
+    for _, pieces in messages:
+        chars = 0
+        for piece in pieces:
+            before, chars = tokens_of(chars, divisor), chars + len(piece.text)
+            size = len(piece.text.encode())
+            placed.append(PlacedPiece(piece, begin, size, tokens_of(chars, divisor) - before))
+            begin += size
     return tuple(placed)
+
+
+def all_aligned(sent: Messages, again: Sequence[MessageOfPieces]) -> list[MessageOfPieces]:
+    """The messages that were sent, in the pieces of those that are assembled again."""
+    left: defaultdict[str, deque[Sequence[Piece]]] = defaultdict(deque)
+    for role, pieces in again:
+        left[role].append(pieces)
+    return [(role, aligned(text, left[role].popleft() if left[role] else (), role)) for role, text in sent]
 
 
 def aligned(text: str, pieces: Iterable[Piece], role: str) -> list[Piece]:
@@ -174,18 +188,16 @@ def prefix_break(before_turn: int, before: Messages, pieces: Sequence[PlacedPiec
     return PrefixBreak(before_turn, length, tokens_of(chars, divisor), at.piece if at else None)
 
 
-def first_difference(sent: Messages, again: Mapping[str, Sequence[Piece]]) -> str:
+def first_difference(sent: Messages, again: Sequence[MessageOfPieces]) -> str:
     """Where a packet that was assembled again first differs from what was sent: a path, else a section."""
-    for role, text in in_cached_order(sent):
-        pieces = again.get(role, ())
-        length = common_prefix(text.encode(), "".join(piece.text for piece in pieces).encode())
-        ends = accumulate(len(piece.text.encode()) for piece in pieces)
-        at = next((piece for piece, end in zip(pieces, ends, strict=True) if end > length), None)
-        if at:
-            return at.path or f"<{at.section}>"
-        if length < len(text.encode()):
-            return f"the end of the message {role}"
-    return "the messages that there are"
+    pieces = [piece for _, pieces in in_cached_order(again) for piece in pieces]
+    texts = "".join(text for _, text in in_cached_order(sent))
+    length = common_prefix(texts.encode(), "".join(piece.text for piece in pieces).encode())
+    ends = accumulate(len(piece.text.encode()) for piece in pieces)
+    at = next((piece for piece, end in zip(pieces, ends, strict=True) if end > length), None)
+    if at:
+        return at.path or f"<{at.section}>"
+    return "its end" if length < len(texts.encode()) else "the borders of its messages"
 
 
 class KindTotal(Struct, frozen=True):

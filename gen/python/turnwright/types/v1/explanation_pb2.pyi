@@ -69,6 +69,8 @@ class _PieceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PieceKind.V
     """Another message: a notice, an error."""
     PIECE_KIND_UNEXPLAINED: _PieceKind.ValueType  # 20
     """Text of the stored packet that the assembler would not write today, so that nothing else is known about it."""
+    PIECE_KIND_EDIT: _PieceKind.ValueType  # 21
+    """Text of a prompt edit."""
 
 class PieceKind(_PieceKind, metaclass=_PieceKindEnumTypeWrapper):
     """What a piece of a packet is."""
@@ -115,6 +117,8 @@ PIECE_KIND_NOTICE: PieceKind.ValueType  # 19
 """Another message: a notice, an error."""
 PIECE_KIND_UNEXPLAINED: PieceKind.ValueType  # 20
 """Text of the stored packet that the assembler would not write today, so that nothing else is known about it."""
+PIECE_KIND_EDIT: PieceKind.ValueType  # 21
+"""Text of a prompt edit."""
 Global___PieceKind: _TypeAlias = PieceKind  # noqa: Y015
 
 class _PieceForm:
