@@ -18,7 +18,6 @@ from sqlalchemy import Dialect
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import ReturnView
-from turnwright_store.domain.known_runs import KnownRuns
 from turnwright_store.domain.path_state import PathState
 
 T = TypeVar("T")
@@ -73,10 +72,6 @@ class Connection(Protocol):
     @property
     def is_remote(self) -> bool:
         """Whether each answer that is waited for costs a trip."""
-
-    @property
-    def known_runs(self) -> KnownRuns | None:
-        """What is known of runs without a statement; None where somebody else may have written since."""
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> Rows:
         """The rows of a statement; with a list of values it is executed for each of them."""

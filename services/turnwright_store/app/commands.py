@@ -26,7 +26,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
 from turnwright_store.sql.loops import settings_json
-from turnwright_store.sql.runs import RunRow, find_run, get_run, know_run, write_run
+from turnwright_store.sql.runs import RunRow, find_run, get_run, write_run
 
 
 class Enqueued(Struct, frozen=True):
@@ -85,7 +85,6 @@ def enqueue_loop(
     )
     run, loop = _add_loop(tx, before, prompt, settled)
     run = _write_run_entry(tx, rules, caller, run, loop)
-    know_run(tx.connection, run)
     return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
 
 

@@ -36,7 +36,7 @@ from turnwright_store.sql import registry
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.packets import count_calls
-from turnwright_store.sql.runs import RunRow, find_run, get_run, know_run, load_runs, write_run
+from turnwright_store.sql.runs import RunRow, find_run, get_run, load_runs, write_run
 from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
 
 RECENT_TURNS_MAX: Final = 32
@@ -139,7 +139,6 @@ def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
     run = _start_next(tx, run)
     loop = run.active
     open_turn = turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None
-    know_run(tx.connection, run, open_turn)
     return Claimed(
         epoch,
         who.lease_ms,

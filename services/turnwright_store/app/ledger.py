@@ -46,7 +46,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
-from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, know_run, open_turn_of, write_run
+from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, write_run
 from turnwright_store.sql.scopes import coalesced_bumps
 
 
@@ -92,7 +92,6 @@ def begin_turn(
     before = run.revision_run
     run, turn = _opened(tx, rules, caller, run, new)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=True)
-    know_run(tx.connection, run, turn)
     publish(tx, before, run, [turn])
     return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested)
 
@@ -234,8 +233,6 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     is_released = end.release and end.loop_end is not None and not run.run.loops_queued
     if is_released:
         lease_rows.release(tx.connection, run.id)
-    elif goes_on:
-        know_run(tx.connection, run, opened)
     delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_read_back else None
     change = view_change(rules, delta, tx.returns_view_change)
     cursor = run.cursor(rules.incarnation)
@@ -260,9 +257,8 @@ def _closed(
     ended = None
     if number and end.result:
         moment = run.cursor(rules.incarnation)
-        known = open_turn_of(tx.connection, run.id)
         ended = turn_rows.end_turn(
-            tx.connection, run.id, number, end.result, tx.now_ms, moment, is_read_back=is_read_back, known=known
+            tx.connection, run.id, number, end.result, tx.now_ms, moment, is_read_back=is_read_back
         )
         loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))

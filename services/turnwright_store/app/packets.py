@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.differences import whole
 from turnwright_core.errors import Reason, fault
@@ -61,16 +62,10 @@ def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
             message = f"Turn {packet.turn} has no packet that could be sent again."
             raise fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": 0, "to": packet.turn, "object": "packet"})
         return
-    latest = rows.latest_known(connection, run.id)
-    if latest and latest.turn >= packet.turn:
-        latest = None
-    # After the latest packet there is none of this turn yet, and no call was made in it.
-    calls = 1 if latest else rows.count_calls(connection, run.id, packet.turn) + 1
-    base = _checked_base(run, packet, latest or _base(connection, run, packet))
+    base, calls = _base(connection, run, packet)
     pieces, ids = _stored(connection, run, packet, base)
-    rows.add_packet(
-        connection, run.id, _row(connection, run.id, packet, _parts(packet, ids), base), packet.note, calls, pieces
-    )
+    row = _row(connection, run.id, packet, _parts(packet, ids), base)
+    rows.add_packet(connection, run.id, replace(row, calls=calls + 1), packet.note, pieces)
 
 
 def _stored(
@@ -96,19 +91,21 @@ def _pieces_in(connection: Connection, run: RunHead, base: PacketRow, wanted: Co
     return {text: piece for piece, text in zip(pieces, texts, strict=True) if text in wanted}
 
 
-def _base(connection: Connection, run: RunHead, packet: TurnPacket) -> PacketRow | None:
-    """The packet of an earlier turn that this one may copy from; a packet of the same turn is deleted."""
+def _base(connection: Connection, run: RunHead, packet: TurnPacket) -> tuple[PacketRow | None, int]:
+    """The packet of an earlier turn that this one may copy from; a packet of the same turn is deleted.
+
+    And how many calls were made with that. Raises PACKET_BASE_MISSING.
+    """
     before = rows.latest_packets(connection, run.id, packet.turn, 2)
+    calls = 0
     if before and before[0].turn == packet.turn:
+        calls = before[0].calls
         rows.remove_packet(connection, run.id, packet.turn)
         before = before[1:]
-    return before[0] if before else None
-
-
-def _checked_base(run: RunHead, packet: TurnPacket, base: PacketRow | None) -> PacketRow | None:
+    base = before[0] if before else None
     if packet.base_turn and (base is None or base.turn != packet.base_turn):
         raise base_missing(run.alias, packet.base_turn)
-    return base
+    return base, calls
 
 
 def _row(

@@ -13,7 +13,6 @@ import sqlalchemy
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import StaticPool
 
-from turnwright_store.domain.known_runs import KnownRuns
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.edge.thread import CaughtError
@@ -141,7 +140,6 @@ class SqliteWriter:
         self._here = 0
         self._log_file = -1
         self._last_entry = -1
-        self._known_runs = KnownRuns()
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
         """Run a batch in the thread. Never raises: each job then has its result or its error."""
@@ -182,7 +180,6 @@ class SqliteWriter:
             self.transactions += 1
             self.requests += len(batch)
         if whole.error is not None:
-            self._known_runs.clear()
             if self._link.raw.in_transaction:
                 self._link.raw.execute("ROLLBACK")
             fail_all(batch, whole.error)
@@ -200,7 +197,6 @@ class SqliteWriter:
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:  # noqa: ARG002 - one writer needs no locks
         """Begin as the only writer there is."""
-        self._link.direct.known_runs = self._known_runs
         self._link.raw.execute("BEGIN IMMEDIATE")
         return self._clock_ms
 
@@ -225,7 +221,6 @@ class SqliteWriter:
         if not self._link.raw.in_transaction:
             # The database gave up the whole transaction (disk full, I/O error): nobody's part is left.
             raise error
-        self._known_runs.clear()
         self._link.raw.execute(f"ROLLBACK TO {name}")
 
     def commit(self, bumped: Collection[int]) -> None:  # noqa: ARG002 - there is no other replica to tell

@@ -25,7 +25,6 @@ from sqlalchemy import CompoundSelect, Delete, Dialect, Float, Insert, Select, U
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS, KnownRuns
 from turnwright_store.ports import RowsOf
 
 _EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
@@ -60,8 +59,6 @@ class CompiledStatement(Struct, frozen=True):
     results: Results
     returns: bool
     """Whether there are rows."""
-    empties_known_runs: bool = False
-    """Whether it may change what is known of runs."""
     lists: tuple[int, ...] = ()
     """Where the lists stand among the parameters, the last one first."""
 
@@ -69,16 +66,6 @@ class CompiledStatement(Struct, frozen=True):
         """Find the lists."""
         places = (place for place, name in enumerate(self.names) if name in self.expanded)
         force_setattr(self, "lists", tuple(places)[::-1])
-
-
-_KNOWN_TABLES: Final = frozenset({"runs", "loops", "projects", "scopes", "turns", "packets"})
-
-
-def _empties_known_runs(statement: Any) -> bool:
-    """Whether a statement may change rows that are known, and its sender does not say how."""
-    if not isinstance(statement, Insert | Update | Delete) or str(statement.table) not in _KNOWN_TABLES:
-        return False
-    return not statement.get_execution_options().keys() & KEEPS_KNOWN_RUNS.keys()
 
 
 class CursorRows:
@@ -211,7 +198,6 @@ class Statements:
             expanded=frozenset(name for name, bind in zip(names, binds, strict=True) if bind.expanding),
             results=tuple((place, convert) for place, convert in enumerate(reads) if convert is not None),
             returns=bool(columns),
-            empties_known_runs=_empties_known_runs(statement),
         )
 
     def _reads(self, kind: TypeEngine[Any]) -> Convert | None:
@@ -248,7 +234,6 @@ class DirectConnection:
     def __init__(self, core: sqlalchemy.Connection, statements: Statements, cursor: Callable[[], Any]) -> None:
         """Both faces are of the same connection of the driver."""
         self.core = core
-        self.known_runs: KnownRuns | None = None
         self.executed = 0
         """Statements that went through the driver's cursor."""
         self._statements = statements
@@ -267,8 +252,7 @@ class DirectConnection:
             return self._one(statement, values[0])
         compiled = self._statements.compiled(statement, values[0])
         if compiled is None or compiled.expanded:
-            return self._by_core(statement, values)
-        self._keep_known(compiled)
+            return self.core.execute(statement, values)
         if compiled.returns:
             return self._many_returning(compiled, values)
         cursor = self._cursor()
@@ -279,18 +263,8 @@ class DirectConnection:
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
         return self.execute(statement, values)
 
-    def _by_core(self, statement: Any, values: Any) -> Any:
-        if self.known_runs and not isinstance(statement, CompoundSelect | Select):
-            self.known_runs.clear()
-        return self.core.execute(statement, values)
-
-    def _keep_known(self, compiled: CompiledStatement) -> None:
-        if compiled.empties_known_runs and self.known_runs:
-            self.known_runs.clear()
-
     def _add(self, statement: Insert, given: RowsOf) -> CursorRows:
         compiled = self._statements.for_columns(statement, given.columns)
-        self._keep_known(compiled)
         rows = converted(compiled, given.rows)
         cursor = self._cursor()
         self.executed += 1
@@ -317,8 +291,7 @@ class DirectConnection:
     def _one(self, statement: Any, values: Values) -> Any:
         compiled = self._statements.compiled(statement, values)
         if compiled is None:
-            return self._by_core(statement, values)
-        self._keep_known(compiled)
+            return self.core.execute(statement, values)
         if compiled.expanded:
             return self._with_lists(statement, compiled, values)
         is_plain = not (compiled.constants or compiled.converts)
@@ -334,7 +307,7 @@ class DirectConnection:
         for place in compiled.lists:
             listed = list(arguments[place])
             if not listed:
-                return self._by_core(statement, values)
+                return self.core.execute(statement, values)
             count = 1 << (len(listed) - 1).bit_length()
             if count > len(listed):
                 listed += listed[-1:] * (count - len(listed))

@@ -27,7 +27,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.compiler import compiles
 
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
 from turnwright_store.sql.tables import executors, projects, runs
@@ -81,7 +80,6 @@ _CLAIM: Final = (
         runs.c.lease_epoch,
         case((and_(_HAS_TURN, runs.c.lost_turn == runs.c.turn_open), runs.c.losses), else_=0),
     )
-    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 _HELD: Final = (
     select(projects.c.name, runs.c.alias, runs.c.id, runs.c.lease_epoch, runs.c.abort_requested)
@@ -97,12 +95,9 @@ _RENEW: Final = (
     update(runs)
     .where(runs.c.id.in_(bindparam("ids", expanding=True)))
     .values(lease_expires_ms=bindparam("new_expires_ms"), lease_address=bindparam("new_address"))
-    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 _FREE: Final = {"lease_owner": "", "lease_address": "", "lease_expires_ms": 0}
-_RELEASE: Final = (
-    update(runs).where(runs.c.id == bindparam("run_id")).values(_FREE).execution_options(**KEEPS_KNOWN_RUNS)
-)
+_RELEASE: Final = update(runs).where(runs.c.id == bindparam("run_id")).values(_FREE)
 _COUNT_LOST: Final = update(runs).where(IS_CLAIMED, _HAS_TURN).values(losses=_ONE_MORE, lost_turn=runs.c.turn_open)
 _RELEASE_ALL: Final = update(runs).where(IS_CLAIMED).values(_FREE)
 
@@ -137,7 +132,6 @@ def claim(connection: Connection, run_id: int, owner: str, address: str, expires
     """The new epoch of a run's lease, and how many owners the open turn has lost."""
     values = {"run_id": run_id, "owner": owner, "owner_is": owner, "address": address, "expires_ms": expires_ms}
     epoch, losses = connection.execute(_CLAIM, values).one()
-    _forget(connection, run_id)
     return int(epoch), int(losses)
 
 
@@ -150,18 +144,10 @@ def find_held(connection: Connection, owner: str, aliases: Collection[str]) -> d
 def renew(connection: Connection, ids: Sequence[int], address: str, expires_ms: int) -> None:
     if ids:
         connection.execute(_RENEW, {"ids": list(ids), "new_address": address, "new_expires_ms": expires_ms})
-        _forget(connection, *ids)
 
 
 def release(connection: Connection, run_id: int) -> None:
     connection.execute(_RELEASE, {"run_id": run_id})
-    _forget(connection, run_id)
-
-
-def _forget(connection: Connection, *run_ids: int) -> None:
-    if connection.known_runs:
-        for run_id in run_ids:
-            connection.known_runs.drop(run_id)
 
 
 def release_all(connection: Connection) -> None:

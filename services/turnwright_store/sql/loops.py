@@ -12,7 +12,6 @@ from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, bindparam, insert, literal_column, select, update
 
 from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import loops
@@ -56,12 +55,11 @@ _BEGUN_BEFORE: Final = (
     .order_by(loops.c.sequence.desc())
     .limit(1)
 )
-_ADD: Final = insert(loops).execution_options(**KEEPS_KNOWN_RUNS)
+_ADD: Final = insert(loops)
 _WRITE: Final = (
     update(loops)
     .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence_is"))
     .values({name: bindparam(f"new_{name}") for name in (*_WRITTEN, *_USAGE)})
-    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
@@ -131,16 +129,9 @@ def mode_before(connection: Connection, run_id: int, sequence: int) -> Mode | No
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
     given = {name: getattr(loop, name) for name in ("sequence", "prompt", "status", "create_ms", "revision")}
     connection.execute(_ADD, {"run_id": run_id, "settings": settings_json(loop.settings), **given})
-    _forget(connection, run_id)
 
 
 def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
     new = {f"new_{name}": getattr(loop, name) for name in _WRITTEN}
     used = {f"new_{name}": getattr(loop.usage, name) for name in _USAGE}
     connection.execute(_WRITE, {"run_id_is": run_id, "sequence_is": loop.sequence, **new, **used})
-    _forget(connection, run_id)
-
-
-def _forget(connection: Connection, run_id: int) -> None:
-    if connection.known_runs:
-        connection.known_runs.drop(run_id)

@@ -14,7 +14,6 @@ from sqlalchemy import and_, bindparam, case, exists, func, literal_column, or_,
 
 from turnwright_core.entries import State
 from turnwright_core.runs import PROPOSED, QUEUED
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import loops, runs, views
@@ -49,10 +48,7 @@ _NEXT: Final = case(
     else_=literal_column("NULL"),
 )
 _SETTLE: Final = (
-    update(runs)
-    .where(runs.c.id == bindparam("run_is"))
-    .values(next_loop=func.coalesce(_NEXT, literal_column("0")))
-    .execution_options(**KEEPS_KNOWN_RUNS)
+    update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=func.coalesce(_NEXT, literal_column("0")))
 )
 
 

@@ -8,11 +8,12 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import packets
 
-_ROW: Final = (packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout)
+_ROW: Final = (
+    packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout, packets.c.calls
+)  # fmt: skip
 _LATEST: Final = (
     select(*_ROW)
     .where(packets.c.run_id == bindparam("run"), packets.c.turn <= bindparam("up_to"))
@@ -21,11 +22,9 @@ _LATEST: Final = (
 )
 _OF_TURN: Final = (packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
 _CALLS: Final = select(packets.c.calls).where(*_OF_TURN)
-_CALL_AGAIN: Final = (
-    update(packets).where(*_OF_TURN).values(calls=packets.c.calls + 1).execution_options(**KEEPS_KNOWN_RUNS)
-)
-_ADD: Final = insert(packets).execution_options(**KEEPS_KNOWN_RUNS)
-_REMOVE: Final = delete(packets).where(*_OF_TURN).execution_options(**KEEPS_KNOWN_RUNS)
+_CALL_AGAIN: Final = update(packets).where(*_OF_TURN).values(calls=packets.c.calls + 1)
+_ADD: Final = insert(packets)
+_REMOVE: Final = delete(packets).where(*_OF_TURN)
 _NOTE: Final = select(packets.c.note).where(*_OF_TURN)
 
 
@@ -40,6 +39,8 @@ class PacketRow(Struct, frozen=True):
     length: int
     """Pieces of the packet."""
     layout: str
+    calls: int = 0
+    """Model calls that were made with it, or were about to be."""
 
 
 def latest_packets(connection: Connection, run_id: int, up_to: int, page: int) -> list[PacketRow]:
@@ -50,19 +51,9 @@ def packet_note(connection: Connection, run_id: int, turn: int) -> str:
     return str(connection.execute(_NOTE, {"run": run_id, "turn_is": turn}).scalar_one())
 
 
-def latest_known(connection: Connection, run_id: int) -> PacketRow | None:
-    """The latest packet of a run, where that is known without a look."""
-    found: PacketRow | None = connection.known_runs.packet(run_id) if connection.known_runs else None
-    return found
-
-
-def add_packet(
-    connection: Connection, run_id: int, row: PacketRow, note: str, calls: int, pieces: bytes | None
-) -> None:
+def add_packet(connection: Connection, run_id: int, row: PacketRow, note: str, pieces: bytes | None) -> None:
     """Add the packet of the open turn, which is the run's latest one."""
-    connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note, "calls": calls, "pieces": pieces})
-    if connection.known_runs:
-        connection.known_runs.put_packet(run_id, row)
+    connection.execute(_ADD, {"run_id": run_id, **asdict(row), "note": note, "pieces": pieces})
 
 
 def call_again(connection: Connection, run_id: int, turn: int) -> bool:
@@ -77,5 +68,3 @@ def count_calls(connection: Connection, run_id: int, turn: int) -> int:
 
 def remove_packet(connection: Connection, run_id: int, turn: int) -> None:
     connection.execute(_REMOVE, {"run": run_id, "turn_is": turn})
-    if connection.known_runs:
-        connection.known_runs.put_packet(run_id, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -12,8 +11,7 @@ from sqlalchemy import Select, Update, and_, bindparam, case, insert, literal_co
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings, Turn
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
+from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
 from turnwright_store.ports import Connection
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import settle_next_loop
@@ -172,7 +170,7 @@ _PAGE: Final = (
     .limit(bindparam("page"))
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
-_ADD: Final = insert(runs).returning(runs.c.id).execution_options(**KEEPS_KNOWN_RUNS)
+_ADD: Final = insert(runs).returning(runs.c.id)
 _WRITTEN_RUN: Final = ("status", "turn", "loops_queued", "summary", "revision", "update_ms")
 _WRITTEN_ROW: Final = ("turn_open", "loops", "loop_active", "abort_requested")
 _GOES_ON_RUN: Final = ("turn", "revision", "update_ms")
@@ -182,7 +180,7 @@ _GOES_ON_ROW: Final = ("turn_open",)
 
 def _write(*names: str) -> Update:
     new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
-    return update(runs).where(runs.c.id == bindparam("run_id")).values(new).execution_options(**KEEPS_KNOWN_RUNS)
+    return update(runs).where(runs.c.id == bindparam("run_id")).values(new)
 
 
 _WRITE: Final = _write(*_WRITTEN_RUN, *_WRITTEN_ROW)
@@ -196,7 +194,6 @@ _MARK_WRITTEN: Final = (
     update(runs)
     .where(runs.c.id == bindparam("run_id"), runs.c.update_ms < bindparam("before_ms"))
     .values(update_ms=bindparam("new_update_ms"))
-    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 
 
@@ -224,17 +221,8 @@ def run_of(row: Sequence[Any]) -> RunRow:
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
-    cache = connection.known_runs
-    if cache and (known := cache.find(project, alias)):
-        cached: RunRow = known.row
-        return cached
     row = connection.execute(BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
-    if row is None:
-        return None
-    found = run_of(row)
-    if cache:
-        cache.put(found)
-    return found
+    return run_of(row) if row else None
 
 
 def get_run(connection: Connection, project: str, alias: str) -> RunRow:
@@ -254,17 +242,11 @@ def find_run_id(connection: Connection, project_id: int, alias: str) -> int | No
 
 def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
     """The head of a run, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
-    if connection.known_runs:
-        # Whoever writes to a run mostly does so again.
-        return RunHead(*_head_of(get_run(connection, project, alias)))
     row = connection.execute(_STANDING_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
     if row is None:
         get_project(connection, project)
         raise run_not_found(project, alias)
     return RunHead(*row)
-
-
-_head_of: Final = attrgetter(*RunHead.__struct_fields__)
 
 
 def run_not_found(project: str, alias: str) -> Exception:
@@ -318,28 +300,12 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *
             **{f"new_{name}": getattr(row, name) for name in names_of_row},
         },
     )
-    if connection.known_runs:
-        connection.known_runs.drop(row.id)
     if not goes_on:
         settle_next_loop(connection, row.id)
     return replace(row, run=run, revision_run=revision)
 
 
-def know_run(connection: Connection, row: RunRow, open_turn: Turn | None = None) -> None:
-    """Keep at hand a run as it is stored now, with its open turn, for the next one who writes to it."""
-    if connection.known_runs:
-        connection.known_runs.put(row, open_turn)
-
-
-def open_turn_of(connection: Connection, run_id: int) -> Turn | None:
-    """The open turn of a run, where it is at hand."""
-    known = connection.known_runs.of_id(run_id) if connection.known_runs else None
-    return known.open_turn if known else None
-
-
 def mark_written(connection: Connection, run_id: int, now_ms: int) -> None:
     """Note when a run was written, by whoever changes nothing else of its row; not more often than needed."""
     values = {"run_id": run_id, "before_ms": now_ms - MARK_EVERY_MS, "new_update_ms": now_ms}
-    marked = connection.execute(_MARK_WRITTEN, values)
-    if connection.known_runs and marked.rowcount:
-        connection.known_runs.drop(run_id)
+    connection.execute(_MARK_WRITTEN, values)

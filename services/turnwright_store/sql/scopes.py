@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import Struct
 from sqlalchemy import BigInteger, bindparam, case, insert, select, update
 
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.tables import meta, scopes
 
@@ -20,7 +19,6 @@ _BUMP: Final = (
     .where(scopes.c.id == bindparam("scope"))
     .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("places"))
     .returning(scopes.c.revision, scopes.c.positions)
-    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 _BUMP_IF_UNCHANGED: Final = (
     update(scopes)
@@ -30,9 +28,8 @@ _BUMP_IF_UNCHANGED: Final = (
         revision=case((scopes.c.revision == bindparam("read_revision"), bindparam("new_revision", type_=BigInteger))),
         positions=scopes.c.positions + bindparam("places"),
     )
-    .execution_options(**KEEPS_KNOWN_RUNS)
 )
-_ADD: Final = insert(scopes).returning(scopes.c.id).execution_options(**KEEPS_KNOWN_RUNS)
+_ADD: Final = insert(scopes).returning(scopes.c.id)
 _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
 
@@ -45,8 +42,6 @@ def bump_scope(tx: Transaction, scope: int, places: int = 0) -> tuple[int, int]:
     step = 0 if scope in tx.bumped else 1
     revision, last_place = tx.connection.execute(_BUMP, {"scope": scope, "step": step, "places": places}).one()
     tx.bumped[scope], tx.places[scope] = revision, last_place
-    if tx.connection.known_runs:
-        tx.connection.known_runs.bumped(scope, revision, last_place)
     return revision, last_place
 
 
@@ -80,8 +75,6 @@ def _write_bump(tx: Transaction, scope: int, read: ScopePosition, after: ScopePo
         "places": after.places - read.places,
     }
     tx.connection.execute(_BUMP_IF_UNCHANGED, values)
-    if tx.connection.known_runs:
-        tx.connection.known_runs.bumped(scope, after.revision, after.places)
 
 
 @contextmanager

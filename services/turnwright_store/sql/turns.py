@@ -12,7 +12,6 @@ from sqlalchemy import bindparam, insert, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Turn, TurnRequest, TurnResult
-from turnwright_store.domain.known_runs import KEEPS_KNOWN_RUNS
 from turnwright_store.ports import Connection
 from turnwright_store.sql.tables import turns
 from turnwright_store.sql.written import written_between
@@ -39,7 +38,7 @@ _RECENT: Final = (
     .order_by(turns.c.number.desc())
     .limit(bindparam("page"))
 )
-_ADD: Final = insert(turns).execution_options(**KEEPS_KNOWN_RUNS)
+_ADD: Final = insert(turns)
 _END: Final = (
     update(turns)
     .where(turns.c.run_id == bindparam("run_id_is"), turns.c.number == bindparam("number_is"))
@@ -57,7 +56,6 @@ _END: Final = (
             )
         }
     )
-    .execution_options(**KEEPS_KNOWN_RUNS)
 )
 _END_READ_BACK: Final = _END.returning(*_COLUMNS)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -138,15 +136,11 @@ def end_turn(
     end: Cursor,
     *,
     is_read_back: bool,
-    known: Turn | None = None,
 ) -> Turn | None:
-    """Store how a turn ended, and at which revisions of the scopes that its run reads; the turn, where it is told.
-
-    `known`: the turn as it is stored.
-    """
+    """Store how a turn ended, and at which revisions of the scopes that its run reads; the turn, where it is told."""
     digests = _digests(result)
     rows = connection.execute(
-        _END_READ_BACK if is_read_back and not known else _END,
+        _END_READ_BACK if is_read_back else _END,
         {
             "run_id_is": run_id,
             "number_is": number,
@@ -159,6 +153,4 @@ def end_turn(
             "new_end_global_rev": end.global_revision,
         },
     )
-    if not is_read_back:
-        return None
-    return replace(known, result=result, end_ms=end_ms, revision=end.run_revision) if known else _turn(rows.one())
+    return _turn(rows.one()) if is_read_back else None

@@ -31,8 +31,6 @@ class Run:
         self._raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         engine = sqlalchemy.create_engine("sqlite://", creator=lambda: self._raw, poolclass=sqlalchemy.StaticPool)
         self.connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        # A reader has no cache of runs.
-        self.connection.known_runs = None
         bring_to_head(self._raw, self.connection)
         self._add_run()
         self.cursor = 10 * entries

@@ -39,8 +39,6 @@ def core(raw):
     )
     with engine.connect() as connection:
         bring_to_head(raw, connection)
-        # A reader has no cache of runs.
-        connection.known_runs = None
         yield connection
 
 
