@@ -32,3 +32,5 @@ class Decision(Struct, frozen=True):
     """Paths whose content was replaced; an empty path means the only change."""
     client_runs: bool = False
     """Whether the client that decided runs the command itself."""
+    tool_failed: bool = False
+    """Whether the tool of a client failed; `contents` are its result."""

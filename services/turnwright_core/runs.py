@@ -233,6 +233,14 @@ class AnswerFormat(Struct, frozen=True, omit_defaults=True):
     strict: bool = False
 
 
+class ClientTool(Struct, frozen=True):
+    """A tool that a client executes; `parameters` is JSON Schema, empty for any arguments."""
+
+    name: str
+    description: str
+    parameters: str = ""
+
+
 class LoopSettings(Struct, frozen=True):
     """What one loop runs with."""
 
@@ -251,6 +259,7 @@ class LoopSettings(Struct, frozen=True):
     edits: tuple[PromptEdit, ...] = ()
     project_instructions: bool | None = None
     """Whether AGENTS.md and CLAUDE.md are read; None: as in the run's latest loop, or else yes."""
+    client_tools: tuple[ClientTool, ...] = ()
 
 
 class RunSettings(Struct, frozen=True):

@@ -39,6 +39,7 @@ def command_decision_to_pb(decision: Decision) -> CommandDecision:
         contents=[DecidedContent(path=path, content=text) for path, text in decision.contents.items()],
         edited_paths=decision.edited,
         client_runs=decision.client_runs,
+        tool_failed=decision.tool_failed,
     )
 
 
@@ -55,6 +56,7 @@ def command_decision_from_pb(decision: CommandDecision) -> Decision | None:
         {one.path: one.content for one in decision.contents},
         tuple(decision.edited_paths),
         decision.client_runs,
+        decision.tool_failed,
     )
 
 
@@ -96,7 +98,7 @@ def wait_in(state: State, message: CommandRecord) -> Wait | None:
     return _WAITS.get(message.proposed.effect.WhichOneof("kind") or "", Wait.APPROVAL)
 
 
-_WAITS: Final = {"question": Wait.ANSWER}
+_WAITS: Final = {"question": Wait.ANSWER, "client_tool": Wait.CLIENT}
 """What a proposal with an effect waits for, where that is no approval."""
 
 

@@ -12,6 +12,7 @@ from turnwright_core.runs import (
     Budget,
     CallStyle,
     Capabilities,
+    ClientTool,
     CompressionStrength,
     Effort,
     ForkOrigin,
@@ -72,6 +73,7 @@ _REASONING = (reasoning_to_pb, reasoning_from_pb)
 _mode = (int, lambda number: known(Mode, number, "mode"))
 _assembly = (int, lambda number: known(Assembly, number, "assembly"))
 _edits: FieldCodec = (lambda edits: map(edit_to_pb, edits), edits_from_pb)
+_tool_to_pb, _tool_from_pb = codec(ClientTool, settings_pb2.ClientTool)
 _form = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
     LoopSettings,
@@ -83,6 +85,7 @@ loop_settings_to_pb, loop_settings_from_pb = codec(
     images=(tuple, tuple),
     assembly=_assembly,
     edits=_edits,
+    client_tools=(lambda tools: map(_tool_to_pb, tools), lambda tools: tuple(map(_tool_from_pb, tools))),
 )
 _calls = (int, lambda number: known(CallStyle, number, "calls"))
 run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls)

@@ -74,4 +74,11 @@ class CallEffect(Struct, frozen=True):
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect
+class ClientToolEffect(Struct, frozen=True):
+    """A tool that a client executes; `result` is what the model reads, once there is one."""
+
+    result: str = ""
+    failed: bool = False
+
+
+Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect | ClientToolEffect

@@ -60,7 +60,7 @@ def is_flagged(command: Command, *names: str) -> bool:
 
 
 def _unknown_tool(case: PolicyInput) -> Refusal | None:
-    if case.command.name in TOOL_ORDER or case.command.name in case.more:
+    if case.command.name in TOOL_ORDER or case.command.name in case.more or case.command.name in case.tools:
         return None
     return Refusal("not_found:404", f"There is no tool <{case.command.name}>. The tools are {_listed(case.tools)}.")
 

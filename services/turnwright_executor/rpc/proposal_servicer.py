@@ -24,7 +24,7 @@ from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents, contents_in
-from turnwright_executor.domain.effects import CommandEffect, Effect, QuestionEffect
+from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, QuestionEffect
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.forwarding import Forwarding, copied
 from turnwright_executor.rpc.watches import OpenWatches
@@ -102,17 +102,20 @@ class ExecutorProposalRpcs(Forwarding):
         wanted = copied(request, rows_pb2.WatchProposalsRequest)
         # No deadline: it lives as long as somebody looks; keepalive bounds the silence.
         async with self.store.stream(self.rows.WatchProposals, wanted, None) as changes:
+            sent: set[tuple[str, str, str]] = set()
             async for change in changes:
-                yield copied(
-                    change,
-                    proposal_pb2.WatchProposalsResponse,
-                    pending=_items(change.pending),
-                    decided=[copied(one, proposal_pb2.DecidedItem) for one in change.decided],
-                )
+                pending = _items(change.pending)
+                sent |= {(one.project, one.run, one.proposal.path) for one in pending}
+                decided = [copied(one, proposal_pb2.DecidedItem) for one in change.decided]
+                known = [one for one in decided if (one.project, one.run, one.decision.path) in sent]
+                sent -= {(one.project, one.run, one.decision.path) for one in known}
+                yield copied(change, proposal_pb2.WatchProposalsResponse, pending=pending, decided=known)
 
 
 def _items(found: Iterable[rows_pb2.PendingProposal]) -> list[proposal_pb2.InboxItem]:
-    return [copied(one, proposal_pb2.InboxItem, proposal=proposal_of(entry_from_pb(one.entry))) for one in found]
+    """The proposals that are for people: what a client executes is not."""
+    items = [copied(one, proposal_pb2.InboxItem, proposal=proposal_of(entry_from_pb(one.entry))) for one in found]
+    return [item for item in items if not item.proposal.HasField("client_tool")]
 
 
 def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposalRequest:
@@ -152,4 +155,6 @@ def check_acceptance(effect: Effect, accept: proposal_pb2.Accept) -> None:
         raise invalid("answer", "The proposal is not a question: accept it without an answer.")
     if accept.client_runs and not isinstance(effect, CommandEffect):
         raise invalid("client_runs", "The proposal is not a command: only a command can run at the client.")
+    if isinstance(effect, ClientToolEffect):
+        raise invalid("path", "A client executes this tool: submit its result with ide_tool_result.")
     check_contents(effect, _contents(accept))

@@ -18,6 +18,7 @@ from turnwright_core.kit.auth import current_caller
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.effects import ClientToolEffect
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, check_floor
 from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs, check_acceptance
 from turnwright_executor.rpc.task_servicer import TaskRpcs
@@ -28,7 +29,7 @@ Answer = rows_pb2.SubmitCommandResponse
 class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
     """Rpcs of session.proto."""
 
-    ListCommands = Forward(speaker=CallIdentity.EXECUTOR)
+    ListCommands = Forward(identity=CallIdentity.EXECUTOR)
     CancelCommand = Forward(floor=Tier.CLIENT)
 
     async def SubmitCommand(self, request: pb.SubmitCommandRequest, context: Any) -> pb.SubmitCommandResponse:
@@ -64,7 +65,9 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
         approved = command.approve_tools
         if len(approved.calls) == 1 and approved.calls[0].startswith("log://"):
             address = RunAddress(request.project, request.run)
-            if effect := await self._waiting_effect(address, approved.calls[0]):
+            effect = await self._waiting_effect(address, approved.calls[0])
+            # What a client executes is refused by the state of the run.
+            if effect and not isinstance(effect, ClientToolEffect):
                 accept = proposal_pb2.Accept(contents=approved.contents, answer=approved.answer)
                 check_acceptance(effect, accept)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from turnwright_executor.tools.client_tools import ClientExecutedTool
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.parameters import schema_of
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
@@ -27,7 +28,7 @@ def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dic
 
 
 def schema(tool: Tool) -> dict[str, Any]:
-    return dict(tool.schema) if isinstance(tool, PluginToolAdapter) else schema_of(tool.parameters)
+    return dict(tool.schema) if isinstance(tool, PluginToolAdapter | ClientExecutedTool) else schema_of(tool.parameters)
 
 
 def description_of(doc: str) -> str:

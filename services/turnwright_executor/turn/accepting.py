@@ -20,6 +20,7 @@ from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import (
     CallEffect,
+    ClientToolEffect,
     CommandEffect,
     Effect,
     FileEdit,
@@ -67,6 +68,9 @@ class Proposals(Struct):
             return replace(amended_command(effect, contents), producer=runner_of(record))
         if isinstance(effect, QuestionEffect):
             return replace(effect, answer=comment_of(record))
+        if isinstance(effect, ClientToolEffect):
+            is_failed = record.decision is not None and record.decision.tool_failed
+            return replace(effect, result=contents.get("", ""), failed=is_failed)
         if isinstance(effect, CallEffect):
             return effect
         edits: list[FileEdit] = []

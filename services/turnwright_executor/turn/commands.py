@@ -21,7 +21,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, Assembly, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.effects import EffectClass, FileEffect
+from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
 from turnwright_executor.domain.endings import is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
@@ -114,7 +114,9 @@ class CommandSteps:
             return await self._settle(record, prepared)
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
         self._state.records[record.path] = record
-        local_stage = LocalStage.GRANTED if self._scope.asks_nobody else LocalStage.UNDECIDED
+        # What a client executes, nobody can allow in its place.
+        is_granted = self._scope.asks_nobody and not isinstance(prepared.effect, ClientToolEffect)
+        local_stage = LocalStage.GRANTED if is_granted else LocalStage.UNDECIDED
         self._state.local_stages[record.path] = local_stage if prepared.needs_decision else LocalStage.CLEARED
         return None
 

@@ -111,6 +111,10 @@ class Generation:
         self._clock_s = clock_s
         self._reader = reader
 
+    def reading(self, reader: Callable[[], ReplyReader]) -> Generation:
+        """The same with another reader."""
+        return Generation(self._models, self._reply_bytes_max, self._clock_s, reader)
+
     async def run(
         self,
         publisher: Publisher,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
+from turnwright_executor.tools.client_tools import ClientExecutedTool, client_tools
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.commands import CommandSteps
@@ -29,7 +31,7 @@ from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.project_files import FileSync
-from turnwright_executor.turn.recording import ParsedReply
+from turnwright_executor.turn.recording import ParsedReply, reply_reader
 from turnwright_executor.turn.spend_meter import SpendMeter
 from turnwright_executor.turn.turn_line import bind_turn
 from turnwright_executor.turn.unsaved import Unsaved
@@ -49,6 +51,18 @@ class Services(Struct, frozen=True):
     """Tool documentation for models with a small window."""
     settings: ExecutorSettings
     hooks: Hooks
+
+    def with_tools(self, declared: Mapping[str, ClientExecutedTool]) -> Services:
+        """The same with the tools that a client executes in one loop."""
+        tools = {**self.tools, **declared}
+        texts = {name: tool.doc for name, tool in declared.items()}
+        return replace(
+            self,
+            tools=tools,
+            tool_docs={**self.tool_docs, **texts},
+            tool_docs_brief={**self.tool_docs_brief, **texts},
+            generation=self.generation.reading(partial(reply_reader, self.settings.turn_commands_max, tools)),
+        )
 
 
 class Placement(Struct, frozen=True):
@@ -102,7 +116,8 @@ class LoopScope:
         lease: LeaseHandle,
     ) -> None:
         """Start from the ledger state of the loop, and from unsaved state of this process."""
-        self.services = services
+        declared = client_tools(loop.settings.client_tools, services.tools)
+        self.services = services = services.with_tools(declared) if declared else services
         self.address = address
         self.claim = claim
         self.loop = loop
@@ -111,7 +126,8 @@ class LoopScope:
         self.lease = lease
         self.model: Model
         self.placement: Placement
-        self.tools = resolve_tools(loop.settings, services.hooks.tool_descriptors, services.settings.unconfigured_tools)
+        descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in declared.values()))
+        self.tools = resolve_tools(loop.settings, descriptors, services.settings.unconfigured_tools)
         self.recent = [turn.result for turn in claim.recent_turns if turn.result]
         """The results of the loop's latest turns."""
         self.turns_ended = loop.turns

@@ -29,6 +29,7 @@ from turnwright_executor.domain.project_instructions import bytes_max
 from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
+from turnwright_executor.tools.client_tools import check_names
 from turnwright_executor.tools.contract import failed
 from turnwright_executor.tools.native import native_tools
 from turnwright_executor.turn.accepting import Proposals
@@ -135,6 +136,7 @@ class LoopSteps:
         scope = self._scope
         self._is_fresh = False
         services, claim, loop = scope.services, scope.claim, scope.loop
+        check_names(loop.settings.client_tools, services.tools)
         scope.model = model_of(claim, loop)
         if is_to_be_asked_of(scope.model, claim.run.settings.calls):
             scope.model = await services.models.describe(scope.model)

@@ -32,6 +32,7 @@ from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
+from turnwright_executor.tools.client_tools import ClientExecutedTool
 from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.turn.generation import Draft
@@ -224,6 +225,10 @@ def kept_vendor_id(call: ToolCall) -> str:
     return call.id if len(call.id) <= VENDOR_ID_CHARS_MAX else ""
 
 
+DESCRIBED: Final = (PluginToolAdapter, ClientExecutedTool)
+"""Tools that say themselves how they are offered."""
+
+
 class RecordingGate(Struct, frozen=True):
     """The gate for commands: the chain, in a loop with this mode and these tools."""
 
@@ -245,12 +250,12 @@ class RecordingGate(Struct, frozen=True):
         return recording.refused(refused.outcome, refused.body) if refused else recording
 
     def _more(self) -> dict[str, ToolDescriptor]:
-        return {name: tool.descriptor for name, tool in self.tools.items() if isinstance(tool, PluginToolAdapter)}
+        return {name: tool.descriptor for name, tool in self.tools.items() if isinstance(tool, DESCRIBED)}
 
     def target_attribute(self, name: str) -> str | None:
         """The target attribute of a plugin's tool; None: it is another tool."""
         tool = self.tools.get(name)
-        return tool.descriptor.target if isinstance(tool, PluginToolAdapter) else None
+        return tool.descriptor.target if isinstance(tool, DESCRIBED) else None
 
 
 async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[CommandRecord]:

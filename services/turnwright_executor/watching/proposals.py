@@ -10,8 +10,10 @@ from turnwright.types.v1 import proposal_pb2
 from turnwright_core.entries import Entry
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
 from turnwright_core.text import cut_bytes
+from turnwright_core.wire.command_records import recorded_call
 from turnwright_executor.domain.effects import (
     CallEffect,
+    ClientToolEffect,
     CommandEffect,
     Effect,
     FileEdit,
@@ -40,11 +42,11 @@ def proposal_of(entry: Entry, *, whole: bool = False) -> proposal_pb2.Proposal:
     if tool not in TOOL_ORDER:
         proposal.command_written.CopyFrom(_written(message.command, whole=whole))
     if (effect := effect_from_pb(message.proposed.effect)) is not None:
-        _put_effect(proposal, effect)
+        _put_effect(proposal, effect, entry.record)
     return proposal
 
 
-def _put_effect(proposal: proposal_pb2.Proposal, effect: Effect) -> None:
+def _put_effect(proposal: proposal_pb2.Proposal, effect: Effect, record: bytes) -> None:
     match effect:
         case CommandEffect():
             proposal.command.command = effect.command
@@ -56,6 +58,9 @@ def _put_effect(proposal: proposal_pb2.Proposal, effect: Effect) -> None:
             proposal.files.changes.extend(_file_change(edit) for edit in effect.edits)
         case CallEffect():
             proposal.call.data_json = json.dumps(effect.data, ensure_ascii=False)
+        case ClientToolEffect():
+            call = recorded_call(record)
+            proposal.client_tool.arguments_json, proposal.client_tool.call_id = call.arguments, call.call_id
 
 
 def _written(command: pb.CommandText, *, whole: bool) -> proposal_pb2.WrittenCommand:

@@ -9,6 +9,7 @@ from turnwright.types.v1 import command_record_pb2 as pb
 from turnwright_core.wire.codec import codec
 from turnwright_executor.domain.effects import (
     CallEffect,
+    ClientToolEffect,
     CommandEffect,
     Effect,
     FileEdit,
@@ -19,6 +20,8 @@ from turnwright_executor.domain.effects import (
 _edit_to_pb, _edit_from_pb = codec(FileEdit, pb.FileEdit)
 _command_to_pb, _command_from_pb = codec(CommandEffect, pb.CommandEffect)
 _question_to_pb, _question_from_pb = codec(QuestionEffect, pb.QuestionEffect, options=(tuple, tuple))
+
+_client_tool_to_pb, _client_tool_from_pb = codec(ClientToolEffect, pb.ClientToolEffect)
 
 
 def effect_to_pb(effect: Effect) -> pb.Effect:
@@ -32,6 +35,8 @@ def effect_to_pb(effect: Effect) -> pb.Effect:
         case CallEffect():
             data_json = json.dumps(dict(effect.data), ensure_ascii=False, separators=(",", ":"))
             return pb.Effect(call=pb.CallEffect(data_json=data_json))
+        case ClientToolEffect():
+            return pb.Effect(client_tool=_client_tool_to_pb(effect))
 
 
 def effect_from_pb(effect: pb.Effect) -> Effect | None:
@@ -45,6 +50,8 @@ def effect_from_pb(effect: pb.Effect) -> Effect | None:
             return _question_from_pb(effect.question)
         case "call":
             return CallEffect(json.loads(effect.call.data_json))
+        case "client_tool":
+            return _client_tool_from_pb(effect.client_tool)
         case _:
             return None
 

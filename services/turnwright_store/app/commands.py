@@ -19,7 +19,14 @@ from turnwright_store.app.registry import add_run, check_model_exists
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.app.writing import TurnTag, apply_writes, check_writes
-from turnwright_store.domain.checks import RUN_ALIAS, check_answer_format, check_budget, check_name, check_shown
+from turnwright_store.domain.checks import (
+    RUN_ALIAS,
+    check_answer_format,
+    check_budget,
+    check_client_tools,
+    check_name,
+    check_shown,
+)
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -56,6 +63,7 @@ def enqueue_loop(
     check_budget(settings.budget, "settings.budget")
     check_answer_format(settings.response_format)
     check_shown(settings.images, settings.edits)
+    check_client_tools(settings.client_tools)
     owner = registry.get_project(tx.connection, address.project)
     if address.run:
         check_name("run", address.run, RUN_ALIAS)

@@ -68,7 +68,7 @@ def settings_of(message: UserMessage, latest: Loop | None, images: tuple[str, ..
     given = message.settings
     if given is None:
         before = latest.settings if latest else LoopSettings(Mode.ACT)
-        return replace(before, budget=None, response_format=None, images=images)
+        return replace(before, budget=None, response_format=None, edits=(), images=images)
     return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
 
 

@@ -196,23 +196,23 @@ def _rewound(
     moment: RewindTarget,
     position: int,
     said: dict[str, object],
-    given: str,
+    sentence: str,
 ) -> Rewound:
     run = bump_revision(tx, run)
     closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
     if closed or opened:
-        sentence = f"{given} Files of the project were not changed back."
-        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, sentence, "rewind")
+        whole = f"{sentence} Files of the project were not changed back."
+        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, whole, "rewind")
         write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
         _write(tx, rules, run, actor, [write])
     return Rewound(closed, opened)
 
 
 def notice(
-    tx: Transaction, rules: StoreRules, run: RunRow, actor: str, payload: Mapping[str, object], given: str
+    tx: Transaction, rules: StoreRules, run: RunRow, actor: str, payload: Mapping[str, object], sentence: str
 ) -> None:
     """Tell the model and all who watch of a command that could not be carried out."""
-    event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, dict(payload), given, "command")
+    event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, dict(payload), sentence, "command")
     _write(tx, rules, run, actor, [new_event(tx, run, turn_of_cause(run, is_owners=False), event)])
 
 

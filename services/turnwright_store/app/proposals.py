@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
+from turnwright.types.v1.command_record_pb2 import CommandRecord
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.decisions import Decision, DecisionKind
@@ -21,12 +22,13 @@ from turnwright_core.events import slug_of
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
-from turnwright_core.wire.command_records import decided, decision_in, tool_in
+from turnwright_core.session import Wait
+from turnwright_core.wire.command_records import decided, decision_in, tool_in, wait_in
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import new_event
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import check_path, check_record
-from turnwright_store.domain.events import proposal_decided
+from turnwright_store.domain.events import proposal_decided, tool_returned
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -53,6 +55,8 @@ class Resolution(Struct, frozen=True):
     contents: tuple[tuple[str, str], ...] = ()
     client_runs: bool = False
     """Whether the client that decides carries out the effect."""
+    tool_failed: bool = False
+    """Whether the contents are those of a tool of the client that failed."""
 
 
 class Decided(Struct, frozen=True):
@@ -102,6 +106,7 @@ def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolu
         tx.now_ms,
         dict(resolution.contents),
         client_runs=resolution.client_runs,
+        tool_failed=resolution.tool_failed,
     )
     after = decided(record.record, made)
     if resolution.accept:
@@ -125,7 +130,11 @@ def write_decision(
     write = EntryWrite(record.path, change, Tier.SYSTEM, expected_revision=record.revision)
     made = decision_in(change.record or b"")
     assert made, "who decides says so in the record"
-    event = new_event(tx, run, record.turn, proposal_decided(record.path, _tool_of(record), made))
+    tool = _tool_of(record)
+    is_client_tool = wait_in(State.PROPOSED, CommandRecord.FromString(record.record)) is Wait.CLIENT
+    answered = is_client_tool and made.ruling is DecisionKind.ACCEPTED
+    cause = tool_returned(record.path, tool, made) if answered else proposal_decided(record.path, tool, made)
+    event = new_event(tx, run, record.turn, cause)
     # A full run must not wait forever: the decision's event is written beyond the limit of entries.
     return apply_writes(tx, rules, run, [write, event], principal, is_unbounded=True).run
 

@@ -77,6 +77,14 @@ class RestoreFromTrajectory(Struct, frozen=True):
     turn: int
 
 
+class IdeToolResult(Struct, frozen=True):
+    """What a tool of the client came to."""
+
+    call: str
+    content: str
+    failed: bool = False
+
+
 class SetDraft(Struct, frozen=True):
     """A draft; None: it is removed."""
 
@@ -84,4 +92,6 @@ class SetDraft(Struct, frozen=True):
 
 
 EditCommand = UpdateMessage | RemoveMessage | TruncateMessages | Regenerate | RestoreFromTrajectory
-SessionCommand = UserMessage | SetParams | AbortSession | DecideTools | BranchFromChat | SetDraft | EditCommand
+SessionCommand = (
+    UserMessage | SetParams | AbortSession | DecideTools | BranchFromChat | SetDraft | IdeToolResult | EditCommand
+)

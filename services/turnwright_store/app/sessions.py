@@ -33,6 +33,7 @@ from turnwright_store.app.session_commands import (
     BranchFromChat,
     DecideTools,
     EditCommand,
+    IdeToolResult,
     Regenerate,
     RemoveMessage,
     RestoreFromTrajectory,
@@ -59,6 +60,9 @@ DRAFT: Final = "draft://main"
 
 DRAFT_BYTES_MAX: Final = 64 * 1024
 """Longest draft, in bytes."""
+
+RESULT_BYTES_MAX: Final = 512 * 1024
+"""Longest result of a client's tool, in bytes: the record of its command keeps it."""
 
 CALLS_MAX: Final = 100
 """Most calls that one command decides on."""
@@ -230,6 +234,15 @@ def _check_answer(call: str, answer: str, *, is_question: bool) -> None:
         raise invalid("answer", f"{call} is not a question: approve it without an answer.")
 
 
+def _tool_result(command: IdeToolResult, at: _Session) -> None:
+    check_bytes("content", command.content, RESULT_BYTES_MAX)
+    path = _named(at).get(command.call, command.call)
+    if _waits(at).get(path) is not Wait.CLIENT:
+        raise fault(Reason.ENTRY_NOT_FOUND, f"No call {command.call!r} waits for its client.", path=command.call)
+    result = Resolution(True, contents=(("", command.content),), tool_failed=command.failed)
+    resolve_proposal(at.tx, at.rules, at.caller, at.address, path, result)
+
+
 def _waits(at: _Session) -> dict[str, Wait]:
     return {path: wait for path, (wait, _) in waiting_commands(at.tx.connection, at.row.id, at.row.run.turn).items()}
 
@@ -263,6 +276,7 @@ _DONE: Final[Mapping[type, Callable[[Any, _Session], _Done | None]]] = {
     AbortSession: _abort,
     DecideTools: _decide,
     SetDraft: _set_draft,
+    IdeToolResult: _tool_result,
     UpdateMessage: _edit,
     RemoveMessage: _edit,
     TruncateMessages: _edit,

@@ -39,7 +39,7 @@ _DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
 """States that decide a proposal: the first accepts, the others reject."""
 
 _MODES: Final = {"ask": Mode.ASK, "act": Mode.ACT}
-_SETTINGS: Final = frozenset(LoopSettings.__struct_fields__) - {"reasoning", "response_format"}
+_SETTINGS: Final = frozenset(LoopSettings.__struct_fields__) - {"reasoning", "response_format", "client_tools"}
 
 
 def write_entries(

@@ -28,7 +28,7 @@ from turnwright_core.limits import (
     PERSONA_BYTES_MAX,
     RECORD_BYTES_MAX,
 )
-from turnwright_core.runs import AnswerFormat, Budget, Model, RunSettings
+from turnwright_core.runs import AnswerFormat, Budget, ClientTool, Model, RunSettings
 
 OUTCOME_CHARS_MAX: Final = 256
 """Longest outcome of an entry: `word:code`, with some margin."""
@@ -42,6 +42,14 @@ ATTRIBUTES_DEPTH_MAX: Final = 100
 TOKENS_LIMIT: Final = 2**53
 """Upper limit for token budgets: integers that JSON represents exactly."""
 
+CLIENT_TOOLS_MAX: Final = 32
+"""Most tools of a client in a loop."""
+
+CLIENT_TOOL_DOC_CHARS_MAX: Final = 8192
+CLIENT_TOOL_SCHEMA_BYTES_MAX: Final = 16 * 1024
+"""As for tools of plugins: both are in every model call."""
+
+CLIENT_TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 RUN_ALIAS: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -168,6 +176,22 @@ def check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
         check_path(path, field="settings.images")
     for path in edited:
         check_path(path, field="settings.edits.parts")
+
+
+def check_client_tools(tools: Sequence[ClientTool]) -> None:
+    """Refuse tools of a client that no model could be offered."""
+    field = "settings.client_tools"
+    check_count(field, len(tools), CLIENT_TOOLS_MAX)
+    if len({tool.name for tool in tools}) < len(tools):
+        raise invalid(field, "Each tool needs a name of its own.")
+    for tool in tools:
+        if not CLIENT_TOOL.fullmatch(tool.name):
+            raise invalid(field, f"A tool's name must match {CLIENT_TOOL.pattern}; it is {tool.name!r}.")
+        check_chars(field, tool.description, CLIENT_TOOL_DOC_CHARS_MAX)
+        if not tool.description.strip():
+            raise invalid(field, f"The tool {tool.name} needs a description for the model.")
+        if tool.parameters:
+            check_attributes(tool.parameters, CLIENT_TOOL_SCHEMA_BYTES_MAX, field)
 
 
 def check_budget(budget: Budget | None, field: str) -> None:

@@ -62,6 +62,14 @@ def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
     return RunEvent(Subkind.TOOL_DECISION, _PROPOSAL, told, sentence, slug_of(path))
 
 
+def tool_returned(path: str, tool: str, made: Decision) -> RunEvent:
+    """A client has executed a tool."""
+    how = "failed" if made.tool_failed else "returned"
+    payload = {"path": path, "tool": tool, "failed": made.tool_failed, "principal": made.principal}
+    sentence = f"The tool {tool} of the client {how}: {path}."
+    return RunEvent(Subkind.IDE_CALLBACK, _PROPOSAL, payload, sentence, slug_of(path))
+
+
 def mode_switched(loop: int, before: Mode, mode: Mode) -> RunEvent:
     """A loop begins in another mode than the previous one."""
     was, now = before.name.lower(), mode.name.lower()

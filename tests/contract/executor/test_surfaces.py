@@ -280,12 +280,14 @@ def request_for(method, **fields) -> Message:
     request = GetMessageClass(method.input_type)()
     texts = {
         "prompt": "Do it.", "run": "r", "path": "log://turn_1/set/a", "new_run": "n", "tool": "sh", "target": "t",
-        "message": "m", "channel": 1,
+        "message": "m", "channel": 1, "command_id": "c",
     }  # fmt: skip
     for name, value in {**texts, **fields}.items():
         field = method.input_type.fields_by_name.get(name)
         if field and field.message_type is None:
             setattr(request, name, value)
+    if method.name == "SubmitCommand":
+        request.command.abort.SetInParent()
     if method.name in ("Ask", "Act"):
         request.task.project, request.task.run, request.task.prompt = fields.get("project", ""), "r", "Do it."
     return request

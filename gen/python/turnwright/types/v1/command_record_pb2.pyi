@@ -437,6 +437,7 @@ class CommandDecision(_message.Message):
     CONTENTS_FIELD_NUMBER: _builtins.int
     EDITED_PATHS_FIELD_NUMBER: _builtins.int
     CLIENT_RUNS_FIELD_NUMBER: _builtins.int
+    TOOL_FAILED_FIELD_NUMBER: _builtins.int
     ruling: Global___Ruling.ValueType
     """What was decided."""
     principal: _builtins.str
@@ -445,6 +446,8 @@ class CommandDecision(_message.Message):
     """The comment, or the answer to a question. At most 65536 bytes."""
     client_runs: _builtins.bool
     """Whether the client that decided runs the command itself."""
+    tool_failed: _builtins.bool
+    """Whether the tool of a client failed; `contents` are its result."""
     @_builtins.property
     def decide_time(self) -> _timestamp_pb2.Timestamp:
         """When it was decided."""
@@ -467,10 +470,11 @@ class CommandDecision(_message.Message):
         contents: _abc.Iterable[Global___DecidedContent] | None = ...,
         edited_paths: _abc.Iterable[_builtins.str] | None = ...,
         client_runs: _builtins.bool = ...,
+        tool_failed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decide_time", b"decide_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decide_time", b"decide_time", "edited_paths", b"edited_paths", "principal", b"principal", "ruling", b"ruling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decide_time", b"decide_time", "edited_paths", b"edited_paths", "principal", b"principal", "ruling", b"ruling", "tool_failed", b"tool_failed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -512,6 +516,7 @@ class Effect(_message.Message):
     COMMAND_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
     CALL_FIELD_NUMBER: _builtins.int
+    CLIENT_TOOL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def files(self) -> Global___FileEffect:
         """Change project files."""
@@ -528,6 +533,10 @@ class Effect(_message.Message):
     def call(self) -> Global___CallEffect:
         """Something that a tool does itself, outside the project."""
 
+    @_builtins.property
+    def client_tool(self) -> Global___ClientToolEffect:
+        """A client executes the tool."""
+
     def __init__(
         self,
         *,
@@ -535,12 +544,13 @@ class Effect(_message.Message):
         command: Global___CommandEffect | None = ...,
         question: Global___QuestionEffect | None = ...,
         call: Global___CallEffect | None = ...,
+        client_tool: Global___ClientToolEffect | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "client_tool", b"client_tool", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "client_tool", b"client_tool", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["files", "command", "question", "call"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["files", "command", "question", "call", "client_tool"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -710,3 +720,29 @@ class CallEffect(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallEffect: _TypeAlias = CallEffect  # noqa: Y015
+
+@_typing.final
+class ClientToolEffect(_message.Message):
+    """A tool that a client executes; its arguments are those of the command."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    result: _builtins.str
+    """The result, at most 524288 bytes. Empty until there is one."""
+    failed: _builtins.bool
+    """True if the tool failed."""
+    def __init__(
+        self,
+        *,
+        result: _builtins.str = ...,
+        failed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientToolEffect: _TypeAlias = ClientToolEffect  # noqa: Y015

@@ -90,6 +90,7 @@ class Proposal(_message.Message):
     COMMAND_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
     CALL_FIELD_NUMBER: _builtins.int
+    CLIENT_TOOL_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
@@ -127,6 +128,10 @@ class Proposal(_message.Message):
         """A tool will do something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL."""
 
     @_builtins.property
+    def client_tool(self) -> Global___ClientToolCall:
+        """A client executes a tool and submits an IdeToolResult. Not in the inbox: it is not for people."""
+
+    @_builtins.property
     def command_written(self) -> Global___WrittenCommand:
         """The command as the model wrote it, for plugins' tools, which may use all of it once it is accepted. Absent for
         other tools, whose effect is all that happens.
@@ -142,18 +147,19 @@ class Proposal(_message.Message):
         command: Global___CommandRun | None = ...,
         question: Global___Question | None = ...,
         call: Global___PluginCall | None = ...,
+        client_tool: Global___ClientToolCall | None = ...,
         target: _builtins.str = ...,
         body: _builtins.str = ...,
         body_size_bytes: _builtins.int = ...,
         command_written: Global___WrittenCommand | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "call", b"call", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "call", b"call", "client_tool", b"client_tool", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "body", b"body", "body_size_bytes", b"body_size_bytes", "call", b"call", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "path", b"path", "question", b"question", "target", b"target", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "body", b"body", "body_size_bytes", b"body_size_bytes", "call", b"call", "client_tool", b"client_tool", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "path", b"path", "question", b"question", "target", b"target", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__command_written: _TypeAlias = _typing.Literal["command_written"]  # noqa: Y015
     _WhichOneofArgType__command_written: _TypeAlias = _typing.Literal["_command_written", b"_command_written"]  # noqa: Y015
-    _WhichOneofReturnType_effect: _TypeAlias = _typing.Literal["files", "command", "question", "call"]  # noqa: Y015
+    _WhichOneofReturnType_effect: _TypeAlias = _typing.Literal["files", "command", "question", "call", "client_tool"]  # noqa: Y015
     _WhichOneofArgType_effect: _TypeAlias = _typing.Literal["effect", b"effect"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__command_written) -> _WhichOneofReturnType__command_written | None: ...
@@ -183,6 +189,32 @@ class PluginCall(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PluginCall: _TypeAlias = PluginCall  # noqa: Y015
+
+@_typing.final
+class ClientToolCall(_message.Message):
+    """A call of a tool that a client executes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    arguments_json: _builtins.str
+    """The arguments: a JSON object. At most 524288 bytes."""
+    call_id: _builtins.str
+    """Id of the native call, `call_{turn}_{ordinal}`; empty: the tool was called by a tag."""
+    def __init__(
+        self,
+        *,
+        arguments_json: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientToolCall: _TypeAlias = ClientToolCall  # noqa: Y015
 
 @_typing.final
 class WrittenCommand(_message.Message):

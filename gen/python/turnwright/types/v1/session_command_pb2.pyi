@@ -62,6 +62,7 @@ class SessionCommand(_message.Message):
     RETRY_FROM_INDEX_FIELD_NUMBER: _builtins.int
     REGENERATE_FIELD_NUMBER: _builtins.int
     RESTORE_FROM_TRAJECTORY_FIELD_NUMBER: _builtins.int
+    IDE_TOOL_RESULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
         """A message from the user."""
@@ -118,6 +119,10 @@ class SessionCommand(_message.Message):
     def restore_from_trajectory(self) -> Global___RestoreFromTrajectory:
         """Shows again what an earlier turn ended with."""
 
+    @_builtins.property
+    def ide_tool_result(self) -> Global___IdeToolResult:
+        """The result of a tool that the client executes."""
+
     def __init__(
         self,
         *,
@@ -135,12 +140,13 @@ class SessionCommand(_message.Message):
         retry_from_index: Global___RetryFromIndex | None = ...,
         regenerate: Global___Regenerate | None = ...,
         restore_from_trajectory: Global___RestoreFromTrajectory | None = ...,
+        ide_tool_result: Global___IdeToolResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "clear_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "restore_from_trajectory"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "clear_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "restore_from_trajectory", "ide_tool_result"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -555,6 +561,38 @@ class RestoreFromTrajectory(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RestoreFromTrajectory: _TypeAlias = RestoreFromTrajectory  # noqa: Y015
+
+@_typing.final
+class IdeToolResult(_message.Message):
+    """The result of a tool that the client executes (LoopSettings.client_tools). Fails with FAILED_PRECONDITION, reason
+    COMMAND_GATED, unless such a call waits.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    call: _builtins.str
+    """The call: path of its record, or id of the native call, as in ApproveTools."""
+    content: _builtins.str
+    """What the model reads; at most 524288 bytes."""
+    failed: _builtins.bool
+    """True if the tool failed."""
+    def __init__(
+        self,
+        *,
+        call: _builtins.str = ...,
+        content: _builtins.str = ...,
+        failed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "content", b"content", "failed", b"failed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IdeToolResult: _TypeAlias = IdeToolResult  # noqa: Y015
 
 @_typing.final
 class QueuedCommand(_message.Message):

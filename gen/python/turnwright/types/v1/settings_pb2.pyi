@@ -198,6 +198,36 @@ class Reasoning(_message.Message):
 Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
+class ClientTool(_message.Message):
+    """A tool that a client executes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name: a lower-case letter, then letters, digits and `_`; at most 32 characters."""
+    description: _builtins.str
+    """Documentation for the model; 1 to 8192 characters."""
+    parameters: _builtins.str
+    """JSON Schema of its arguments, an object's; at most 16 KiB. Empty: any arguments."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        parameters: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientTool: _TypeAlias = ClientTool  # noqa: Y015
+
+@_typing.final
 class LoopSettings(_message.Message):
     """The settings of one loop. Fixed when the loop is enqueued."""
 
@@ -215,6 +245,7 @@ class LoopSettings(_message.Message):
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
+    CLIENT_TOOLS_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
     PROJECT_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
@@ -262,6 +293,13 @@ class LoopSettings(_message.Message):
         """
 
     @_builtins.property
+    def client_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTool]:
+        """Tools that the client executes, such as an editor's. When the model calls one, the loop waits until a client submits an
+        IdeToolResult; like a proposal, the call outlives the client and expires. Also waits if `yolo` is set. At most 32.
+        A tool with the name of one that exists ends the loop with 500.
+        """
+
+    @_builtins.property
     def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
         """Edits of the prompt of every turn of the loop. Later loops do not inherit them. If they cannot be applied, the loop
         ends with 500 and the reason of the error, and the model is not called.
@@ -282,12 +320,13 @@ class LoopSettings(_message.Message):
         response_format: Global___ResponseFormat | None = ...,
         images: _abc.Iterable[_builtins.str] | None = ...,
         assembly: Global___Assembly.ValueType = ...,
+        client_tools: _abc.Iterable[Global___ClientTool] | None = ...,
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         project_instructions: _builtins.bool | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "client_tools", b"client_tools", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

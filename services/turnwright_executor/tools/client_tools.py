@@ -1,0 +1,57 @@
+"""Tools that a client executes: each call waits for the result that a client submits, like a proposal for its decision.
+
+The call is durable and outlives the client; it expires as proposals do. Source: architecture 6; rows RS04, RS06.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from turnwright_core.entries import State
+from turnwright_core.errors import Reason, fault
+from turnwright_core.runs import ClientTool
+from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass
+from turnwright_executor.domain.toolset import ToolDescriptor
+from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
+from turnwright_executor.tools.parameters import ToolParameter
+from turnwright_grammar import Command
+
+FAILED: Final = "client_tool:500"
+"""Outcome of a tool that failed at its client."""
+
+
+class ClientExecutedTool:
+    """A tool as its client declares it; implements Tool."""
+
+    effect_class = EffectClass.PURE
+    """The result is in the record before it is carried out: to do so again changes nothing."""
+    parameters: tuple[ToolParameter, ...] = ()
+
+    def __init__(self, tool: ClientTool) -> None:
+        self.name = tool.name
+        self.doc = tool.description.strip()
+        self.schema: dict[str, Any] = json.loads(tool.parameters) if tool.parameters else {"type": "object"}
+        self.descriptor = ToolDescriptor(tool.name, "act", frozenset(), "")
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
+        return Proposed(ClientToolEffect(), f"The client executes {self.name}.")
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+        if not isinstance(effect, ClientToolEffect):
+            return failed("invalid:400", f"{self.name} is executed by the client.")
+        return failed(FAILED, effect.result) if effect.failed else Done(effect.result, State.RESOLVED)
+
+
+def client_tools(declared: Sequence[ClientTool], tools: Mapping[str, Tool]) -> dict[str, ClientExecutedTool]:
+    """The tools that a client declares, by name, without those that `check_names` refuses."""
+    return {tool.name: ClientExecutedTool(tool) for tool in declared if tool.name not in tools}
+
+
+def check_names(declared: Sequence[ClientTool], tools: Mapping[str, Tool]) -> None:
+    """Raises INVALID_FIELD for a tool of a client that has the name of another tool."""
+    for tool in declared:
+        if not isinstance(tools.get(tool.name), ClientExecutedTool):
+            message = f"There is a tool {tool.name} already: give the client's tool another name."
+            raise fault(Reason.INVALID_FIELD, message, field="settings.client_tools")
