@@ -63,7 +63,7 @@ _TASK: Final = (
     Option(
         ["--assembly"],
         type=click.Choice(["packet", "transcript"]),
-        help="How the run is sent to the model; an existing run keeps its own [packet]",
+        help="How the run is sent to the model; an existing run keeps its own [TURNWRIGHT_ASSEMBLY, or else packet]",
     ),
     Option(
         ["--project-instructions/--no-project-instructions"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -58,6 +58,10 @@ class StoreSettings(Settings):
         le=1024 * 1024,
     )
     db_readers: int = setting("Number of database connections for reading.", 2, ge=1, le=64)
+    assembly: Literal["packet", "transcript"] = setting(
+        "How a run whose task does not say is sent to its model: as a `packet` of sections, or as a `transcript`.",
+        "packet",
+    )
     loops_queued_max: int = setting("Maximum number of loops that may queue in one run.", 100, ge=1, le=10_000)
     lease_s: float = setting(
         "How long an executor keeps a run without renewing its lease, in seconds. It renews three times in that time.",

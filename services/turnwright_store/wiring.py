@@ -15,6 +15,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
+from turnwright_core.runs import Assembly
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.expiry import expiry
@@ -156,6 +157,7 @@ async def _open(database: Database, settings: StoreSettings) -> StoreRules:
         heartbeat_s=settings.heartbeat_s,
         pattern_s_max=settings.pattern_s_max,
         token_divisor=settings.token_divisor,
+        assembly=Assembly[settings.assembly.upper()],
         limits=settings.write_limits,
         lease_ms=_ms(settings.lease_s),
         lease_grace_ms=_ms(settings.lease_grace_s),

@@ -74,6 +74,8 @@ class RecordFacts(Struct, frozen=True):
     body: str = ""
     update_status: int = RUNNING
     rejected: bool = False
+    is_unknown: bool = False
+    """Whether no tool has its name."""
 
 
 class ReplyFacts(Struct, frozen=True):
@@ -107,6 +109,9 @@ class TurnFacts(Struct, frozen=True):
     is_answer_refused: bool = False
     """Whether the turn has an answer that does not match the response format."""
 
+    is_transcript: bool = False
+    """Whether the model reads each failure as the result of its call: then it is no strike (C42)."""
+
     @property
     def update(self) -> RecordFacts | None:
         """The last update, which counts (RU141)."""
@@ -116,6 +121,11 @@ class TurnFacts(Struct, frozen=True):
     def failures(self) -> int:
         """Number of failed commands, without rejected ones."""
         return sum(record.state is State.FAILED and not record.rejected for record in self.records)
+
+    @property
+    def struck(self) -> int:
+        """Number of commands that count as strikes: failed ones, in transcripts only those of unknown tools (C42)."""
+        return sum(record.is_unknown for record in self.records) if self.is_transcript else self.failures
 
     @property
     def is_refuted(self) -> bool:
@@ -144,7 +154,7 @@ class TurnFacts(Struct, frozen=True):
     def strikes(self) -> int:
         struck = is_strike(
             errors=self.errors + self.reply.parse_failures,
-            failures=self.failures,
+            failures=self.struck,
             is_empty=self.is_empty,
             is_cycle=self.period > 0,
         )

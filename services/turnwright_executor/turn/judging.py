@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from msgspec.structs import replace
 
@@ -58,13 +58,16 @@ def facts_of(
     *,
     is_demoted: bool = False,
     is_answer_refused: bool = False,
+    is_transcript: bool = False,
+    tools: Container[str] = (),
 ) -> TurnFacts:
     """The facts of a turn whose records are settled; `note` is the record of its model call. Others as in TurnFacts.
 
     `is_demoted`: the results of the turn did not fit and were summarized, which is an error of no command (RU153).
+    `tools` are all that exist.
     """
     return TurnFacts(
-        records=tuple(_record_facts(record) for record in records),
+        records=tuple(_record_facts(record, tools) for record in records),
         reply=ReplyFacts(any_command=bool(records), narration=narration, parse_failures=0 if records else note.losses),
         errors=(note.losses if records else 0) + is_demoted,
         fingerprint=note.fingerprint,
@@ -76,10 +79,11 @@ def facts_of(
         usage=note.usage,
         at=at,
         is_answer_refused=is_answer_refused or any(record.outcome == ANSWER_INVALID for record in records),
+        is_transcript=is_transcript,
     )
 
 
-def _record_facts(record: CommandRecord) -> RecordFacts:
+def _record_facts(record: CommandRecord, tools: Container[str]) -> RecordFacts:
     status = record.attributes.get("status", RUNNING) if record.tool == "update" else RUNNING
     return RecordFacts(
         path=record.path,
@@ -88,6 +92,7 @@ def _record_facts(record: CommandRecord) -> RecordFacts:
         body=record.body,
         update_status=status if isinstance(status, int) else RUNNING,
         rejected=record.rejection is not None,
+        is_unknown=record.tool not in tools,
     )
 
 

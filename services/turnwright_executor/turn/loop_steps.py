@@ -304,6 +304,8 @@ class LoopSteps:
             scope.spend_meter.exhausted_by(open_turn.note.result()),
             is_demoted=open_turn.is_demoted,
             is_answer_refused=any(warning.kind == ANSWER for warning in open_turn.reading.warnings),
+            is_transcript=open_turn.turn.request.assembly is Assembly.TRANSCRIPT,
+            tools=scope.services.tools,
         )
         return await judge(scope.services.hooks, facts)
 

@@ -79,7 +79,8 @@ def enqueue_loop(
     check_queue(tx, before, rules.loops_queued_max)
     yolo = settings.yolo or before.run.settings.yolo
     reasoning = settings.reasoning or (before.run.loop.settings.reasoning if before.run.loop else None)
-    latest = before.run.loop.settings.assembly if before.run.loop else Assembly.PACKET
+    # A loop of an earlier release does not say: it was sent packets.
+    latest = (before.run.loop.settings.assembly or Assembly.PACKET) if before.run.loop else rules.assembly
     reads = settings.project_instructions
     if reads is None and before.run.loop:
         reads = before.run.loop.settings.project_instructions
@@ -88,7 +89,7 @@ def enqueue_loop(
         model=model,
         yolo=yolo,
         reasoning=reasoning,
-        assembly=settings.assembly or latest or Assembly.PACKET,
+        assembly=settings.assembly or latest,
         project_instructions=reads,
     )
     run, loop = _add_loop(tx, before, prompt, settled)

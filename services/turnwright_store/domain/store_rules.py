@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from turnwright_core.runs import Assembly
 from turnwright_core.schemes import Scheme
 from turnwright_store.domain.limits import WriteLimits
 
@@ -31,6 +32,8 @@ class StoreRules(Struct, frozen=True):
     """How long after its end a lease still keeps others out, in milliseconds."""
     token_divisor: int = 2
     """Code points of a token, in every estimate."""
+    assembly: Assembly = Assembly.PACKET
+    """How runs are sent to their models whose first task does not say."""
     limits: WriteLimits = field(default_factory=WriteLimits)
     """Limits of what is written."""
 

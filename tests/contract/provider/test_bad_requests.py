@@ -43,7 +43,7 @@ BAD = {
     "a result for no call": ({"messages": [USER, answer("c")]}, "messages[1].call_id"),
     "a result before its call": ({"messages": [USER, answer("c"), calls(CALL)]}, "messages[1].call_id"),
     "the same id twice": ({"messages": [USER, calls(CALL, CALL)]}, "messages[1].calls"),
-    "129 calls": ({"messages": [USER, calls(*(call(id=f"c{n}") for n in range(129)))]}, "messages[1].calls"),
+    "1001 calls": ({"messages": [USER, calls(*(call(id=f"c{n}") for n in range(1001)))]}, "messages[1].calls"),
     "a call of a user": ({"messages": [Message(role=ROLE_USER, calls=[CALL])]}, "messages[0].calls"),
     "a call of no tool": ({"messages": [USER, calls(call(name=""))]}, "messages[1].calls[0].name"),
     "an image of another type": ({"messages": shows(data=PNG, mime="image/tiff")}, "messages[0].parts[1].image.mime"),

@@ -108,7 +108,7 @@ class Message(_message.Message):
 
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[_delta_pb2.ToolCall]:
-        """The tool calls of the model, in order; at most 128. Assistant only."""
+        """The tool calls of the model, in order; at most 1000. Assistant only."""
 
     @_builtins.property
     def thinking(self) -> _containers.RepeatedCompositeFieldContainer[_delta_pb2.ThinkingBlock]:

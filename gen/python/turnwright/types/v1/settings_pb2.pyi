@@ -116,7 +116,7 @@ class _Assembly:
 class _AssemblyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Assembly.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ASSEMBLY_UNSPECIFIED: _Assembly.ValueType  # 0
-    """Not set: as in the run's latest loop, or else PACKET."""
+    """Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default)."""
     ASSEMBLY_PACKET: _Assembly.ValueType  # 1
     """Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
     ASSEMBLY_TRANSCRIPT: _Assembly.ValueType  # 2
@@ -129,7 +129,7 @@ class Assembly(_Assembly, metaclass=_AssemblyEnumTypeWrapper):
     """How a run is sent to its model."""
 
 ASSEMBLY_UNSPECIFIED: Assembly.ValueType  # 0
-"""Not set: as in the run's latest loop, or else PACKET."""
+"""Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default)."""
 ASSEMBLY_PACKET: Assembly.ValueType  # 1
 """Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
 ASSEMBLY_TRANSCRIPT: Assembly.ValueType  # 2

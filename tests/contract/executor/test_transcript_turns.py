@@ -1,0 +1,179 @@
+"""Turns of a run that is sent as a transcript: what ends a loop, switches, answers with a form, and aborts. RL03; C42."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from turnwright.types.v1 import settings_pb2
+
+from contract.executor.test_transcripts import (
+    DONE,
+    PACKET,
+    TRANSCRIPT,
+    act,
+    calling,
+    over_http,
+    sent,
+    strictly,
+    turns_of,
+)
+from services import running
+from sse_server import Answer, SseServer, chat
+from strict_vendors import STRICT, Reply
+
+pytestmark = pytest.mark.asyncio
+
+__all__ = ["over_http"]
+
+
+async def test_a_failed_call_is_a_result_and_no_strike(tmp_path, over_http, monkeypatch):
+    # C42: strikes are calls of unknown tools, what cannot be read, and cycles
+    failing = [calling(("get", {"path": f"none{number}.txt"})) for number in range(5)]
+    async with over_http(*failing, chat("There is nothing.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path, strikes_max=2) as services:
+            loop = await act(services)
+            turns = await turns_of(services)
+    assert (loop.status, loop.turns, loop.reason) == (200, 6, "text")
+    assert {turn.result.strikes for turn in turns} == {0}
+    assert "none4.txt" in sent(server)[-1]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (lambda number: calling((f"unheard_of_{number}", {})), "strikes"),
+        (lambda number: calling(("get", f"nonsense {number}")), "strikes"),
+        (lambda _: calling(("get", {"path": "none.txt"})), "cycles"),
+    ],
+    ids=["unknown tool", "unreadable", "cycle"],
+)
+async def test_what_is_a_strike_in_a_transcript_ends_its_loop(tmp_path, over_http, monkeypatch, reply, reason):
+    # C42
+    async with over_http(*map(reply, range(9))) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path, strikes_max=2) as services:
+            loop = await act(services)
+    assert (loop.status, loop.reason) == (499, reason)
+    for request in sent(server):
+        strictly(request["messages"])
+
+
+async def test_a_run_without_a_choice_is_sent_as_the_setting_says(tmp_path, over_http, monkeypatch):
+    unset = settings_pb2.ASSEMBLY_UNSPECIFIED
+    async with over_http(chat("Yes."), chat(DONE), chat(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path, store_settings={"assembly": "transcript"}) as services:
+            await act(services, "One?", unset)
+            await act(services, "Two?", PACKET)
+            # A run keeps its own.
+            await act(services, "Three?", unset)
+            turns = await turns_of(services)
+    assert [turn.request.assembly for turn in sorted(turns, key=lambda turn: turn.number)] == [
+        TRANSCRIPT,
+        PACKET,
+        PACKET,
+    ]
+
+
+async def test_a_run_may_change_vendor_model_and_assembly_in_the_middle(tmp_path, monkeypatch):
+    # RL03: thinking goes back to the model that wrote it, and to no other
+    read = Reply("", [("get", {"path": "a.txt"})])
+    claude = STRICT["anthropic"](lambda number: [read, Reply("Read."), Reply("Back.")][number])
+    other = STRICT["chat"](lambda number: [read, Reply("Seen."), Reply(DONE, thinks=False)][number])
+    async with SseServer([claude] * 5) as one, SseServer([other] * 5) as two:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_claude", "anthropic/claude-x")
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", one.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        monkeypatch.setenv("OPENAI_BASE_URL", two.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("text of a")
+
+            async def task(prompt: str, model: str, assembly: int):
+                settings = settings_pb2.LoopSettings(model=model, yolo=True, assembly=assembly)
+                queued = await services.client.act(services.project, prompt, run="r", settings=settings)
+                return (await services.until(queued)).status
+
+            statuses = [
+                await task("One.", "claude", TRANSCRIPT), await task("Two.", "m", TRANSCRIPT),
+                await task("Three.", "m", PACKET), await task("Four.", "claude", TRANSCRIPT),
+            ]  # fmt: skip
+            turns = sorted(await turns_of(services), key=lambda turn: turn.number)
+    assert statuses == [200] * 4
+    assert claude.refusals + other.refusals == []
+    # Another model is not sent what only its author reads, and the turn says so.
+    assert [list(turn.result.dropped) for turn in turns if turn.number in (1, 2, 3)] == [[], [], ["thinking"]]
+    conversations = [body["messages"] for body in claude.bodies]
+    assert [block["type"] for block in conversations[1][1]["content"]] == ["thinking", "tool_use"]
+    # Back at the model that thought it, it is sent again, before what others said since.
+    last = json.dumps(conversations[-1])
+    signature = conversations[1][1]["content"][0]["signature"]
+    places = [last.index(text) for text in ("One.", signature, "Two.", "Three.", "Four.")]
+    assert places == sorted(places)
+
+
+async def test_an_answer_of_a_form_ends_a_transcript_and_a_wrong_one_is_said_to_be(tmp_path, over_http, monkeypatch):
+    form = settings_pb2.ResponseFormat(
+        schema='{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}'
+    )
+    async with over_http(chat("Four."), chat('{"n": 4}')) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await act(services, "How many?", response_format=form)
+            turns = await turns_of(services)
+    assert (loop.status, loop.turns) == (200, 2)
+    assert json.loads(max(turns, key=lambda turn: turn.number).result.answer) == {"n": 4}
+    first, second = (request["messages"] for request in sent(server))
+    strictly(second)
+    assert second[: len(first)] == first
+    assert "must be JSON" in json.dumps(second[-1])
+
+
+async def test_a_changed_file_is_a_new_message_and_leaves_the_old_one(tmp_path, over_http, monkeypatch):
+    reads = [calling(("get", {"path": "a.txt"})), calling(("sh", {"command": "echo two > a.txt"}))]
+    async with over_http(*reads, reads[0], chat("Done.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("one\n")
+            await act(services)
+    requests = [request["messages"] for request in sent(server)]
+    for one, after in itertools.pairwise(requests):
+        assert after[: len(one)] == one
+    assert ["one" in requests[-1][3]["content"], "two" in requests[-1][-1]["content"]] == [True, True]
+
+
+async def test_an_abort_keeps_thinking_and_calls_as_far_as_vendors_take_them(tmp_path, monkeypatch):
+    # RC06: what was streamed is sent again, and a call without a result gets one
+    slow = Reply("", [("sh", {"command": "sleep 60"}), ("get", {"path": "a.txt"})])
+    claude = STRICT["anthropic"](lambda number: [slow, Reply("Going on.")][number])
+    async with SseServer([claude] * 3) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "anthropic/claude-x")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        async with running(tmp_path) as services:
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
+            queued = await services.client.act(services.project, "Do it.", run="r", settings=settings)
+            async for event in services.client.watch(services.project, "r", queued.cursor):
+                if event.WhichOneof("event") == "message_added" and "/sh/" in event.message_added.entry.path:
+                    break
+            await services.client.abort(services.project, "r")
+            await services.until(queued)
+            assert (await act(services, "Go on.")).status == 200
+    assert claude.refusals == []
+    said = claude.bodies[-1]["messages"][1]["content"]
+    assert [block["type"] for block in said] == ["thinking", "tool_use", "tool_use"]
+
+
+async def test_a_reply_of_more_than_a_hundred_calls_is_sent_again(tmp_path, over_http, monkeypatch):
+    many: Answer = calling(*(("get", {"path": f"known://{number}"}, f"c{number}") for number in range(128)))
+    async with over_http(many, chat("Done.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path, turn_commands_max=200) as services:
+            loop = await act(services)
+    assert loop.status == 200
+    conversation = sent(server)[-1]["messages"]
+    strictly(conversation)
+    assert len(conversation[2]["tool_calls"]) == 128
