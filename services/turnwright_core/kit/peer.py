@@ -28,10 +28,10 @@ from turnwright_core.rpc_codec import RpcCodec
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # By default gRPC waits a second before it reconnects; a restarted neighbour is back long before.
+    # By default gRPC waits a second before it reconnects; a restarted service is back long before.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # Despite its name: the minimum duration of a connection attempt. A busy neighbour accepts late.
+    # Despite its name: the minimum duration of a connection attempt. A busy service accepts late.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -65,7 +65,7 @@ class Peer:
         local_servers: LocalServers | None = None,
         tls: Tls = PLAINTEXT,
     ) -> None:
-        """Prepare the channel; nothing is sent before the first call. A neighbour in-process needs no connection.
+        """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
 
         Raises TurnwrightError if it would send the token in plaintext to another host.
         """
