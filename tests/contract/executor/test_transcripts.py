@@ -203,7 +203,7 @@ async def test_a_result_larger_than_the_window_is_condensed_before_anything_else
     assert any("were evicted" in part.text for one in told for part in one.message.parts)
 
 
-async def test_what_does_not_fit_evicted_and_ten_turns_pass_before_more_does(tmp_path, over_http, monkeypatch):
+async def test_what_does_not_fit_is_evicted_and_ten_turns_pass_before_more_is(tmp_path, over_http, monkeypatch):
     # RL04, RL06, RL07, RL08, RL09
     def read(number: int) -> Answer:
         return calling(("get", {"path": f"f{number}.txt"}))
