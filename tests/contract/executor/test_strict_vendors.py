@@ -11,6 +11,13 @@ from collections import deque
 
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
+from turnwright.types.v1.session_command_pb2 import (
+    Regenerate,
+    RemoveMessage,
+    RestoreFromTrajectory,
+    TruncateMessages,
+    UpdateMessage,
+)
 
 from services import Services, running
 from sse_server import Answer, SseServer, error, never
@@ -129,16 +136,48 @@ async def live_through(run: LongRun, name: str) -> None:
     await begun(run, queued, is_command=True)
     await services.restart("executor")
     await run.ended(queued)
+    await edit(run)
     # Another model of another vendor, packets, and back.
     assert await run.act("Work elsewhere.", *work(5), model="other") == 200
     assert await run.act("Back.", *work(5)) == 200
     await run.act(
         "Packets.", Reply('<get path="a.txt"/>'), Reply('<update status="200">Done.</update>'), assembly=PACKET
     )
+    await client.submit(project, "r", restore_from_trajectory=RestoreFromTrajectory(turn=5))
     number = 100
     while run.turns < TURNS:
         assert await run.act("More.", *work(5, begin=number)) == 200
         number += 5
+
+
+async def edit(run: LongRun) -> None:
+    """Rewrite, remove and rewind messages of each kind, each time with a loop that sends what is left."""
+    client, project = run.services.client, run.services.project
+
+    async def submit(**kind) -> None:
+        await client.submit(project, "r", **kind)
+        assert await run.act("Go on after the edit.", *work(1)) == 200
+
+    async def messages() -> list:
+        return [message async for message in client.list_messages(project, "r")]
+
+    await run.act("Be edited.", *work(4))
+    listed = await messages()
+    replies = [message.path for message in listed if message.path.startswith("assistant://")]
+    results = [message.path for message in listed if message.path.startswith("log://")]
+    for path in (replies[-4], results[-4], "prompt://1"):
+        await submit(update_message=UpdateMessage(message_id=path, content="Changed."))
+    for path in (replies[-3], results[-1], replies[0]):
+        await submit(remove_message=RemoveMessage(message_id=path))
+    # In the middle of a turn: a reply stands without its results.
+    listed = await messages()
+    place = next(at for at in reversed(range(len(listed))) if listed[at].path.startswith("log://"))
+    revision = (await client.get_run(project, "r")).run.revision
+    await submit(truncate_messages=TruncateMessages(from_index=place, expected_revision=revision))
+    run.replies.extend(work(1))
+    await client.submit(project, "r", regenerate=Regenerate())
+    await client.wait_loop(project, "r", (await client.get_run(project, "r")).run.loop.sequence)
+    run.replies.clear()
 
 
 async def begun(run: LongRun, queued, *, is_command: bool) -> None:
