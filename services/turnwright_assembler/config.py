@@ -21,8 +21,14 @@ class AssemblerSettings(PeerSettings):
         "separated by commas. Empty: all that are installed. `none`: none.",
         "",
     )
+    prompt: str = setting(
+        "Plugins that edit prompts: entry points of `turnwright.prompt`, or `module:function`, separated by commas, in "
+        "the order in which they are called. Empty: all that are installed, by name. `none`: none.",
+        "",
+    )
     section_deadline_s: float = setting(
-        "Time limit for one step of building a packet with plugins, in seconds. Keep it below "
+        "Time limit for one step of building a packet with plugins, and for all plugins that edit its prompt "
+        "together, in seconds. Keep it below "
         "`TURNWRIGHT_RPC_TIMEOUT_S`.",
         10.0,
         gt=0,

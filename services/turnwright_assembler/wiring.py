@@ -14,12 +14,13 @@ from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.plugins import SECTIONS, chosen
+from turnwright_core.kit.plugins import PROMPT, SECTIONS, chosen
 from turnwright_core.kit.server import Service
 
 if TYPE_CHECKING:
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer
     from turnwright_assembler.sections.plugin_sections import PacketPlugins
+    from turnwright_assembler.sections.prompt_editor import PromptPlugin
 
 GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["AssemblerService"].full_name
 
@@ -27,7 +28,7 @@ GRPC_NAME: Final[str] = assembler_service_pb2.DESCRIPTOR.services_by_name["Assem
 def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers | None = None) -> Service:
     """The assembler, ready to be served. Its connection to the store opens with the first call."""
     peers: list[Peer] = []
-    packet_plugins: list[PacketPlugins] = []
+    loaded: list[tuple[PacketPlugins, tuple[PromptPlugin, ...]]] = []
 
     async def start() -> None:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
@@ -35,14 +36,16 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
             Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, local_servers, settings.tls)
         )
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.
-        if chosen(SECTIONS, settings.sections):
-            from turnwright_assembler.sections.registry import load_sections  # noqa: PLC0415
+        if chosen(SECTIONS, settings.sections) or chosen(PROMPT, settings.prompt):
+            from turnwright_assembler.sections.registry import load_plugins  # noqa: PLC0415
 
-            packet_plugins.append(load_sections(settings.sections))
-            get_logger("assembler").info("plugins_loaded", render_version=packet_plugins[0].render_version)
+            loaded.append(load_plugins(settings.sections, settings.prompt))
+            [(packets, prompts)] = loaded
+            names = list(dict.fromkeys(one.plugin for one in prompts))
+            get_logger("assembler").info("plugins_loaded", render_version=packets.render_version, prompt=names)
 
     def servicer() -> AssemblerServicer:
-        return _servicer(settings, peers[0], *packet_plugins)
+        return _servicer(settings, peers[0], *(loaded[0] if loaded else ()))
 
     def register(server: grpc.aio.Server) -> None:
         on_demand: Any = LazyServicer(servicer)
@@ -59,7 +62,10 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
 
 
 def _servicer(
-    settings: AssemblerSettings, peer: Peer, packet_plugins: PacketPlugins | None = None
+    settings: AssemblerSettings,
+    peer: Peer,
+    packet_plugins: PacketPlugins | None = None,
+    prompt_plugins: tuple[PromptPlugin, ...] = (),
 ) -> AssemblerServicer:
     # Loaded with the first turn: see OnDemand.
     from turnwright_assembler.app.assemble import Assembler, Rules  # noqa: PLC0415
@@ -72,5 +78,5 @@ def _servicer(
     cache = RunCache(settings.assembler_cache_bytes_max)
     rules = Rules(settings.token_divisor, settings.budget_ceiling)
     reader = StoreReader(peer)
-    assembler = Assembler(reader, cache, rules, packet_plugins or NOTHING, settings.section_deadline_s)
+    assembler = Assembler(reader, cache, rules, packet_plugins or NOTHING, settings.section_deadline_s, prompt_plugins)
     return AssemblerServicer(assembler, Explainer(reader, assembler))

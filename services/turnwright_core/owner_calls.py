@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry
 from turnwright_core.runs import Loop, LoopEnd, Run, Turn, TurnRequest, TurnResult
@@ -171,6 +172,9 @@ class AssembleCall(Struct, frozen=True):
     view_changes: Sequence[ViewChange] = ()
     transcript: bool = False
     output_reserve: int = 0
+    edits: Sequence[PromptEdit] = ()
+    request: TurnRequest | None = None
+    prefill: bool = False
 
 
 class WatchChangesCall(Struct, frozen=True):

@@ -7,18 +7,21 @@ Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from turnwright_assembler.app.edited_packet import edited_packet, packet_message
 from turnwright_assembler.app.packet import ComposedPacket, compose, draft_of
+from turnwright_assembler.app.prompt_plugins import PromptPlugins
 from turnwright_assembler.app.reading import PacketRequest, RowsReader
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
-from turnwright_assembler.app.transcript import Transcript, fitting_transcript
+from turnwright_assembler.app.transcript import Transcript, fitting_messages, fitting_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.compression import Unfit
@@ -29,10 +32,18 @@ from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader
 from turnwright_assembler.sections.contract import PacketDraft
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
+from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
+from turnwright_core.chat.edited import added_chars_max
+from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, edited
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import CompressionStrength
+from turnwright_core.text import tokens_of
+
+R = TypeVar("R")
+PacketMessages = Sequence[tuple[str, Sequence[str]]]
+"""Roles, each with the pieces of its message."""
 
 
 class Rules(Struct, frozen=True):
@@ -62,6 +73,10 @@ class Assembled(Struct, frozen=True):
     """How far a transcript is compressed."""
     unfit: tuple[Unfit, ...] = ()
     """What takes most room of a transcript that does not fit."""
+    edits: tuple[PromptEdit, ...] = ()
+    """Those of the prompt as they were applied."""
+    edit_tokens: int = 0
+    """The part of the packet's tokens that edits take."""
 
 
 class Checked(Struct, frozen=True):
@@ -91,12 +106,14 @@ class Assembler:
         rules: Rules,
         packet_plugins: PacketPlugins = NOTHING,
         section_deadline_s: float = DEADLINE_S,
+        prompt_plugins: Sequence[PromptPlugin] = (),
     ) -> None:
-        """Read with this reader, and cache rows between turns; `packet_plugins` has the parts of plugins.
+        """Read with this reader, and cache rows between turns; plugins bring parts of packets, or edit prompts.
 
         `section_deadline_s` limits each step of a packet that involves plugins, in seconds.
         """
         self.packet_plugins = packet_plugins
+        self._prompt_plugins = PromptPlugins(prompt_plugins, section_deadline_s)
         self._cache = cache
         self.rules = rules
         self.runner = StepRunner(packet_plugins, section_deadline_s)
@@ -120,9 +137,28 @@ class Assembler:
         if ask.transcript:
             self._check_unfiltered()
             async with self._cache.hold((ask.project, ask.run)) as held:
-                return self._transcript(ask, await self._transcripts.up_to_date(ask, held))
+                messages = await self._transcripts.up_to_date(ask, held)
+                return self._transcript(await self._with_plugins(ask, self._messages_of, messages), messages)
         async with self._cache.hold((ask.project, ask.run)) as held:
-            return await self.runner.run(self._assembled, ask, await self._packets.up_to_date(ask, held))
+            rows = await self._packets.up_to_date(ask, held)
+            ask = await self._with_plugins(ask, self._message_of, rows)
+            return await self.runner.run(self._assembled, ask, rows)
+
+    async def _with_plugins(
+        self, ask: PacketRequest, messages_of: Callable[[PacketRequest, R], list[PromptMessage]], rows: R
+    ) -> PacketRequest:
+        """The request with the edits of plugins, which see the prompt with the edits that it had before."""
+        if ask.request is None or not self._prompt_plugins.of(ask.request):
+            return ask
+        messages = edited(await self.runner.run(messages_of, ask, rows), ask.edits)
+        context = PromptContext(ask.project, ask.run, ask.turn, ask.loop, ask.request)
+        return replace(ask, edits=await self._prompt_plugins.edits(messages, ask.edits, context))
+
+    def _messages_of(self, ask: PacketRequest, rows: TranscriptRows) -> list[PromptMessage]:
+        return fitting_messages(rows, ask, self.rules.token_divisor, self.budget(ask))
+
+    def _message_of(self, ask: PacketRequest, rows: RunRows) -> list[PromptMessage]:
+        return [packet_message(self.fit(ask, rows).climbed.packet)]
 
     def _transcript(self, ask: PacketRequest, rows: TranscriptRows) -> Assembled:
         """The messages of a run, as far as they fit."""
@@ -141,6 +177,8 @@ class Assembler:
             chars=made.chars,
             compression=made.strength,
             unfit=made.unfit,
+            edits=ask.edits,
+            edit_tokens=made.edit_tokens,
         )
 
     def _check_unfiltered(self) -> None:
@@ -152,8 +190,7 @@ class Assembler:
 
     def fit_transcript(self, ask: PacketRequest, rows: TranscriptRows) -> Transcript:
         """The transcript of these rows, after eviction if it would not fit."""
-        budget = TokenBudget(self.ceiling(ask), ask.calibration)
-        return fitting_transcript(rows, ask, self.rules.token_divisor, budget)
+        return fitting_transcript(rows, ask, self.rules.token_divisor, self.budget(ask))
 
     async def check(self, ask: PacketRequest) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
@@ -164,6 +201,12 @@ class Assembler:
         """Maximum tokens of a packet; of a transcript what the reserve for the reply leaves, if that is less."""
         ceiling = ceiling_of(ask.context_length, self.rules.budget_ceiling)
         return min(ceiling, max(0, ask.context_length - ask.output_reserve)) if ask.transcript else ceiling
+
+    def budget(self, ask: PacketRequest) -> TokenBudget:
+        """What a packet may take beside its edits."""
+        ceiling = TokenBudget(self.ceiling(ask), ask.calibration)
+        edits = tokens_of(added_chars_max(ask.edits), self.rules.token_divisor)
+        return replace(ceiling, ceiling=max(0, ceiling.ceiling - ceiling.expected(edits)))
 
     def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
         return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)
@@ -192,19 +235,17 @@ class Assembler:
 
     def fit(self, ask: PacketRequest, rows: RunRows) -> Fitted:
         """The packet of these rows, with events folded and entries demoted as far as necessary."""
-        ceiling = self.ceiling(ask)
-        folded = self._folded(ask, rows)
+        folded, budget = self._folded(ask, rows), self.budget(ask)
         composed = partial(self._composed, ask, rows, folded)
         prompt = active_prompt(folded.blocks, ask.loop)
-        budget = TokenBudget(ceiling, ask.calibration)
         climbed = climb(folded.blocks, ask.turn, prompt.path if prompt else None, budget, composed)
-        return Fitted(folded, prompt, climbed, ceiling)
+        return Fitted(folded, prompt, climbed, budget.ceiling)
 
     def _assembled(self, ask: PacketRequest, rows: RunRows) -> Assembled:
         folded, prompt, climbed, ceiling = self.fit(ask, rows)
         plans = rows.plan_costs()
         packet = climbed.packet
-        digest = packet.digest()
+        messages, digest, added = self.sent(ask, packet)
         effects = effects_of(
             climbed,
             prompt,
@@ -217,15 +258,25 @@ class Assembler:
             plans=plans,
         )
         assert rows.cursor is not None
+        edit_tokens = tokens_of(added, self.rules.token_divisor)
         return Assembled(
             digest=digest,
-            messages=rows.as_delta(packet.messages, digest, ask.base_digest),
+            messages=rows.as_delta(messages, digest, ask.base_digest),
             shows=rows.shows(),
             effects=(*folded.writes, *effects),
             overflow=climbed.overflow,
-            ceiling=ceiling,
+            ceiling=self.ceiling(ask),
             cursor=rows.cursor,
             plan_tokens=sum(plan.tokens for plan in plans),
-            tokens=packet.tokens,
-            chars=packet.chars,
+            tokens=packet.tokens + edit_tokens,
+            chars=packet.chars + added,
+            edits=ask.edits,
+            edit_tokens=edit_tokens,
         )
+
+    def sent(self, ask: PacketRequest, packet: ComposedPacket) -> tuple[PacketMessages, str, int]:
+        """A packet as it is sent, with its edits: roles with their pieces, digest, and the code points of the edits."""
+        if not ask.edits:
+            return packet.messages, packet.digest(), 0
+        made = edited_packet(packet, ask.edits, prefill=ask.prefill)
+        return made.messages, made.digest(), made.added_chars

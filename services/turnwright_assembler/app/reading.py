@@ -12,8 +12,10 @@ from turnwright_assembler.app.run_cache import BorrowedRows, CachedRows
 from turnwright_assembler.app.run_rows import OtherRulesError
 from turnwright_assembler.app.step_runner import StepRunner
 from turnwright_assembler.ports import ViewPart, ViewPatch
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
+from turnwright_core.runs import TurnRequest
 
 
 class PacketRequest(Struct, frozen=True):
@@ -34,6 +36,13 @@ class PacketRequest(Struct, frozen=True):
     """Whether the messages of the run are wanted instead of a packet of sections."""
     output_reserve: int = 0
     """Tokens of the window that a transcript leaves for the reply at least."""
+    edits: tuple[PromptEdit, ...] = ()
+    request: TurnRequest | None = None
+    """Settings of the turn, for plugins that edit its prompt; None: they are not called."""
+    prefill: bool = False
+    """Whether the model continues a message of the assistant at the end."""
+    is_draft: bool = False
+    """Whether only the messages are wanted that edits can name, and nothing is sent."""
 
 
 R = TypeVar("R", bound=CachedRows)

@@ -16,19 +16,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_assembler.app.reading import PacketRequest
-from turnwright_assembler.app.transcript_rows import TranscriptRows
+from turnwright_assembler.app.transcript_rows import TranscriptRows, pieces_of
 from turnwright_assembler.domain.compression import Unfit, eviction_effects, overflow_write, report_write
 from turnwright_assembler.domain.condensed import condensed
 from turnwright_assembler.domain.eviction import Evicted, Room, WeighedMessage, evict
 from turnwright_assembler.domain.fixed import event_of
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
+from turnwright_core.chat.edited import edited_pieces, prompt_messages
 from turnwright_core.chat.message import Text
+from turnwright_core.chat.prompt_edits import PromptMessage
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import Segment, encoded
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility
+from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
 
@@ -53,22 +56,28 @@ class Transcript(Struct, frozen=True):
     """What was evicted in this turn, if anything was."""
     unfit: tuple[Unfit, ...] = ()
     """What takes most room where it does not fit: then nothing else is sent."""
+    edit_tokens: int = 0
+    """Tokens of the edits; not part of `tokens`."""
 
 
 def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
-    """The transcript of a run, after eviction if it would not fit, with the writes that make that last."""
+    """The transcript of a run, after eviction if it would not fit, with the writes that make that last.
+
+    Edits are applied to what is left; `budget` is the room beside them. Raises PROMPT_MESSAGE_UNKNOWN,
+    PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
+    """
     rows.messages()
     before = tokens_of(rows.chars, divisor)
     fits = rows.chars * budget.ceiling // max(1, budget.expected(before))
     room = Room(max(0, fits - rows.fixed_chars), ask.turn, rows.broken_in)
     if rows.conversation.chars <= room.chars - room.kept_free:
-        return _made(rows, ask.base_digest, divisor)
+        return _made(rows, ask, divisor)
     weighed = [one for segment in rows.conversation.segments() for one in _weighed(segment, rows)]
     evicted = Evicted(0)
     for share in SHARES:
         evicted = evict(weighed, replace(room, chars=int(room.chars * share)))
         if not evicted.stage_of and not budget.excess(before):
-            return _made(rows, ask.base_digest, divisor)
+            return _made(rows, ask, divisor)
         made = _after_eviction(rows, evicted, ask, divisor)
         if not budget.excess(made.tokens):
             tokens = (budget.expected(before), budget.expected(made.tokens))
@@ -76,7 +85,15 @@ def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, b
             return replace(made, effects=(*eviction_effects(evicted), report), evicted=evicted)
     unfit = tuple(_unfit(weighed, evicted, rows, divisor, budget))
     error = overflow_write(unfit, ask.turn, ask.loop, budget.expected(before), budget.ceiling, rows.entries)
-    return replace(_made(rows, ask.base_digest, divisor), effects=(error,), unfit=unfit)
+    return replace(_made(rows, ask, divisor), effects=(error,), unfit=unfit)
+
+
+def fitting_messages(
+    rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget
+) -> list[PromptMessage]:
+    """The messages of a transcript that edits can name."""
+    made = fitting_transcript(rows, replace(ask, is_draft=True), divisor, budget)
+    return prompt_messages(made.segments, rows.speaker)
 
 
 def _after_eviction(rows: TranscriptRows, evicted: Evicted, ask: PacketRequest, divisor: int) -> Transcript:
@@ -84,16 +101,37 @@ def _after_eviction(rows: TranscriptRows, evicted: Evicted, ask: PacketRequest, 
     shown = {one.path: one.change.visibility for one in eviction_effects(evicted) if isinstance(one.change, SetEntry)}
     before = tuple(rows.entries[path] for path in shown)
     rows.apply(ViewPart(tuple(replace(entry, visibility=shown[entry.path]) for entry in before), (), None))
-    made = _made(rows, ask.base_digest, divisor)
-    rows.apply(ViewPart(before, (), None))
+    try:
+        made = _made(rows, ask, divisor)
+    finally:
+        rows.apply(ViewPart(before, (), None))
     return replace(made, strength=max(made.strength, evicted.strength))
 
 
-def _made(rows: TranscriptRows, base_digest: str, divisor: int) -> Transcript:
-    digest = rows.digest()
+def _made(rows: TranscriptRows, ask: PacketRequest, divisor: int) -> Transcript:
     segments = tuple(rows.conversation.segments())
     tokens = tokens_of(rows.chars, divisor)
-    return Transcript(rows.as_delta(digest, base_digest), digest, tokens, rows.chars, segments, rows.strength)
+    if ask.is_draft:
+        return Transcript((), "", tokens, rows.chars, segments, rows.strength)
+    if ask.edits:
+        return _edited(rows, ask, Transcript((), "", tokens, rows.chars, segments, rows.strength), divisor)
+    digest = rows.digest()
+    return Transcript(rows.as_delta(digest, ask.base_digest), digest, tokens, rows.chars, segments, rows.strength)
+
+
+def _edited(rows: TranscriptRows, ask: PacketRequest, made: Transcript, divisor: int) -> Transcript:
+    """The transcript with its edits."""
+    messages = prompt_messages(made.segments, rows.speaker)
+    pieces = edited_pieces(made.segments, messages, ask.edits, pieces_of, prefill=ask.prefill)
+    digest = packet_digest(rows.with_conversation(pieces))
+    chars = made.chars - rows.conversation.chars + sum(map(len, pieces))
+    return replace(
+        made,
+        messages=rows.edited_delta(pieces, digest, ask.base_digest),
+        digest=digest,
+        chars=chars,
+        edit_tokens=max(0, tokens_of(chars, divisor) - made.tokens),
+    )
 
 
 def _weighed(segment: Segment, rows: TranscriptRows) -> Iterator[WeighedMessage]:

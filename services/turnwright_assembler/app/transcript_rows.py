@@ -22,7 +22,7 @@ from turnwright_assembler.domain.fixed import EventPart, event_element
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import system_text, tools_text
-from turnwright_core.chat.message import Text
+from turnwright_core.chat.message import Role, Text
 from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.chat.timeline import kind_of, parts_of, run_message
 from turnwright_core.chat.transcript import Conversation, Standing, known
@@ -47,8 +47,16 @@ _STRENGTHS: Final = {
 }
 """How far a transcript is compressed if a message of a kind is evicted; MEDIUM for all others."""
 
+_SPEAKERS: Final = {
+    MessageKind.EVENT: Role.EVENT,
+    MessageKind.PLAN: Role.PLAN,
+    MessageKind.SYNTHETIC: Role.EVENT,
+    MessageKind.RESULT: Role.TOOL,
+}
+"""Who speaks in messages that may be sent as the user's."""
 
-def _pieces_of(line: str) -> Sequence[str]:
+
+def pieces_of(line: str) -> Sequence[str]:
     return short_pieces((well_formed(line),))
 
 
@@ -60,7 +68,7 @@ class TranscriptRows:
         self.cursor: Cursor | None = None
         self.size_bytes = 0
         self.entries: dict[str, Entry] = {}
-        self.conversation = Conversation(_pieces_of)
+        self.conversation = Conversation(pieces_of)
         self.kinds: dict[str, MessageKind] = {}
         """Of the entries that are messages."""
         self._reports: dict[str, Compression] = {}
@@ -116,6 +124,10 @@ class TranscriptRows:
             if path not in users:
                 self._used_by[part] = (*users, path)
         self.conversation.put(path, self._standing(entry, kind))
+
+    def speaker(self, path: str) -> Role | None:
+        """Who speaks in a message that is sent as the user's and is none of theirs; None for all others."""
+        return _SPEAKERS.get(self.kinds[path])
 
     def _standing(self, entry: Entry, kind: MessageKind) -> Standing:
         parts = {path: self.entries[path] for path in parts_of(entry) if path in self.entries}
@@ -197,6 +209,23 @@ class TranscriptRows:
         self._sent_digest, self._sent = digest, tuple(tuple(pieces) for _, pieces in messages)
         self._same = len(self.conversation.pieces)
         return tuple(parts)
+
+    def edited_delta(
+        self, pieces: Sequence[str], digest: str, base_digest: str
+    ) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
+        """The same with another conversation in the place of the own one: what edits have made of it."""
+        messages = self.with_conversation(pieces)
+        is_based = bool(base_digest) and base_digest == self._sent_digest
+        differences = Differences(tuple(chain.from_iterable(self._sent)) if is_based else ())
+        parts = tuple((role, tuple(differences.of(texts))) for role, texts in messages)
+        self._sent_digest, self._sent = digest, tuple(tuple(texts) for _, texts in messages)
+        own = self.conversation.pieces
+        self._same = next((at for at, (one, other) in enumerate(zip(own, pieces, strict=False)) if one != other), 0)
+        return parts
+
+    def with_conversation(self, pieces: Sequence[str]) -> tuple[tuple[str, Sequence[str]], ...]:
+        """Roles with their pieces, with this conversation in the place of the own one."""
+        return tuple((role, pieces if role == CONVERSATION else texts) for role, texts in self.messages())
 
     @property
     def _is_cut(self) -> bool:

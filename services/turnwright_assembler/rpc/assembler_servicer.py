@@ -20,6 +20,7 @@ from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.packets import piece_to_pb
+from turnwright_core.wire.prompt_edits import edit_to_pb
 
 SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 
@@ -120,4 +121,6 @@ def _report(
         pieces=pieces,
         compression=int(assembled.compression),  # type: ignore[arg-type]
         unfit=[assembler_service_pb2.UnfitPiece(path=one.path, tokens=one.tokens) for one in assembled.unfit],
+        edits=map(edit_to_pb, assembled.edits),
+        edit_tokens=assembled.edit_tokens,
     )

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
+from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
-from turnwright.types.v1 import view_pb2
 
 from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.ports import ViewPart, ViewPatch
+from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, check_kept_images
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX, VIEW_CHANGES_MAX
+from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX, PROMPT_EDITS_MAX, VIEW_CHANGES_MAX
 from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.owner_calls import view_change_from_pb
+from turnwright_core.wire.prompt_edits import edits_from_pb
+from turnwright_core.wire.runs import turn_request_from_pb
 
 
 def packet_request_from(
@@ -41,18 +44,20 @@ def packet_request_from(
         view_changes=tuple(map(_view_patch, call.view_changes)),
         transcript=call.transcript,
         output_reserve=call.output_reserve,
+        edits=_checked_edits(call.edits),
+        request=call.request,
+        prefill=call.prefill,
     )
 
 
+def _checked_edits(edits: Sequence[PromptEdit]) -> tuple[PromptEdit, ...]:
+    check_edits(edits)
+    check_kept_images(edits)
+    return tuple(edits)
+
+
 def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> AssembleCall:
-    base_digest = ""
-    changes: Sequence[view_pb2.ViewChange] = ()
-    transcript, reserve = False, 0
-    if isinstance(request, assembler_service_pb2.AssembleRequest):
-        base_digest, changes, transcript = request.base_digest, request.view_changes, request.transcript
-        reserve = request.output_reserve
-    check_count("view_changes", len(changes), VIEW_CHANGES_MAX)
-    return AssembleCall(
+    call = AssembleCall(
         request.project,
         request.run,
         request.turn,
@@ -60,10 +65,20 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         request.context_length,
         cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
         request.calibration,
-        base_digest,
-        tuple(map(view_change_from_pb, changes)),
-        transcript,
-        reserve,
+    )
+    if not isinstance(request, assembler_service_pb2.AssembleRequest):
+        return call
+    check_count("view_changes", len(request.view_changes), VIEW_CHANGES_MAX)
+    check_count("edits", len(request.edits), PROMPT_EDITS_MAX)
+    return replace(
+        call,
+        base_digest=request.base_digest,
+        view_changes=tuple(map(view_change_from_pb, request.view_changes)),
+        transcript=request.transcript,
+        output_reserve=request.output_reserve,
+        edits=edits_from_pb(request.edits),
+        request=turn_request_from_pb(request.request) if request.HasField("request") else None,
+        prefill=request.prefill,
     )
 
 

@@ -24,10 +24,11 @@ from turnwright_assembler.sections.plugin_sections import (
     PluginSection,
     projection,
 )
+from turnwright_assembler.sections.prompt_editor import KINDS, PromptFunction, PromptPlugin
 from turnwright_core import __version__
 from turnwright_core.entries import Entry
-from turnwright_core.kit.plugins import ASSEMBLY, Plugin, PluginRegistry, load_all
-from turnwright_core.kit.plugins import SECTIONS as KIND
+from turnwright_core.kit.plugins import ASSEMBLY, NONE, PROMPT, Plugin, PluginRegistry, load_all
+from turnwright_core.kit.plugins import SECTIONS as SECTION_PLUGINS
 from turnwright_core.schemes import BY_NAME
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
@@ -52,6 +53,7 @@ class _Shared(Struct):
     steps: list[PluginSection | PluginPacketFilter] = field(default_factory=list)
     system: list[tuple[int, PluginFunction]] = field(default_factory=list)
     projections: dict[str, tuple[str, Projection]] = field(default_factory=dict)
+    prompts: list[PromptPlugin] = field(default_factory=list)
 
 
 class SectionRegistry(PluginRegistry[_Shared]):
@@ -117,6 +119,22 @@ class SectionRegistry(PluginRegistry[_Shared]):
         elif name.startswith(ASSEMBLY):
             raise ValueError(f"there is no filter {name!r}; there are {SYSTEM} and {USER}")
 
+    def prompt(self, function: PromptFunction, kinds: Sequence[str] = ("primary",)) -> None:
+        """Edit the prompts of model calls: `function(editor, context)`, async or not, which returns nothing.
+
+        `kinds` are the purposes of the calls: `primary`, `compaction`, `title`. Raises ValueError for another one.
+        """
+        if not callable(function):
+            raise TypeError(f"prompt: {function!r} is not a function")
+        if isinstance(kinds, str) or not kinds or not set(kinds) <= KINDS.keys():
+            raise ValueError(f"prompt: {kinds!r} are not kinds of model calls: list some of {', '.join(KINDS)}")
+        self._shared.prompts.append(PromptPlugin(self.plugin, function, frozenset(KINDS[kind] for kind in kinds)))
+
+    @property
+    def prompts(self) -> tuple[PromptPlugin, ...]:
+        """What edits prompts, in the order of registration."""
+        return tuple(self._shared.prompts)
+
     def _part(self, name: str, function: Callable[..., Any]) -> PluginFunction:
         if not callable(function) or inspect.iscoroutinefunction(function):
             raise TypeError(f"{name}: {function!r} is not a plain function: packets are built without async code")
@@ -124,7 +142,10 @@ class SectionRegistry(PluginRegistry[_Shared]):
 
     def packet_plugins(self, plugins: Iterable[Plugin]) -> PacketPlugins:
         """All that was registered, by these plugins."""
-        shared, named = self._shared, sorted(plugins, key=lambda plugin: plugin.name)
+        shared = self._shared
+        # What only edits prompts is no part of packets: its edits are recorded.
+        editing = {one.plugin for one in shared.prompts} - self._bringing()
+        named = sorted((one for one in plugins if one.name not in editing), key=lambda plugin: plugin.name)
         sections = [one for one in shared.steps if isinstance(one, PluginSection)]
         steps = sorted((*SECTIONS, *shared.steps), key=lambda step: step.priority)
         return PacketPlugins(
@@ -139,11 +160,17 @@ class SectionRegistry(PluginRegistry[_Shared]):
             plugins=tuple(plugin.name for plugin in named),
         )
 
+    def _bringing(self) -> set[str]:
+        """The plugins that have a part in packets."""
+        shared = self._shared
+        parts = [*(step.part for step in shared.steps), *(part for _, part in shared.system)]
+        return {part.plugin for part in parts} | {plugin for plugin, _ in shared.projections.values()}
 
-def load_sections(enabled: str) -> PacketPlugins:
+
+def load_plugins(sections: str, prompt: str = NONE) -> tuple[PacketPlugins, tuple[PromptPlugin, ...]]:
     """What the enabled plugins bring; the words are those of `kit.plugins.chosen`. Raises SettingsError."""
-    registry, plugins = load_all(SectionRegistry(), ((KIND, enabled),))
-    return registry.packet_plugins(plugins)
+    registry, plugins = load_all(SectionRegistry(), ((SECTION_PLUGINS, sections), (PROMPT, prompt)))
+    return registry.packet_plugins(plugins), registry.prompts
 
 
 def _place(priority: int) -> int:

@@ -22,6 +22,11 @@ def prompt_messages(segments: Iterable[Segment], speaker: Callable[[str], Role |
     return [PromptMessage(part.path, speaker(part.path) or part.message.role, part.message) for part in parts]
 
 
+def added_chars_max(edits: Iterable[PromptEdit]) -> int:
+    """The most code points that edits can add to a packet."""
+    return sum(map(len, encoded(Message(edit.role, edit.parts) for edit in edits)))
+
+
 def edited_pieces(
     segments: Sequence[Segment],
     messages: Iterable[PromptMessage],

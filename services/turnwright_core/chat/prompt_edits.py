@@ -168,13 +168,22 @@ def image_paths_in(edits: Iterable[PromptEdit]) -> list[str]:
     return [part.path for edit in edits for part in edit.parts if isinstance(part, Image) and part.path]
 
 
-def edited(messages: Iterable[PromptMessage], edits: Iterable[PromptEdit]) -> list[PromptMessage]:
+def check_kept_images(edits: Iterable[PromptEdit]) -> None:
+    """Refuse images by other paths than those of the entries that keep images, which alone can be sent."""
+    for path in image_paths_in(edits):
+        if not path.startswith("image://"):
+            raise invalid("edits.parts", f"{path} is not an image of the run: name an entry of image://.")
+
+
+def edited(messages: Iterable[PromptMessage], edits: Iterable[PromptEdit], first: int = 0) -> list[PromptMessage]:
     """The messages with the edits, in order (OM22). The edits are good by themselves: see check_edits.
+
+    `first` is the number of the first edit in its list.
 
     Raises PROMPT_MESSAGE_UNKNOWN and PROMPT_TARGET_MISSING with the number of the edit, and its plugin.
     """
     found = list(messages)
-    for place, edit in enumerate(edits):
+    for place, edit in enumerate(edits, first):
         if edit.verb is Verb.APPEND_TO:
             at = _latest(found, edit, place)
             message = found[at].message

@@ -51,8 +51,8 @@ class PluginCalls:
         """The same limits for another plugin, with threads of its own."""
         return PluginCalls(self.deadline_s)
 
-    async def call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call a function. Raises PluginError, also at the deadline.
+    async def call(self, function: Callable[..., Any], *arguments: object, deadline_s: float | None = None) -> Any:
+        """Call a function. Raises PluginError, also at the deadline; `deadline_s` is another one for this call.
 
         It runs in a task of its own: a function that cancels itself does not cancel its caller, and one that ignores
         cancellation is abandoned.
@@ -61,14 +61,15 @@ class PluginCalls:
         self._under_way.add(called)
         called.add_done_callback(self._under_way.discard)
         try:
-            await asyncio.wait({called}, timeout=self.deadline_s)
+            limit_s = self.deadline_s if deadline_s is None else deadline_s
+            await asyncio.wait({called}, timeout=limit_s)
             is_late = not called.done()
         finally:
             if not called.done():
                 called.cancel()
                 await asyncio.wait({called}, timeout=CANCEL_S)
         if is_late:
-            raise PluginError(LateError(f"no answer within {self.deadline_s:g} s"))
+            raise PluginError(LateError(f"no answer within {limit_s:g} s"))
         if called.cancelled():
             raise PluginError(RuntimeError("it cancelled itself"))
         result, error = called.result()

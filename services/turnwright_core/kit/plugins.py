@@ -47,6 +47,8 @@ TOOLS: Final = PluginKind("turnwright.tools", "TURNWRIGHT_TOOLS")
 """Tools, in the executor."""
 SECTIONS: Final = PluginKind("turnwright.sections", "TURNWRIGHT_SECTIONS")
 """Sections, projections and filters of packets, in the assembler."""
+PROMPT: Final = PluginKind("turnwright.prompt", "TURNWRIGHT_PROMPT")
+"""Editors of prompts, in the assembler."""
 VENDORS: Final = PluginKind("turnwright.vendors", "TURNWRIGHT_VENDORS")
 """Model vendors, in the provider."""
 
@@ -96,6 +98,9 @@ class PluginRegistry(Generic[S]):
 
     def projection(self, *_: Any, **__: Any) -> None:
         """Register how entries of a scheme are shown."""
+
+    def prompt(self, *_: Any, **__: Any) -> None:
+        """Register an editor of prompts."""
 
     def vendor(self, *_: Any, **__: Any) -> None:
         """Register a model vendor."""

@@ -36,6 +36,7 @@ from turnwright_core.wire.entries import (
     write_to_pb,
 )
 from turnwright_core.wire.packets import piece_from_pb, piece_to_pb, shown_in
+from turnwright_core.wire.prompt_edits import EDITS
 from turnwright_core.wire.runs import (
     loop_from_pb,
     loop_to_pb,
@@ -85,6 +86,8 @@ assemble_to_pb, _ = codec(
     assembler_service_pb2.AssembleRequest,
     at_least=_CURSOR,
     view_changes=each(view_change_to_pb, view_change_from_pb),
+    edits=EDITS,
+    request=(turn_request_to_pb, turn_request_from_pb),
 )
 turn_ended_to_pb, turn_ended_from_pb = codec(
     TurnEnded,

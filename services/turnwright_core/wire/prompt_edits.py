@@ -10,6 +10,7 @@ from turnwright.types.v1 import message_pb2, prompt_edit_pb2
 from turnwright_core.chat.message import Part, Role
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
 from turnwright_core.checks import invalid
+from turnwright_core.wire.codec import FieldCodec
 from turnwright_core.wire.messages import part_from_pb, part_to_pb, role_from_pb, role_to_pb
 
 _TARGETS: Final = {
@@ -64,3 +65,6 @@ def _decoded(edits: Iterable[prompt_edit_pb2.PromptEdit]) -> Iterator[PromptEdit
 
 def _parts(parts: Iterable[message_pb2.Part]) -> tuple[Part, ...]:
     return tuple(map(part_from_pb, parts))
+
+
+EDITS: Final[FieldCodec] = (lambda edits: map(edit_to_pb, edits), edits_from_pb)

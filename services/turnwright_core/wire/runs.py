@@ -36,7 +36,7 @@ from turnwright_core.runs import (
 )
 from turnwright_core.wire.codec import FieldCodec, codec
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
-from turnwright_core.wire.prompt_edits import edit_to_pb, edits_from_pb
+from turnwright_core.wire.prompt_edits import EDITS
 
 project_to_pb, _ = codec(Project, project_pb2.Project)
 _can_to_pb, _can_from_pb = codec(Capabilities, model_pb2.Capabilities)
@@ -72,7 +72,6 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
 _REASONING = (reasoning_to_pb, reasoning_from_pb)
 _mode = (int, lambda number: known(Mode, number, "mode"))
 _assembly = (int, lambda number: known(Assembly, number, "assembly"))
-_edits: FieldCodec = (lambda edits: map(edit_to_pb, edits), edits_from_pb)
 _tool_to_pb, _tool_from_pb = codec(ClientTool, settings_pb2.ClientTool)
 _form = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
@@ -84,7 +83,7 @@ loop_settings_to_pb, loop_settings_from_pb = codec(
     response_format=_form,
     images=(tuple, tuple),
     assembly=_assembly,
-    edits=_edits,
+    edits=EDITS,
     client_tools=(lambda tools: map(_tool_to_pb, tools), lambda tools: tuple(map(_tool_from_pb, tools))),
 )
 _calls = (int, lambda number: known(CallStyle, number, "calls"))
@@ -119,8 +118,8 @@ turn_result_to_pb, turn_result_from_pb = codec(
     dropped=(tuple, tuple),
     kind=(int, lambda number: known(ReplyKind, number, "kind")),
     token_source=(int, lambda number: known(TokenSource, number, "token_source")),
-    edits=_edits,
     compression=(int, lambda number: known(CompressionStrength, number, "compression")),
+    edits=EDITS,
 )
 turn_to_pb, turn_from_pb = codec(
     Turn,

@@ -14,7 +14,7 @@ from turnwright_assembler.plugins import Item, Registry
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.plugin_sections import PluginSection
-from turnwright_assembler.sections.registry import TAKEN, load_sections
+from turnwright_assembler.sections.registry import TAKEN, load_plugins
 from turnwright_core import __version__
 from turnwright_core.entries import Cursor, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
@@ -258,7 +258,8 @@ def test_the_render_version_names_the_release_and_every_plugin_with_its_version(
     found = [Plugin(name, f"{name}:register", version, lambda: None) for name, version in (("b", "2"), ("a", "1.0"))]
     made = registry.packet_plugins(found)
     assert (made.render_version, made.plugins) == (f"{__version__} a=1.0 b=2", ("a", "b"))
-    assert (load_sections("none").render_version, load_sections("none").plugins) == (__version__, ())
+    packets, prompts = load_plugins("none")
+    assert (packets.render_version, packets.plugins, prompts) == (__version__, (), ())
 
 
 def test_equal_input_gives_equal_bytes_whatever_was_made_before():
@@ -317,7 +318,7 @@ def test_what_is_for_the_executor_is_passed_over():
 )
 def test_a_plugin_that_cannot_be_loaded_is_reported_by_name(enabled, word):
     with pytest.raises(SettingsError, match=rf"^TURNWRIGHT_SECTIONS: {word}"):
-        load_sections(enabled)
+        load_plugins(enabled)
 
 
 # Whose tags are whose --------------------------------------------------------------------------------------------------

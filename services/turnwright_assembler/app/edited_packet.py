@@ -1,0 +1,57 @@
+"""A packet with edits: what stands before and after its user message, as lines of a conversation.
+
+In a packet the user message is the only one that edits can name, by the path of the loop's prompt.
+Source: rows OM17-OM20, OM27, OM34; architecture 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from turnwright_assembler.app.packet import ComposedPacket, short_pieces
+from turnwright_assembler.domain.envelope import well_formed
+from turnwright_core.chat.message import Message, Role, text_message
+from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, check_shape, edited, joined
+from turnwright_core.chat.transcript import encoded
+from turnwright_core.packet_digest import CONVERSATION, packet_digest
+
+
+class EditedPacket(Struct, frozen=True):
+    """A packet as it is sent: roles with their pieces, and the code points that edits added."""
+
+    messages: tuple[tuple[str, Sequence[str]], ...]
+    added_chars: int
+
+    def digest(self) -> str:
+        """SHA-256 over roles and texts, in hexadecimal."""
+        return packet_digest(self.messages)
+
+
+def packet_message(packet: ComposedPacket) -> PromptMessage:
+    """The user message of a packet, as edits see it."""
+    return PromptMessage(packet.prompt.path if packet.prompt else "", Role.USER, text_message(Role.USER, packet.user))
+
+
+def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefill: bool) -> EditedPacket:
+    """The packet with the edits. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED."""
+    own = packet_message(packet)
+    [sections] = own.message.parts
+    made = joined(edited([own], edits))
+    check_shape(made, prefill=prefill)
+    at = next(place for place, one in enumerate(made) if one.message.parts[0] is sections)
+    added = made[at].message.parts[1:]
+    before = _lines(one.message for one in made[:at])
+    after = _lines([*([Message(Role.USER, added)] if added else ()), *(one.message for one in made[at + 1 :])])
+    system, user, *tools = packet.messages
+    told = [system, *_conversation(before), user, *_conversation(after), *tools]
+    return EditedPacket(tuple(told), sum(map(len, before)) + sum(map(len, after)))
+
+
+def _lines(messages: Iterable[Message]) -> Sequence[str]:
+    return short_pieces([well_formed(line) for line in encoded(messages)])
+
+
+def _conversation(pieces: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    return [(CONVERSATION, pieces)] if pieces else []
