@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from sys import getsizeof
 from typing import Final
 
@@ -220,7 +220,8 @@ class TranscriptRows:
         parts = tuple((role, tuple(differences.of(texts))) for role, texts in messages)
         self._sent_digest, self._sent = digest, tuple(tuple(texts) for _, texts in messages)
         own = self.conversation.pieces
-        self._same = next((at for at, (one, other) in enumerate(zip(own, pieces, strict=False)) if one != other), 0)
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(own, pieces, strict=False))
+        self._same = sum(1 for _ in alike)
         return parts
 
     def with_conversation(self, pieces: Sequence[str]) -> tuple[tuple[str, Sequence[str]], ...]:

@@ -10,6 +10,7 @@ from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
 from turnwright.types.v1 import message_pb2
 
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.differences import Copied, whole
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, fault
@@ -21,6 +22,7 @@ from turnwright_core.runs import Assembly, CompressionStrength, Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known, write_from_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
+from turnwright_core.wire.prompt_edits import edits_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
@@ -45,11 +47,16 @@ class AssemblerPackets:
         rate: TokenRate,
         base: StoredPacket | None,
         view_changes: Sequence[ViewChange] = (),
+        edits: Sequence[PromptEdit] = (),
+        *,
+        plugins: bool = True,
+        prefill: bool = False,
     ) -> Packet:
         call = AssembleCall(
             address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least,
             rate.calibration, base.digest if base else "", view_changes, turn.request.assembly is Assembly.TRANSCRIPT,
             turn.request.output_reserve,
+            edits, turn.request if plugins else None, prefill,
         )  # fmt: skip
         packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
@@ -131,4 +138,6 @@ def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport, shows:
         plan_tokens=report.plan_tokens,
         compression=known(CompressionStrength, report.compression, "compression"),
         unfit=tuple((one.path, one.tokens) for one in report.unfit),
+        edits=edits_from_pb(report.edits),
+        edit_tokens=report.edit_tokens,
     )

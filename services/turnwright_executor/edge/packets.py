@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from math import isfinite
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import astuple
 from turnwright.store.v1 import read_pb2
 
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import StoredMessage, TurnPacket
@@ -43,6 +44,8 @@ def _note_of(packet: Packet) -> str:
         note |= {"compression": packet.compression}
     if isfinite(effects_chars := chars_of(packet.effects)):
         note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
+    if packet.edits:
+        note["edits"] = to_builtins(packet.edits)
     return json.dumps(note, separators=(",", ":"))
 
 
@@ -52,13 +55,18 @@ class PacketNote(Struct, frozen=True):
     cursor: Cursor | None = None
     calibration: float | None = None
     render_version: str = ""
+    edits: tuple[PromptEdit, ...] = ()
 
 
 def packet_note(text: str) -> PacketNote:
     """The note of a stored packet."""
     known: dict[str, Any] = json.loads(text) if text else {}
     cursor = Cursor(*known["cursor"]) if "cursor" in known else None
-    return PacketNote(cursor, known.get("calibration"), known.get("render_version", ""))
+    return PacketNote(cursor, known.get("calibration"), known.get("render_version", ""), _edits(known))
+
+
+def _edits(note: dict[str, Any]) -> tuple[PromptEdit, ...]:
+    return convert(note.get("edits", ()), tuple[PromptEdit, ...])
 
 
 async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:
@@ -98,4 +106,5 @@ def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
         rate=TokenRate(known.get("calibration", 0.0), TokenSource(known.get("token_source", 0))),
         effects_chars=known.get("effects_chars", 0),
         compression=CompressionStrength(known.get("compression", 0)),
+        edits=_edits(known),
     )

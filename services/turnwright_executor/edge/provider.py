@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from itertools import groupby
 from typing import Final
 
 from msgspec import Raw, Struct
@@ -12,9 +13,9 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Part
 
-from turnwright_core.chat.message import Image
+from turnwright_core.chat.message import Image, Role, Text
 from turnwright_core.chat.message import Message as ChatMessage
-from turnwright_core.chat.transcript import decoded
+from turnwright_core.chat.transcript import decoded, together
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
@@ -28,6 +29,9 @@ from turnwright_core.wire.runs import model_from_pb, model_to_pb, reasoning_to_p
 from turnwright_executor.edge.cache_marks import mark_conversation, mark_end
 from turnwright_executor.ports.models import Finished, ModelEvent, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage
+
+USER: Final = "user"
+"""Role of the message of a packet that has its sections."""
 
 _ROLES = {"system": ROLE_SYSTEM, "user": ROLE_USER, "assistant": ROLE_ASSISTANT}
 
@@ -81,7 +85,7 @@ class ProviderModels:
     ) -> tuple[int, TokenSource] | None:
         call = pb.GenerateRequest(
             model=model_to_pb(model),
-            messages=[sent for one in messages for sent in _sent(one, images)],
+            messages=_sent(messages, images),
             tools=_tools(messages),
         )
         wanted = pb.CountTokensRequest(call=call, near=near)
@@ -103,16 +107,17 @@ class ProviderModels:
         limits_cost: bool,
     ) -> AsyncGenerator[ModelEvent, None]:
         tools = _tools(messages)
+        sent = _sent(messages, images)
         wanted = pb.GenerateRequest(
             model=model_to_pb(model),
-            messages=[sent for one in messages for sent in _sent(one, images)],
+            messages=sent,
             temperature=request.temperature,
             reasoning=reasoning_to_pb(request.reasoning) if request.reasoning else None,
             call_index=call_index,
             tools=tools,
             required=[
                 *(["tools"] if tools else ()),
-                *(["images"] if images else ()),
+                *(["images"] if any(part.HasField("image") for message in sent for part in message.parts) else ()),
                 *(["cost"] if limits_cost else ()),
             ],
         )
@@ -130,13 +135,41 @@ def _tools(messages: Sequence[PacketMessage]) -> list[pb.Tool]:
     return tools
 
 
-def _sent(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
-    """The messages for the provider: without tools; of a conversation all messages."""
+def _sent(messages: Sequence[PacketMessage], images: Sequence[Image]) -> list[Message]:
+    """The messages for the provider, without tools."""
+    if {USER, CONVERSATION} <= {message.role for message in messages}:
+        return _edited_packet(messages, images)
+    return [sent for message in messages for sent in _sent_message(message, images)]
+
+
+def _edited_packet(messages: Sequence[PacketMessage], images: Sequence[Image]) -> list[Message]:
+    """A packet with edits: what they added stands in conversations before and after its user message."""
+    edits = [decoded(message.text) for message in messages if message.role == CONVERSATION]
+    paths = {part.path for added in edits for one in added for part in one.parts if isinstance(part, Image)}
+    said: list[ChatMessage] = []
+    for message in messages:
+        if message.role == CONVERSATION:
+            said += edits.pop(0)
+        elif message.role == USER:
+            own = (image for image in images if image.path not in paths)
+            said.append(ChatMessage(Role.USER, (Text(message.text), *own)))
+    merged: list[ChatMessage] = []
+    for is_user, group in groupby(said, lambda one: one.role is Role.USER):
+        said_together = list(group)
+        merged += [together(said_together)] if is_user else said_together
+    system = (sent for message in messages if message.role == "system" for sent in _sent_message(message, images))
+    return [*system, *_with_images(merged, images)]
+
+
+def _sent_message(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
+    """The messages for the provider; of a conversation all messages."""
     if message.role == CONVERSATION:
-        return _conversation(decoded(message.text), images)
+        conversation = _with_images(decoded(message.text), images)
+        mark_conversation(conversation)
+        return conversation
     if message.role not in _ROLES:
         return []
-    shown = images if message.role == "user" else ()
+    shown = images if message.role == USER else ()
     parts = [Part(text=message.text), *(part_to_pb(replace(image, path="")) for image in shown)]
     sent = Message(role=_ROLES[message.role], parts=parts)
     if message.role == "system":
@@ -144,14 +177,13 @@ def _sent(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
     return [sent]
 
 
-def _conversation(messages: Sequence[ChatMessage], images: Sequence[Image]) -> list[Message]:
+def _with_images(messages: Sequence[ChatMessage], images: Sequence[Image]) -> list[Message]:
     """The messages, with the images that could be read."""
     read = {image.path: replace(image, path="") for image in images}
     sent = []
     for message in messages:
-        parts = [read.get(part.path) if isinstance(part, Image) else part for part in message.parts]
+        parts = [read.get(part.path) if isinstance(part, Image) and part.path else part for part in message.parts]
         sent.append(message_to_pb(replace(message, parts=tuple(part for part in parts if part))))
-    mark_conversation(sent)
     return sent
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
@@ -54,6 +55,10 @@ class Packet(Struct, frozen=True):
     """How far a transcript is compressed."""
     unfit: tuple[tuple[str, int], ...] = ()
     """What takes most room of a transcript that does not fit, with its tokens."""
+    edits: tuple[PromptEdit, ...] = ()
+    """Those of the prompt as they were applied."""
+    edit_tokens: int = 0
+    """Part of `tokens`: that of the edits."""
     plan_tokens: int = 0
     """Tokens of plans, which are never shortened; 0 if it was read from the store."""
     rate: TokenRate = TokenRate()
@@ -124,10 +129,15 @@ class Packets(Protocol):
         rate: TokenRate,
         base: StoredPacket | None,
         view_changes: Sequence[ViewChange] = (),
+        edits: Sequence[PromptEdit] = (),
+        *,
+        plugins: bool = True,
+        prefill: bool = False,
     ) -> Packet:
         """The packet of a turn, as a delta of `base` if the assembler still has that. Raises TurnwrightError.
 
-        `view_changes` are the writes since the previous packet.
+        `view_changes` are the writes since the previous packet. Without `plugins`, the edits are all that is applied;
+        `prefill`: the model continues a message of the assistant at the end.
         """
 
     async def check_budget(

@@ -12,7 +12,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from turnwright_core.chat.message import Image
+from msgspec.structs import replace
+
+from turnwright_core.chat.message import Image, Part
+from turnwright_core.chat.prompt_edits import PromptEdit, image_paths_in
 from turnwright_core.chat.timeline import IMAGES
 from turnwright_core.chat.transcript import decoded
 from turnwright_core.checks import invalid, over_limit
@@ -45,11 +48,27 @@ def image_paths(loop: Loop) -> list[str]:
     return [f"image://loop_{loop.sequence}/{number}" for number in range(1, len(loop.settings.images) + 1)]
 
 
+def kept_images(loop: Loop) -> list[tuple[str, str]]:
+    """The images that a loop names, each with the entry that keeps it: those of its prompt, then those of its edits."""
+    named = [*loop.settings.images, *image_paths_in(loop.settings.edits)]
+    return [(path, f"image://loop_{loop.sequence}/{number}") for number, path in enumerate(named, 1)]
+
+
+def edits_of(loop: Loop) -> tuple[PromptEdit, ...]:
+    """The edits of a loop, with the images that were kept when it began."""
+    entries = iter([entry for _, entry in kept_images(loop)[len(loop.settings.images) :]])
+
+    def kept(part: Part) -> Part:
+        return replace(part, path=next(entries)) if isinstance(part, Image) and part.path else part
+
+    return tuple(replace(edit, parts=tuple(map(kept, edit.parts))) for edit in loop.settings.edits)
+
+
 async def image_writes(ledger: Ledger, address: RunAddress, loop: Loop, workspace: Workspace) -> list[EntryWrite]:
     """The writes that keep the images of a loop. Raises INVALID_FIELD, ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
     writes = []
     total = 0
-    for path, entry in zip(loop.settings.images, image_paths(loop), strict=True):
+    for path, entry in kept_images(loop):
         data = await _read(ledger, address, path, workspace)
         total += len(data)
         if total > IMAGES_BYTES_MAX:
@@ -66,13 +85,14 @@ async def image_writes(ledger: Ledger, address: RunAddress, loop: Loop, workspac
 async def read_images(
     ledger: Ledger, address: RunAddress, loop: Loop, messages: Sequence[PacketMessage]
 ) -> Sequence[Image]:
-    """The images for a model call, each with its path: those of a conversation, or else of the loop.
+    """The images that a packet shows the model, each with its path: those of the loop, and those of conversations.
 
-    Raises ENTRY_NOT_FOUND if one was removed.
+    A transcript has those of the loop in its conversation. Raises ENTRY_NOT_FOUND.
     """
-    told = next((message.text for message in messages if message.role == CONVERSATION), None)
+    own = image_paths(loop) if any(message.role == "user" for message in messages) else []
+    told = [path for message in messages if message.role == CONVERSATION for path in _paths_in(message.text)]
     images = []
-    for path in image_paths(loop) if told is None else _paths_in(told):
+    for path in dict.fromkeys((*own, *told)):
         found = await ledger.get_entries(address, [path])
         if not found:
             raise _missing(path)

@@ -35,11 +35,11 @@ from turnwright_executor.tools.native import native_tools
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.generation import empty
-from turnwright_executor.turn.images import image_writes
+from turnwright_executor.turn.images import image_writes, kept_images
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
-from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry
+from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry, with_edits
 from turnwright_executor.turn.model_steps import ModelSteps
 from turnwright_executor.turn.opener import (
     TurnOpener,
@@ -155,7 +155,7 @@ class LoopSteps:
         native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
         is_transcript = request.assembly is Assembly.TRANSCRIPT
         instructions = instructions_write(claim.run, texts, native, is_brief=is_brief, is_transcript=is_transcript)
-        begins = bool(loop.settings.images) and not scope.turns_ended and claim.open_turn is None
+        begins = bool(kept_images(loop)) and not scope.turns_ended and claim.open_turn is None
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(
             services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files, images,
@@ -191,6 +191,7 @@ class LoopSteps:
         if records:
             replies = await scope.services.ledger.get_entries(scope.address, [f"assistant://{turn.number}"])
             note = model_call_from_entry(replies[0]) if replies else note
+            note = await with_edits(scope.services.ledger, scope.address, turn.number, note)
         scope.spend_meter.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
         if scope.loop.status == PROPOSED and state.is_decided:
             await scope.services.ledger.write(scope.address, scope.claim.epoch, [], run_status=RUNNING)

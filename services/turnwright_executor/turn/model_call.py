@@ -10,8 +10,11 @@ from typing import Any, Final
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import CompressionStrength, ReplyKind, TokenSource, TurnResult, Usage
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
 
@@ -50,10 +53,14 @@ class ModelCallRecord(Struct, frozen=True):
     """How far the transcript was compressed."""
     room_chars: int | None = None
     """Code points that the turn may add and that certainly fit into the next packet; None: unknown."""
+    edits: tuple[PromptEdit, ...] = ()
+    """Those of the packet; they are stored with it."""
+    is_edited: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        noted: dict[str, Any] = to_builtins(self)
-        return noted
+        noted: dict[str, Any] = to_builtins(replace(self, edits=()))
+        left_out = ("edits",) if self.is_edited else ("edits", "is_edited")
+        return {name: value for name, value in noted.items() if name not in left_out}
 
     def result(self) -> TurnResult:
         """The part of a turn's result that the call determines."""
@@ -72,6 +79,7 @@ class ModelCallRecord(Struct, frozen=True):
             dropped=self.dropped,
             kind=ReplyKind.REPLY,
             compression=self.compression,
+            edits=self.edits,
         )
 
 
@@ -108,7 +116,15 @@ def model_call_record(
         lost_cost_usd=lost[1],
         compression=packet.compression,
         room_chars=room,
+        edits=packet.edits,
+        is_edited=bool(packet.edits),
     )
+
+
+async def with_edits(ledger: Ledger, address: RunAddress, turn: int, note: ModelCallRecord) -> ModelCallRecord:
+    """A record that was read from an entry, with the edits of its packet."""
+    packet = await ledger.read_packet(address, turn) if note.is_edited else None
+    return replace(note, edits=packet.edits) if packet else note
 
 
 def model_call_from_entry(entry: Entry) -> ModelCallRecord:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
 from turnwright_core.runs import CallStyle, LoopEnd, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
@@ -18,7 +19,7 @@ from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibration_of, ratio_of
 from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
-from turnwright_executor.turn.images import read_images
+from turnwright_executor.turn.images import edits_of, read_images
 from turnwright_executor.turn.kept_reply import reply_writes
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
@@ -75,11 +76,15 @@ class ModelSteps:
             await scope.publisher.caught_up(open_turn.at_least)
         state.is_assembled = True
 
-    async def _assembled(self, rate: TokenRate) -> Packet:
+    async def _assembled(self, rate: TokenRate, edits: Sequence[PromptEdit] | None = None) -> Packet:
+        """The packet with these edits: those of the loop and of plugins, unless they are given."""
         scope, open_turn = self._scope, self._scope.open
         return await scope.services.packets.assemble(
-            scope.address, open_turn.turn, open_turn.at_least, rate, self._stored_packet, scope.view_changes.all()
-        )
+            scope.address, open_turn.turn, open_turn.at_least, rate, self._stored_packet, scope.view_changes.all(),
+            edits_of(scope.loop) if edits is None else edits,
+            plugins=edits is None,
+            prefill=scope.model.capabilities.prefill is True,
+        )  # fmt: skip
 
     async def _first_packet(self) -> Packet:
         """The packet of a turn before which no vendor has counted any, made to fit by a count of its tokens."""
@@ -91,7 +96,11 @@ class ModelSteps:
         rate = TokenRate(ratio_of(told[0], packet.tokens), told[1]) if told else TokenRate()
         counted = replace(packet, rate=rate)
         is_whole = not (packet.overflow or any(map(_hides, packet.effects)))
-        return counted if is_whole and counted.expected_tokens <= packet.ceiling else await self._assembled(rate)
+        return (
+            counted
+            if is_whole and counted.expected_tokens <= packet.ceiling
+            else await self._assembled(rate, packet.edits)
+        )
 
     async def _images(self, packet: Packet) -> Sequence[Image]:
         if self._read_images is None or self._read_images[0] != packet.digest:
@@ -107,7 +116,7 @@ class ModelSteps:
         result = TurnResult(
             error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
             packet_tokens=packet.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
-            cursor=packet.cursor, compression=packet.compression,
+            cursor=packet.cursor, compression=packet.compression, edits=packet.edits,
         )  # fmt: skip
         end = LoopEnd(413, overflow_reason(packet))
         ledger = scope.services.ledger

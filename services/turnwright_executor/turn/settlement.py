@@ -25,7 +25,7 @@ from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.run_events import crashes_given_up, loop_aborted
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry
+from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry, with_edits
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.turn_line import turn_ended
 from turnwright_executor.wire.command_records import is_command, is_dispatched
@@ -56,7 +56,10 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
         writes.append(error_write(error_path(number, ending.word, frozenset()), ending.outcome, ending.message))
     error = "" if ending is ABORT else ending.outcome
     finish = "aborted" if ending is ABORT else "error"
-    called = _called(model_call_from_entry(reply)) if reply else await _unrecorded(ledger, address, claim, draft)
+    if reply:
+        called = _called(await with_edits(ledger, address, turn, model_call_from_entry(reply)))
+    else:
+        called = await _unrecorded(ledger, address, claim, draft)
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))

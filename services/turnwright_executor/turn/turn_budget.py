@@ -49,6 +49,9 @@ def overflow_reason(packet: Packet) -> str:
     if packet.unfit:
         left = ", ".join(f"{path} {tokens}" for path, tokens in packet.unfit[:UNFIT_NAMED])
         reason = f"{reason}; what cannot be left out: {left}"
+    if packet.edit_tokens:
+        edits = round(packet.edit_tokens * (packet.rate.calibration or 1.0))
+        reason = f"{reason}; the edits of the prompt take {edits} of them and cannot be left out"
     if instructions < packet.ceiling:
         return reason
     return f"{reason}; the instructions alone take {instructions}: choose a model with a larger context window"
