@@ -173,7 +173,7 @@ class Assembler:
             ceiling=self.ceiling(ask),
             cursor=rows.cursor,
             plan_tokens=0,
-            tokens=made.tokens,
+            tokens=made.tokens + made.edit_tokens,
             chars=made.chars,
             compression=made.strength,
             unfit=made.unfit,
