@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
+from turnwright_core.tool_settings import ClientTool, ToolRules
 
 
 class Mode(IntEnum):
@@ -233,14 +234,6 @@ class AnswerFormat(Struct, frozen=True, omit_defaults=True):
     strict: bool = False
 
 
-class ClientTool(Struct, frozen=True):
-    """A tool that a client executes; `parameters` is JSON Schema, empty for any arguments."""
-
-    name: str
-    description: str
-    parameters: str = ""
-
-
 class LoopSettings(Struct, frozen=True):
     """What one loop runs with."""
 
@@ -272,6 +265,7 @@ class RunSettings(Struct, frozen=True):
     budget: Budget | None = None
     yolo: bool = False
     calls: CallStyle = CallStyle.UNSPECIFIED
+    tool_rules: ToolRules | None = None
 
 
 class Loop(Struct, frozen=True):

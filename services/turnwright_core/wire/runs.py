@@ -12,7 +12,6 @@ from turnwright_core.runs import (
     Budget,
     CallStyle,
     Capabilities,
-    ClientTool,
     CompressionStrength,
     Effort,
     ForkOrigin,
@@ -34,6 +33,7 @@ from turnwright_core.runs import (
     TurnResult,
     Usage,
 )
+from turnwright_core.tool_settings import ClientTool, ToolRules
 from turnwright_core.wire.codec import FieldCodec, codec
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
 from turnwright_core.wire.prompt_edits import EDITS
@@ -87,7 +87,12 @@ loop_settings_to_pb, loop_settings_from_pb = codec(
     client_tools=(lambda tools: map(_tool_to_pb, tools), lambda tools: tuple(map(_tool_from_pb, tools))),
 )
 _calls = (int, lambda number: known(CallStyle, number, "calls"))
-run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls)
+tool_rules_to_pb, tool_rules_from_pb = _rules = codec(
+    ToolRules, settings_pb2.ToolRules, approved=(tuple, tuple), rejected=(tuple, tuple)
+)
+run_settings_to_pb, run_settings_from_pb = codec(
+    RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls, tool_rules=_rules
+)
 loop_to_pb, loop_from_pb = codec(
     Loop, loop_pb2.Loop, settings=(loop_settings_to_pb, loop_settings_from_pb), usage=(usage_to_pb, usage_from_pb)
 )

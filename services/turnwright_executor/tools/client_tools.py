@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import ClientTool
+from turnwright_core.tool_settings import ClientTool
 from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass
 from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed

@@ -20,6 +20,7 @@ from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, Assembly, Loop
 from turnwright_core.streams import PRODUCER_LOST
+from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
 from turnwright_executor.domain.endings import is_transient, outcome_of
@@ -36,6 +37,9 @@ from turnwright_executor.turn.settlement import channels_of, closed_channels
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
 
 _log = get_logger("dispatch")
+
+REJECTED_OUTCOME: Final = "rejected:403"
+"""Outcome of an effect that is rejected in the whole run."""
 
 FILES_WAIT_S: Final = 5.0
 """Seconds that a stopped turn waits for a file change in progress."""
@@ -62,6 +66,8 @@ class DispatchScope(Struct, frozen=True):
     """Makes sure that this executor still holds the run; raises LEASE_LOST."""
     asks_indeterminate: bool
     """Whether to ask a person what became of an interrupted command."""
+    rules: ToolRules = ToolRules()
+    """Decisions that hold for the whole run."""
     is_call: bool = False
     """Whether a client called the command, which counts as its decision."""
     outside_results: dict[str, Done] = field(default_factory=dict)
@@ -112,10 +118,14 @@ class CommandSteps:
         prepared = await self._prepared(record)
         if isinstance(prepared, Done):
             return await self._settle(record, prepared)
+        if prepared.needs_decision and record.tool in self._scope.rules.rejected and not self._scope.asks_nobody:
+            text = f"Nobody was asked: effects of {record.tool} are rejected in this run. Do without it."
+            return await self._settle(record, failed(REJECTED_OUTCOME, text))
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
         self._state.records[record.path] = record
         # What a client executes, nobody can allow in its place.
-        is_granted = self._scope.asks_nobody and not isinstance(prepared.effect, ClientToolEffect)
+        is_allowed = self._scope.asks_nobody or record.tool in self._scope.rules.approved
+        is_granted = is_allowed and not isinstance(prepared.effect, ClientToolEffect)
         local_stage = LocalStage.GRANTED if is_granted else LocalStage.UNDECIDED
         self._state.local_stages[record.path] = local_stage if prepared.needs_decision else LocalStage.CLEARED
         return None

@@ -21,7 +21,8 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.telemetry import span
 from turnwright_core.kit.telemetry import turn_ended as end_turn_span
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, Assembly, CallStyle, LoopEnd, Turn
+from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, Assembly, CallStyle, LoopEnd, Turn, TurnRequest
+from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
@@ -141,14 +142,14 @@ class LoopSteps:
         if is_to_be_asked_of(scope.model, claim.run.settings.calls):
             scope.model = await services.models.describe(scope.model)
         scope.placement = await self._place()
-        request = turn_request(
-            claim.run,
-            scope.model,
-            scope.tools,
-            loop.settings,
-            services.settings.temperature,
-            begun_with(claim, loop),
-        )
+        begun = begun_with(claim, loop)
+
+        def request_now() -> TurnRequest:
+            """Settings of the run hold from its next turn on (C48)."""
+            given, temperature = scope.publisher.latest_settings(claim.run), services.settings.temperature
+            return turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun)
+
+        request = request_now()
         is_brief = request.context_length < BRIEF_BELOW_TOKENS
         docs = services.tool_docs_brief if is_brief else services.tool_docs
         texts = {name: docs[name] for name in scope.tools}
@@ -158,7 +159,7 @@ class LoopSteps:
         begins = bool(kept_images(loop)) and not scope.turns_ended and claim.open_turn is None
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(
-            services.ledger, scope.address, claim, loop, request, instructions, scope.placement.files, images,
+            services.ledger, scope.address, claim, loop, request_now, instructions, scope.placement.files, images,
             await self._project_instructions(request.context_length),
         )  # fmt: skip
         if left := await scope.spend_meter.open():
@@ -218,6 +219,7 @@ class LoopSteps:
             dispatch_scope = DispatchScope(
                 turn=number,
                 loop=loop,
+                rules=scope.claim.run.settings.tool_rules or ToolRules(),
                 publisher=scope.publisher,
                 buffer=buffer,
                 plans=RunPlans(services.ledger, scope.address, scope.claim.epoch, buffer, window),

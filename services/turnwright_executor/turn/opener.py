@@ -7,7 +7,7 @@ Source: architecture 2, 12.1; rows RU074, RU165, RU195-RU199, RU204; decision C3
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from turnwright_core.runs import (
     Model,
     RequestKind,
     Run,
+    RunSettings,
     Turn,
     TurnRequest,
 )
@@ -52,7 +53,7 @@ class TurnOpener:
         address: RunAddress,
         claim: Claim,
         loop: Loop,
-        request: TurnRequest,
+        request: Callable[[], TurnRequest],
         instructions: EntryWrite,
         files: FileSync | None,
         images: Sequence[EntryWrite] = (),
@@ -83,7 +84,7 @@ class TurnOpener:
         for image in self._images if is_first else ():
             await self._ledger.write(self._address, self._claim.epoch, [image])
         writes = [*(batches[-1] if batches else []), *(self._standing() if is_first else [])]
-        new = TurnStart(self._request, writes)
+        new = TurnStart(self._request(), writes)
         turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, new)
         self.begun()
         return turn, ack.cursor
@@ -92,7 +93,7 @@ class TurnOpener:
         """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""
         changes = await self._changes()
         is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
-        return TurnStart(self._request, changes) if is_small else None
+        return TurnStart(self._request(), changes) if is_small else None
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
         """The open turn has written these entries of project files, or will write them with its end."""
@@ -131,7 +132,7 @@ def _chars(writes: Sequence[EntryWrite]) -> int:
 
 
 def turn_request(
-    run: Run,
+    given: RunSettings,
     model: Model,
     tools: Sequence[str],
     settings: LoopSettings,
@@ -143,8 +144,8 @@ def turn_request(
     `begun` are those of an earlier turn of the loop: changed settings of a run apply from its next loop on.
     """
     window = model.context_length or CONTEXT_LENGTH_DEFAULT
-    limit = run.settings.context_limit
-    temperature = run.settings.temperature
+    limit = given.context_limit
+    temperature = given.temperature
     is_transcript = settings.assembly is Assembly.TRANSCRIPT
     request = TurnRequest(
         model=model.alias,
@@ -153,9 +154,9 @@ def turn_request(
         temperature=temperature_default if temperature is None else temperature,
         tools=tuple(tools),
         reasoning=settings.reasoning,
-        calls=CallStyle.NATIVE if is_transcript else call_style(run.settings.calls, model),
+        calls=CallStyle.NATIVE if is_transcript else call_style(given.calls, model),
         mode=settings.mode,
-        persona=run.settings.persona,
+        persona=given.persona,
         response_format=settings.response_format,
         kind=RequestKind.PRIMARY,
         assembly=Assembly.TRANSCRIPT if is_transcript else Assembly.PACKET,
@@ -163,7 +164,7 @@ def turn_request(
     )
     if begun is None:
         return request
-    return replace(request, context_length=begun.context_length, temperature=begun.temperature, calls=begun.calls)
+    return replace(request, calls=begun.calls)
 
 
 def _form_of_answer(form: AnswerFormat | None) -> str:

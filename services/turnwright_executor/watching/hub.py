@@ -27,9 +27,9 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Loop, Run
+from turnwright_core.runs import Loop, Run, RunSettings
 from turnwright_core.wire.entries import entry_to_pb
-from turnwright_core.wire.runs import run_to_pb
+from turnwright_core.wire.runs import run_settings_from_pb, run_to_pb
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
@@ -173,6 +173,11 @@ class RunHub:
     def stream(self, turn: int, event: StreamEvent) -> None:
         self._known.stream(turn, event)
         self._append(events.stream_moved(turn, event))
+
+    def latest_settings(self, run: Run) -> RunSettings:
+        """See Publisher."""
+        known = self._known.run
+        return run_settings_from_pb(known.settings) if known.revision > run.revision else run.settings
 
     def cursor(self) -> task_pb2.EventCursor:
         """The current position."""

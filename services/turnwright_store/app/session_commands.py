@@ -35,6 +35,8 @@ class DecideTools(Struct, frozen=True):
     calls: tuple[str, ...]
     comment: str = ""
     contents: tuple[tuple[str, str], ...] = ()
+    for_run: bool = False
+    """Whether the decision also holds for later effects of the same tools."""
 
 
 class BranchFromChat(Struct, frozen=True):

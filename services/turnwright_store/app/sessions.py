@@ -7,7 +7,7 @@ Source: architecture 7; rows RS06, RS07, RC01, RC02, RC06-RC12; decision C48.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Loop, Run, RunSettings, SessionState
 from turnwright_core.session import Wait
+from turnwright_core.tool_settings import ToolRules
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.command_kinds import kind_of, preview_of
 from turnwright_store.app.edit_plans import EditPlan, Resend, carry_out, plan_edit, settings_of
@@ -48,6 +49,7 @@ from turnwright_store.app.waiting_edits import add_waiting
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.session_gates import GATES, Gate, gated
+from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import user_content
 from turnwright_store.ports import Transaction
@@ -219,12 +221,24 @@ def _decide(command: DecideTools, at: _Session) -> None:
         raise invalid("calls", "calls must name each call once.")
     resolution = Resolution(command.accept, command.comment, command.contents)
     waits = _waits(at)
+    waiting = waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
+    tools = {path: record.tool for path, (wait, record) in waiting.items() if wait is Wait.APPROVAL}
     for call, path in zip(command.calls, paths, strict=True):
         if not path.startswith("log://"):
             raise fault(Reason.ENTRY_NOT_FOUND, f"No call {call!r} of {at.address.run} waits.", path=call)
         if command.accept:
             _check_answer(call, command.comment, is_question=waits.get(path) is Wait.ANSWER)
         resolve_proposal(at.tx, at.rules, at.caller, at.address, path, resolution)
+    if command.for_run:
+        _keep_decision(at, {tools[path] for path in paths if path in tools}, accept=command.accept)
+
+
+def _keep_decision(at: _Session, tools: Collection[str], *, accept: bool) -> None:
+    """Have a decision hold for what these tools do later in the run."""
+    rules = at.row.run.settings.tool_rules or ToolRules()
+    for tool in sorted(tools):
+        rules = rules.decided(tool, accept=accept)
+    control.configure_run(at.tx, at.address, SettingsPatch(tool_rules=rules))
 
 
 def _check_answer(call: str, answer: str, *, is_question: bool) -> None:

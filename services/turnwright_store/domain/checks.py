@@ -28,7 +28,8 @@ from turnwright_core.limits import (
     PERSONA_BYTES_MAX,
     RECORD_BYTES_MAX,
 )
-from turnwright_core.runs import AnswerFormat, Budget, ClientTool, Model, RunSettings
+from turnwright_core.runs import AnswerFormat, Budget, Model, RunSettings
+from turnwright_core.tool_settings import ClientTool, ToolRules
 
 OUTCOME_CHARS_MAX: Final = 256
 """Longest outcome of an entry: `word:code`, with some margin."""
@@ -41,6 +42,9 @@ ATTRIBUTES_DEPTH_MAX: Final = 100
 
 TOKENS_LIMIT: Final = 2**53
 """Upper limit for token budgets: integers that JSON represents exactly."""
+
+TOOL_RULES_MAX: Final = 100
+"""Most tools that decisions hold for in a run."""
 
 CLIENT_TOOLS_MAX: Final = 32
 """Most tools of a client in a loop."""
@@ -152,6 +156,18 @@ def check_run_settings(settings: RunSettings) -> None:
     if settings.persona is not None:
         check_bytes("persona", settings.persona, PERSONA_BYTES_MAX)
     check_budget(settings.budget, "run_settings.budget")
+    if settings.tool_rules:
+        _check_tool_rules(settings.tool_rules)
+
+
+def _check_tool_rules(rules: ToolRules) -> None:
+    """Refuse more tools than a model can be offered, and a tool that is both."""
+    names = (*rules.approved, *rules.rejected)
+    check_count("tool_rules", len(names), TOOL_RULES_MAX)
+    for name in names:
+        check_words("tool_rules", name, NAME_CHARS_MAX)
+    if len(set(names)) < len(names):
+        raise invalid("tool_rules", "tool_rules names a tool more than once.")
 
 
 def check_answer_format(form: AnswerFormat | None) -> None:

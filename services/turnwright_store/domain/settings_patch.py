@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from turnwright_core.runs import Budget, CallStyle, RunSettings
+from turnwright_core.tool_settings import ToolRules
 
 
 class SettingsPatch(Struct, frozen=True):
@@ -17,6 +18,7 @@ class SettingsPatch(Struct, frozen=True):
     budget: Budget | None = None
     yolo: bool | None = None
     calls: CallStyle | None = None
+    tool_rules: ToolRules | None = None
 
     def applied(self, settings: RunSettings) -> RunSettings:
         """The settings after the changes."""
@@ -28,4 +30,5 @@ class SettingsPatch(Struct, frozen=True):
             budget=settings.budget if self.budget is None else (None if self.budget == Budget() else self.budget),
             yolo=settings.yolo if self.yolo is None else self.yolo,
             calls=settings.calls if self.calls is None else self.calls,
+            tool_rules=settings.tool_rules if self.tool_rules is None else self.tool_rules,
         )

@@ -31,6 +31,7 @@ def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
         budget=wire.budget_from_pb(message.budget) if message.HasField("budget") else None,
         yolo=message.yolo if message.HasField("yolo") else None,
         calls=known(CallStyle, message.calls, "calls") if message.HasField("calls") else None,
+        tool_rules=wire.tool_rules_from_pb(message.tool_rules) if message.HasField("tool_rules") else None,
     )
 
 

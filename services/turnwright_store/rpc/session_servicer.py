@@ -49,9 +49,15 @@ def _user_message(said: pb.UserMessage) -> UserMessage:
     return UserMessage(tuple(map(_part, said.parts)), tuple(said.context_files), settings, said.priority)
 
 
+def _for_run(scope: int) -> bool:
+    if scope not in (pb.DECISION_SCOPE_UNSPECIFIED, pb.DECISION_SCOPE_ONCE, pb.DECISION_SCOPE_RUN):
+        raise invalid("scope", f"{scope} is not a scope that this version knows.")
+    return scope == pb.DECISION_SCOPE_RUN
+
+
 def _approval(said: pb.ApproveTools) -> DecideTools:
     contents = tuple((one.path, one.content) for one in said.contents)
-    return DecideTools(True, tuple(said.calls), said.answer, contents)
+    return DecideTools(True, tuple(said.calls), said.answer, contents, _for_run(said.scope))
 
 
 def _retry(said: pb.RetryFromIndex) -> TruncateMessages:
@@ -63,7 +69,7 @@ _DECODERS: Final[Mapping[str, Callable[[Any], SessionCommand]]] = {
     "set_params": lambda said: SetParams(patch_of(said.patch)),
     "abort": lambda _: AbortSession(),
     "approve_tools": _approval,
-    "reject_tools": lambda said: DecideTools(False, tuple(said.calls), said.reason),
+    "reject_tools": lambda said: DecideTools(False, tuple(said.calls), said.reason, (), _for_run(said.scope)),
     "branch_from_chat": lambda said: BranchFromChat(said.source, said.up_to_message_id),
     "set_draft": lambda said: SetDraft(said.text),
     "clear_draft": lambda _: SetDraft(None),

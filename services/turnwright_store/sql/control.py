@@ -50,6 +50,7 @@ _CONFIGURE: Final = (
         budget=bindparam("new_budget"),
         yolo=bindparam("new_yolo"),
         calls=bindparam("new_calls"),
+        tool_rules=bindparam("new_tool_rules"),
     )
 )
 _SPENT: Final = (

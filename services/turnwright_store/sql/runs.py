@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import asdict, replace
 from sqlalchemy import Select, Update, and_, bindparam, case, insert, literal_column, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
+from turnwright_core.tool_settings import ToolRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import settle_next_loop
@@ -119,6 +121,7 @@ _COLUMNS: Final = (
     runs.c.budget,
     runs.c.yolo,
     runs.c.calls,
+    runs.c.tool_rules,
     runs.c.status,
     runs.c.summary,
     runs.c.loops_queued,
@@ -201,12 +204,14 @@ def run_of(row: Sequence[Any]) -> RunRow:
     standing, more = row[:_STANDING], row[_STANDING:_LOOP_AT]
     project, alias, turn = standing[2], standing[3], standing[10]
     place: Sequence[Any]
-    *place, model, temperature, persona, limit, budget, yolo, calls, status, summary, queued, rev, made, written, \
-        parent, parent_turn = more  # fmt: skip
+    *place, model, temperature, persona, limit, budget, yolo, calls, rules, status, summary, queued, rev, made, \
+        written, parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
         alias,
-        RunSettings(model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls)),
+        RunSettings(
+            model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), rules_of(rules)
+        ),
         status,
         turn,
         loop_of(row[_LOOP_AT:]),
@@ -267,9 +272,23 @@ def list_runs(connection: Connection, project_id: int, before: tuple[int, int], 
         yield from map(run_of, rows)
 
 
+def _rules(settings: RunSettings) -> dict[str, str]:
+    return {"tool_rules": json.encode(settings.tool_rules).decode() if settings.tool_rules else ""}
+
+
+@lru_cache(maxsize=256)
+def rules_of(text: str) -> ToolRules | None:
+    return json.decode(text, type=ToolRules) if text else None
+
+
 def setting_values(settings: RunSettings) -> dict[str, Any]:
     """Settings by their columns."""
-    return {**asdict(settings), "budget": budget_json(settings.budget), "calls": int(settings.calls)}
+    return {
+        **asdict(settings),
+        "budget": budget_json(settings.budget),
+        "calls": int(settings.calls),
+        **_rules(settings),
+    }
 
 
 def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:

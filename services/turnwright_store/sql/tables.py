@@ -151,6 +151,8 @@ runs = Table(
     text_column("budget"),
     Column("yolo", Boolean, nullable=False, server_default=text("false")),
     number_column("calls"),
+    # Decisions that hold for the whole run: a JSON object of ToolRules, empty for none.
+    text_column("tool_rules"),
     # When it was removed; its alias is free then, and its rows follow in the background. 0: it is there.
     number_column("removed_ms"),
     UniqueConstraint("project_id", "alias"),
@@ -321,12 +323,7 @@ STANDING_PLANS: Final = and_(
 )
 partial("ix_views_plans", views.c.run_id, views.c.path, where=STANDING_PLANS)
 # Each holds its own half of the intervals, so that no planner takes one for the other's question.
-Index(
-    "ix_views_opened",
-    views.c.run_id,
-    views.c.from_rev,
-    sqlite_where=views.c.to_rev.is_(None),
-)
+Index("ix_views_opened", views.c.run_id, views.c.from_rev, sqlite_where=views.c.to_rev.is_(None))
 partial("ix_views_closed", views.c.run_id, views.c.to_rev, where=views.c.to_rev.is_not(None))
 # What became of a path: for those who name one, and say that it has ended.
 partial("ix_views_past", views.c.run_id, views.c.path, views.c.to_rev, where=not_zero(views.c.to_rev))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from turnwright.types.v1.session_command_pb2 import ApproveTools
+from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1.session_command_pb2 import DECISION_SCOPE_RUN, ApproveTools, RejectTools, SetParams
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
-from contract.executor.sessions import ACT, ASKING, named, state_of, told, until_state
+from contract.executor.sessions import ACT, ASKING, named, say, state_of, told, until_state
 from turnwright_client.sessions import user_message
 
 pytestmark = pytest.mark.asyncio
@@ -66,3 +67,43 @@ async def test_a_proposal_pauses_and_a_decision_goes_on(services):
 
 def approve(*calls: str, answer: str = ""):
     return ApproveTools(calls=calls, answer=answer)
+
+
+# ---- Decisions for the whole run
+
+
+SHELL = "<sh>echo {}</sh>"
+
+
+async def test_an_approval_for_the_run_holds_for_what_the_tool_does_later(services):
+    # RC07: in the same reply, in the next turn, and after a restart
+    services.script(f"{SHELL.format(1)}{SHELL.format(2)}{GO_ON}", f"{SHELL.format(3)}{GO_ON}", DONE)
+    await say(services, "Do it.", ASKING, until="paused")
+    [first] = services.view().proposals
+    approved = ApproveTools(calls=[first], scope=DECISION_SCOPE_RUN)
+    answer = await say(services, "", approve_tools=approved, until="completed")
+    assert list(answer.run.settings.tool_rules.approved) == ["sh"]
+    await services.restart("executor")
+    services.script(f"{SHELL.format(4)}{GO_ON}", DONE)
+    await say(services, "Again.", until="completed")
+    records = [entry async for entry in services.client.list_entries(services.project, "r", "log://**/sh/*")]
+    assert [entry.status for entry in records] == [200] * 4
+
+
+async def test_a_rejection_for_the_run_is_read_by_the_model_which_goes_on(services):
+    # RC07
+    services.script(f"{SHELL.format(1)}{GO_ON}", f"{SHELL.format(2)}{GO_ON}", DONE)
+    await say(services, "Do it.", ASKING, until="paused")
+    [first] = services.view().proposals
+    rejected = RejectTools(calls=[first], scope=DECISION_SCOPE_RUN, reason="Not here.")
+    await say(services, "", reject_tools=rejected, until="completed")
+    records = [entry async for entry in services.client.list_entries(services.project, "r", "log://**/sh/*")]
+    assert [(entry.outcome, entry.body.split(":")[0]) for entry in records] == [
+        ("rejected:403", "Not here."),
+        ("rejected:403", "Nobody was asked"),
+    ]
+    lifted = settings_pb2.RunSettingsPatch(tool_rules=settings_pb2.ToolRules())
+    answer = await services.client.submit(services.project, "r", set_params=SetParams(patch=lifted))
+    assert not answer.run.settings.tool_rules.rejected
+    services.script(f"{SHELL.format(3)}{GO_ON}", DONE)
+    await say(services, "Again.", until="paused")

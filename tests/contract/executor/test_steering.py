@@ -45,8 +45,8 @@ async def test_a_refused_task_leaves_no_fork_behind(services, prompt, model, rea
 # ---- Settings
 
 
-async def test_settings_that_change_while_a_loop_waits_hold_from_the_next_loop_on(services):
-    # RU232; the turns of one loop run with the same settings, whoever goes on with it
+async def test_settings_that_change_while_a_loop_waits_hold_from_the_next_turn_on(services):
+    # RU232, RC02; C48: the open turn keeps what it began with
     settings = settings_pb2.RunSettings(model="m", temperature=0.25)
     await services.client.start_run(services.project, "r", settings)
     queued = await waiting(services, f"{SET}{GO_ON}", GO_ON, DONE)
@@ -58,8 +58,9 @@ async def test_settings_that_change_while_a_loop_waits_hold_from_the_next_loop_o
     await services.until(await services.act("Go on."))
     answer = await services.client.get_run(services.project, "r", turns_max=10)
     told = [(turn.loop, turn.request.temperature) for turn in reversed(answer.turns)]
-    assert told == [(1, 0.25), (1, 0.25), (1, 0.25), (2, 0.75)]
-    assert len({turn.request.context_length for turn in answer.turns if turn.loop == 1}) == 1
+    assert told == [(1, 0.25), (1, 0.75), (1, 0.75), (2, 0.75)]
+    lengths = [turn.request.context_length for turn in reversed(answer.turns)]
+    assert lengths == [32_768, 20_000, 20_000, 20_000]
     assert answer.turns[0].request.context_length == 20_000
 
 

@@ -217,7 +217,9 @@ class ConfigureRunRequest(_message.Message):
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     @_builtins.property
     def patch(self) -> _settings_pb2.RunSettingsPatch:
-        """The changes. Queued and running loops keep their model; all other settings apply from the next loop on."""
+        """The changes. Queued and running loops keep their model, and how it calls tools; all other settings apply from the next
+        turn on.
+        """
 
     def __init__(
         self,

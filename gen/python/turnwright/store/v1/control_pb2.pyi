@@ -87,8 +87,8 @@ Global___RenameRunResponse: _TypeAlias = RenameRunResponse  # noqa: Y015
 
 @_typing.final
 class ConfigureRunRequest(_message.Message):
-    """Changes the settings of a run. Queued and running loops keep the model with which they were enqueued; all other
-    settings apply from the next claim of the run on.
+    """Changes the settings of a run. Queued and running loops keep the model with which they were enqueued, and how it calls
+    tools; all other settings apply from the next turn on.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

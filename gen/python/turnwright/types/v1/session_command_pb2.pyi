@@ -32,6 +32,8 @@ class _DecisionScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decisio
     """Not specified: ONCE."""
     DECISION_SCOPE_ONCE: _DecisionScope.ValueType  # 1
     """Only for the calls that are named."""
+    DECISION_SCOPE_RUN: _DecisionScope.ValueType  # 2
+    """Also for all later effects of the same tools in this run: see RunSettings.tool_rules."""
 
 class DecisionScope(_DecisionScope, metaclass=_DecisionScopeEnumTypeWrapper):
     """How long a decision holds."""
@@ -40,6 +42,8 @@ DECISION_SCOPE_UNSPECIFIED: DecisionScope.ValueType  # 0
 """Not specified: ONCE."""
 DECISION_SCOPE_ONCE: DecisionScope.ValueType  # 1
 """Only for the calls that are named."""
+DECISION_SCOPE_RUN: DecisionScope.ValueType  # 2
+"""Also for all later effects of the same tools in this run: see RunSettings.tool_rules."""
 Global___DecisionScope: _TypeAlias = DecisionScope  # noqa: Y015
 
 @_typing.final
