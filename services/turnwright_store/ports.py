@@ -148,8 +148,8 @@ class Transaction(Struct):
     """The scopes that earlier moments of the request have raised."""
     entry_ids: EntryIds = no_entry_ids
     """Gives numbers for new entries."""
-    places: dict[int, int] = field(default_factory=dict)
-    """The last place in the timeline of the scopes in which this request has given places."""
+    positions: dict[int, int] = field(default_factory=dict)
+    """By scope, the last position in its timeline, if this request has assigned some."""
     try_lock: Callable[[str], bool] = lock_always
     """Lock one more name (see domain.locks) until the commit, unless that would mean waiting; whether it is locked.
 

@@ -43,15 +43,15 @@ def adopt_files(
 
 
 def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count: int) -> None:
-    reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.places), count)
-    if reached.places > rules.limits.run_entries_max:
-        raise over_limit("run_entries", rules.limits.run_entries_max, reached.places, "entries")
+    reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), count)
+    if reached.positions > rules.limits.run_entries_max:
+        raise over_limit("run_entries", rules.limits.run_entries_max, reached.positions, "entries")
     made = rows.AdoptedViews(
         run_id=run.id,
         revision=reached.revision,
         turn=run.turn_open or run.turn + 1,
         loop=run.loop_active,
-        places=reached.places - count,
+        positions=reached.positions - count,
         now_ms=tx.now_ms,
     )
     rows.adopt(tx.connection, source, run.project_scope, made)

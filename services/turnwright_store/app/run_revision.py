@@ -17,6 +17,6 @@ def records_prefix(turn: int) -> str:
 def bump_revision(tx: Transaction, run: RunRow) -> RunRow:
     """The run at the revision that this transaction gives its scope."""
     if run.scope not in tx.bumped:
-        bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.places), 0)
+        bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), 0)
     revision = tx.bumped[run.scope]
     return run if run.revision_run == revision else replace(run, revision_run=revision)

@@ -26,10 +26,10 @@ def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | 
     Raises LIMIT_EXCEEDED for more than so many entries in the run; None: as many as there are.
     """
     entering = [state.view for state in touched if state.view and not state.view.position]
-    reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.places), len(entering))
-    if entering and entries_max is not None and reached.places > entries_max:
-        raise over_limit("run_entries", entries_max, reached.places, "entries")
-    for place, view in enumerate(entering, reached.places - len(entering) + 1):
+    reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), len(entering))
+    if entering and entries_max is not None and reached.positions > entries_max:
+        raise over_limit("run_entries", entries_max, reached.positions, "entries")
+    for place, view in enumerate(entering, reached.positions - len(entering) + 1):
         view.position = place
     heads = {run.scope: reached.revision}
     for scope in sorted({state.home.scope for state in touched if state.draft and state.home.shared}):
@@ -47,7 +47,7 @@ def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | 
     return with_revisions(
         run,
         reached.revision,
-        reached.places,
+        reached.positions,
         heads.get(run.project_scope, run.revision_project),
         heads.get(run.global_scope, run.revision_global),
     )

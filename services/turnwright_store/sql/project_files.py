@@ -37,7 +37,7 @@ _ADOPTED: Final[dict[str, ColumnElement[Any]]] = {
     "state": literal_column(str(int(State.RESOLVED))),
     "turn": _given("turn"),
     "loop": _given("loop"),
-    "position": _given("places") + func.row_number().over(order_by=views.c.path),
+    "position": _given("positions") + func.row_number().over(order_by=views.c.path),
     "write_count": literal_column("1"),
     "create_ms": _given("now_ms"),
 }
@@ -73,7 +73,7 @@ class AdoptedViews(Struct, frozen=True):
     revision: int
     turn: int
     loop: int
-    places: int
+    positions: int
     """The last position in the run's timeline before them."""
     now_ms: int
 
@@ -98,7 +98,7 @@ def adopt(connection: Connection, source: int, project_scope: int, made: Adopted
         "revision": made.revision,
         "turn": made.turn,
         "loop": made.loop,
-        "places": made.places,
+        "positions": made.positions,
         "now_ms": made.now_ms,
     }
     connection.execute(_ADOPT, values)

@@ -42,7 +42,7 @@ class RunHead(Struct, frozen=True):
     """Sequence of the loop that is running or waiting; 0: none."""
     abort_requested: bool
     epoch: int
-    places: int
+    positions: int
     """The last place that was given in the timeline of its scope."""
 
     def cursor(self, incarnation: str) -> Cursor:
@@ -58,8 +58,8 @@ class RunHead(Struct, frozen=True):
 S = TypeVar("S", bound=RunHead)
 
 
-def with_revisions(run: S, revision: int, places: int, project: int, global_: int) -> S:
-    return replace(run, revision_run=revision, places=places, revision_project=project, revision_global=global_)
+def with_revisions(run: S, revision: int, positions: int, project: int, global_: int) -> S:
+    return replace(run, revision_run=revision, positions=positions, revision_project=project, revision_global=global_)
 
 
 class RunRow(RunHead, frozen=True):

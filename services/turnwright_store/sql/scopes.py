@@ -1,4 +1,4 @@
-"""Scopes and their revisions: raised once by each moment of a transaction that touches them."""
+"""Scopes and their revisions: bumped once by each moment of a transaction that touches them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GLOBAL: Final = "global"
 _BUMP: Final = (
     update(scopes)
     .where(scopes.c.id == bindparam("scope"))
-    .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("places"))
+    .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("positions"))
     .returning(scopes.c.revision, scopes.c.positions)
 )
 _BUMP_IF_UNCHANGED: Final = (
@@ -26,7 +26,7 @@ _BUMP_IF_UNCHANGED: Final = (
     # What was not read under its lock would be lost: NULL is refused.
     .values(
         revision=case((scopes.c.revision == bindparam("read_revision"), bindparam("new_revision", type_=BigInteger))),
-        positions=scopes.c.positions + bindparam("places"),
+        positions=scopes.c.positions + bindparam("positions"),
     )
 )
 _ADD: Final = insert(scopes).returning(scopes.c.id)
@@ -34,32 +34,33 @@ _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
 
 
-def bump_scope(tx: Transaction, scope: int, places: int = 0) -> tuple[int, int]:
-    """The scope's revision in this transaction, and the last of so many new places in its timeline.
+def bump_scope(tx: Transaction, scope: int, positions: int = 0) -> tuple[int, int]:
+    """Bump a scope; returns its revision, and its last position after this many new ones.
 
-    The first call of a transaction's moment raises the revision by one; later ones keep it.
+    The first call of a transaction's moment increments the revision; later ones keep it.
     """
     step = 0 if scope in tx.bumped else 1
-    revision, last_place = tx.connection.execute(_BUMP, {"scope": scope, "step": step, "places": places}).one()
-    tx.bumped[scope], tx.places[scope] = revision, last_place
-    return revision, last_place
+    revision, last_position = tx.connection.execute(_BUMP, {"scope": scope, "step": step, "positions": positions}).one()
+    tx.bumped[scope], tx.positions[scope] = revision, last_position
+    return revision, last_position
 
 
 class ScopePosition(Struct, frozen=True):
-    """How far a scope has come: its revision, and the last place that was given in its timeline."""
+    """The revision of a scope, and the last position that was assigned in its timeline."""
 
     revision: int
-    places: int
+    positions: int
 
 
-def bump_if_unchanged(tx: Transaction, scope: int, before: ScopePosition, places: int) -> ScopePosition:
-    """Raise a scope that was read in this transaction, and take so many new places; no answer is waited for.
+def bump_if_unchanged(tx: Transaction, scope: int, before: ScopePosition, positions: int) -> ScopePosition:
+    """Bump a scope that was read in this transaction (compare-and-set), and assign this many new positions.
 
-    The first call of a transaction's moment raises the revision by one; later ones keep it.
+    No answer is awaited: if its revision is another one by now, the statement fails. The first call of a transaction's
+    moment increments the revision; later ones keep it.
     """
-    now = ScopePosition(tx.bumped.get(scope, before.revision), tx.places.get(scope, before.places))
-    after = ScopePosition(now.revision if scope in tx.bumped else now.revision + 1, now.places + places)
-    tx.bumped[scope], tx.places[scope] = after.revision, after.places
+    now = ScopePosition(tx.bumped.get(scope, before.revision), tx.positions.get(scope, before.positions))
+    after = ScopePosition(now.revision if scope in tx.bumped else now.revision + 1, now.positions + positions)
+    tx.bumped[scope], tx.positions[scope] = after.revision, after.positions
     if tx.deferred_bumps is None:
         _write_bump(tx, scope, now, after)
     else:
@@ -72,14 +73,14 @@ def _write_bump(tx: Transaction, scope: int, read: ScopePosition, after: ScopePo
         "scope": scope,
         "read_revision": read.revision,
         "new_revision": after.revision,
-        "places": after.places - read.places,
+        "positions": after.positions - read.positions,
     }
     tx.connection.execute(_BUMP_IF_UNCHANGED, values)
 
 
 @contextmanager
 def coalesced_bumps(tx: Transaction) -> Iterator[None]:
-    """Scopes that are raised by several moments of the block are written once, at its end; nobody reads them in it."""
+    """Coalesce the bumps of several moments in the block into one write at its end; nobody reads them before."""
     held = tx.deferred_bumps = {}
     yield
     tx.deferred_bumps = None

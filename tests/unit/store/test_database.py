@@ -386,7 +386,7 @@ async def test_a_failed_request_wakes_nobody(database):
 async def test_a_transaction_raises_a_scope_once(database):
     def work(tx):
         scope = add_scope(tx, "run:1")
-        return [bump_scope(tx, scope, places) for places in (0, 3, 2)]
+        return [bump_scope(tx, scope, positions) for positions in (0, 3, 2)]
 
     assert await database.write(work, Durability.NORMAL, ()) == [(1, 0), (1, 3), (1, 5)]
 
