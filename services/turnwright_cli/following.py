@@ -1,4 +1,4 @@
-"""Follows one loop to its end: events go to the screen, proposals to whoever decides, Ctrl-C to the executor.
+"""Follows one loop to its end: events go to the screen, proposals to the decider, Ctrl-C to the executor.
 
 Source: architecture 7, 15; rows RU013, RU138; decisions C20, C36.
 """

@@ -58,7 +58,7 @@ class PlanChanges:
         if not same and not (plan.deltas and not is_known):
             yield from self._replaced(before, plan)
         elif before is None:
-            # Nothing was told of it yet: the latest delta is the change.
+            # It was not shown yet: the latest delta is the change.
             added = added[-1:]
         else:
             added = [

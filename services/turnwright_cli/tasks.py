@@ -315,7 +315,7 @@ async def _follow(
 
 
 async def _changes(client: Client, followed: Followed) -> FileChanges:
-    """The files that the loop changed, whoever followed it before."""
+    """The files that the loop changed, including before this command followed it."""
     run = followed.run
     found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]
     return changes_in([entry for entries in found async for entry in entries], followed.loop.sequence)

@@ -74,7 +74,7 @@ def event_text(entry: Entry, event: EventPart) -> str:
 
 
 def event_element(path: str, event: EventPart, body: str) -> str:
-    """The same of an event that is told apart from its entry."""
+    """The same for an event without its entry."""
     payload = f"<payload>{_json_line(event.payload)}</payload>"
     lines = (payload, fenced(path, body)) if body else (payload,)
     return element("event", {"subkind": event.subkind, "source": event.source}, "\n".join(lines))

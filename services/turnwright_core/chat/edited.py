@@ -90,7 +90,7 @@ class _Sender:
     def _replied(self, reply: Segment, message: Message, *, is_first: bool) -> Sequence[str]:
         """A reply with its results."""
         before = reply.parts[0].message if reply.parts[0] else message
-        # Without edits, a conversation that begins with a reply is told that earlier messages were left out.
+        # Without edits, a conversation that begins with a reply gets a note that earlier messages were left out.
         is_introduced = reply.begin == 0
         if message is before and (is_first or not is_introduced):
             return reply.pieces

@@ -110,7 +110,7 @@ def _role(word: str) -> Role:
 
 
 def _listed(parts: Parts) -> tuple[Part, ...]:
-    """The parts as they are now: whoever changes a list later changes no edit (OM25)."""
+    """A copy of the parts: changing the list later changes no edit (OM25)."""
     listed = (parts,) if isinstance(parts, str | Text | Image) else tuple(parts)
     for part in listed:
         if not isinstance(part, str | Text | Image):

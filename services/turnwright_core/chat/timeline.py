@@ -201,7 +201,7 @@ def _call(place: int, kept: Mapping[str, Any], parts: Mapping[str, Entry], read_
     )  # fmt: skip
 
 
-# ---- Plans: an operation on one is an event, and what it set or added stands in an entry of the plan.
+# ---- Plans: an operation is an event; what it set or added is in an entry of the plan.
 
 
 def _plan_of(entry: Entry) -> dict[str, Any] | None:

@@ -55,7 +55,7 @@ class LocalContext:
         """Nothing: there is no transport."""
         return {}
 
-    # What the caller is told -------------------------------------------------------------------------------------
+    # The caller's status --------------------------------------------------------------------------------------
 
     def set_code(self, code: grpc.StatusCode) -> None:
         """End the call with this code; any but OK is an error."""

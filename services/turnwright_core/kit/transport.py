@@ -81,7 +81,7 @@ def _check_plaintext(address: str, tls: Tls, act: str, remedy: str) -> None:
 
 
 class ReloadingChannel:
-    """A TLS channel that connects anew once the certificates have changed. It has what stubs and peers use of one."""
+    """A TLS channel that reconnects when the certificates have changed. It has the methods that stubs and peers use."""
 
     def __init__(self, tls: Tls, address: str, options: Options) -> None:
         """Prepare; nothing is sent before the first call."""

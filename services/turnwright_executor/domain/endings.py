@@ -35,7 +35,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def is_of_store(error: TurnwrightError) -> bool:
-    """Whether the store or its database failed or was overloaded, whoever called it."""
+    """Whether the store or its database failed or was overloaded."""
     of_store = (Reason.DATABASE_UNAVAILABLE, Reason.QUEUE_FULL)
     return error.reason in of_store or error.metadata.get("service") == "store"
 

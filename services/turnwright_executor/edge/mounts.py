@@ -73,7 +73,7 @@ class Mounts:
                 self._file = os.open(self._table, os.O_RDONLY | os.O_CLOEXEC)
                 weakref.finalize(self, os.close, self._file)
                 self._poll.register(self._file, select.POLLPRI)
-            # Asked before it is read: what changes in between is told once more.
+            # Polled before it is read: a change in between is reported again.
             elif not self._poll.poll(0):
                 return
             with open(self._file, errors="surrogateescape", closefd=False) as table:

@@ -54,7 +54,7 @@ class Hooks:
         subscribed = (one for name in (*FILTERS, *EVENTS) for one in registry.chain(name))
         self._calls = {plugin: PluginCalls(deadline_s) for plugin in {one.plugin for one in subscribed}}
         self.failures: list[tuple[HookSubscription, BaseException]] | None = None
-        """Set to a list by whoever wants to know of failed filters otherwise than from the log."""
+        """Set it to a list to collect the failed filters, which otherwise are only logged."""
         self._chains = {name: registry.chain(name) for name in FILTERS}
         self._observers = {
             name: tuple(_Observer(one, self._calls[one.plugin], events_max) for one in registry.chain(name))

@@ -91,7 +91,7 @@ class ViewChanges:
     """
 
     def __init__(self, kind: ReturnView = ReturnView.PACKET) -> None:
-        """Nothing is known. `kind` says what is to be told of changes."""
+        """Nothing is known yet. `kind` selects the changes to collect."""
         self.kind = kind
         self._changes: list[ViewChange] = []
         self._at: Cursor | None = None

@@ -80,7 +80,7 @@ def with_plans(servicer: Any) -> None:
         if request.plans not in _FORMS:
             raise invalid("plans", f"plans must be LEGACY or OPERATIONS; it is {request.plans}.")
         enricher = plan_enricher(request.plans, servicer.plans, RunAddress(request.project, request.run))
-        # Whoever answers tells of entries: what they are as plans is told here, where the watcher is.
+        # The answering executor reports entries; they become plans here, at the watcher's executor.
         plain = WatchRunRequest()
         plain.CopyFrom(request)
         plain.ClearField("plans")

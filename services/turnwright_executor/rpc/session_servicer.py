@@ -1,4 +1,4 @@
-"""Commands of chats: each is one call of the store, which carries it out or queues it; then the run's worker is told.
+"""Commands of chats: one call of the store carries each out or queues it; then the run's worker is notified.
 
 Source: architecture 7; rows RC01-RC12.
 """

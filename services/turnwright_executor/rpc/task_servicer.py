@@ -103,7 +103,7 @@ class TaskRpcs(Forwarding):
                 async with self._hubs.hold(address, fresh=fresh) as hub:
                     cursor = hub.cursor()
             except BaseException:
-                # The task is stored: it is worked on, whoever still hears of it.
+                # The task is stored, so it is worked on even if the caller has gone.
                 self._scheduler.kick(address)
                 raise
         self._scheduler.kick(RunAddress(task.project, answer.run.run))

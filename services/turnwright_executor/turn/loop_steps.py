@@ -126,7 +126,7 @@ class LoopSteps:
         end_turn_span({})
 
     def _keep_time(self) -> None:
-        """Record in the draft how long the open turn was worked on, for whoever has to end it."""
+        """Record in the draft how long the open turn was worked on, in case another step has to end it."""
         if not self._is_fresh:
             self._scope.known.draft.work_ms = self._scope.spend_meter.work_ms
 
@@ -263,7 +263,7 @@ class LoopSteps:
                     if ack.released:
                         returned()
             except TurnwrightError as error:
-                # A command whose write the store refuses has failed, and the verdict has to hear of it.
+                # A command whose write the store refuses has failed, and the verdict must know.
                 if not await buffer.blame(error):
                     raise
                 self._opener.doubt()

@@ -117,7 +117,7 @@ async def _open_entries(ledger: Ledger, address: RunAddress, claim: Claim) -> tu
 
 
 def _called(note: ModelCallRecord) -> TurnResult:
-    """Usage of a turn's model call, whoever made it: it is stored with the reply until the turn ends."""
+    """Usage of a turn's model call, stored with the reply until the turn ends."""
     return replace(note.result(), work_ms=note.model_ms, lost_tokens=note.lost_tokens, lost_cost_usd=note.lost_cost_usd)
 
 

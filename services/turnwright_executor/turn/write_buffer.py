@@ -155,7 +155,7 @@ class WriteBuffer:
         try:
             await self.flush(full=True)
         except TurnwrightError as error:
-            # What the store refuses now it refuses again, to a caller who can tell whose fault it is.
+            # What the store refuses now it will refuse again, in a call whose caller can find the cause.
             self._unanswered = error if is_transient(error) else None
 
     def own(self, path: str, revision: int) -> None:

@@ -56,7 +56,7 @@ async def pieces(
         text = whole[offset:].decode() if is_whole else await read_body(entry.path, offset, size) if size else ""
         end = offset + len(text.encode())
         is_last = end >= entry.body_size_bytes or not text
-        # Until the last piece the entry is not what this revision says: whoever breaks off in between begins again.
+        # Until the last piece the entry is not at this revision: if this is interrupted, it starts over.
         state = entry if is_last else before
         yield event_pb2.OutputAppended(
             path=entry.path, offset=offset, text=text, write_count=state.write_count, revision=state.revision

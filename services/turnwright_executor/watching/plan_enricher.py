@@ -45,7 +45,7 @@ class PlanEnricher(ABC):
         self._address = address
         self._heads = PlanHeads()
         self._knows_all = False
-        """Whether the watcher was told of all plans: it was given a snapshot."""
+        """Whether the watcher has all plans, because it got a snapshot."""
         self._moved_at: dict[str, PlanMoment] = {}
         """When each plan moved last, as far as the events told it."""
         self._read: ReadPlan | None = None

@@ -36,7 +36,7 @@ class RunFold(Struct):
     run: run_pb2.Run = field(default_factory=run_pb2.Run)
     entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
     state: SessionState = SessionState.UNSPECIFIED
-    """As it was told last."""
+    """As last published."""
     _waits: dict[str, Wait] = field(default_factory=dict)
     """What commands wait for, by path; those of the run's latest turn count."""
     _partial: _Partial | None = None

@@ -37,16 +37,16 @@ _COUNTED: Final = (
     "output_tokens_details",
 )
 _MORE: Final = ("stop_sequence", "stop_details", "container", "context_management")
-"""What is told of a message beside its reason to end."""
+"""Fields of the end of a message, besides its stop reason, that are kept."""
 
 _IMPLIED: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
 """Kinds of delta that say of which type a block is that was never begun."""
 
 _STREAMED: Final = frozenset({"text", "thinking", "tool_use"})
-"""Types of blocks that are told of as they come; all others are servers' and go on whole."""
+"""Types of blocks that are streamed; all others are the server's, and passed on when complete."""
 
 _DIRECT: Final[Mapping[str, str]] = {"type": "direct"}
-"""The caller of a call that is the model's own, as all are where none is told."""
+"""The caller of the model's own calls; the default."""
 
 
 class _Block(Struct):
@@ -148,7 +148,7 @@ class AnthropicFold(JsonFold):
             return
         match kind:
             case "text":
-                # Its sources may be told before it.
+                # Its sources may arrive before it.
                 self._begin_piece(block.place)
                 yield from self._say(text_of(content.get("text")), block.place)
                 for source in objects(content.get("citations")):

@@ -36,7 +36,7 @@ WORD_CHARS_MAX: Final = 4000
 """As much of a finish reason and of a model's name is looked at."""
 
 CITATIONS_CHARS_MAX: Final = 1024 * 1024
-"""As much is told of the sources of a reply, in code points."""
+"""Maximum length of the sources of a reply together, in code points."""
 
 _IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
 

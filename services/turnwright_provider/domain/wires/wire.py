@@ -15,7 +15,7 @@ from turnwright_provider.domain.sse import SseEvent
 
 
 class Framing(Enum):
-    """How the events of a stream are told apart."""
+    """How the events of a stream are delimited."""
 
     SSE = "server-sent events"
     LINES = "a JSON object on each line"
