@@ -32,12 +32,14 @@ from turnwright_assembler.domain.explanation import (
     in_cached_order,
     place,
     prefix_break,
+    with_edits,
 )
 from turnwright_assembler.ports import PastMoment, RunReader, ViewPart
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH
 from turnwright_core.packet_digest import packet_digest
+from turnwright_core.text import tokens_of
 
 CALLS_MAX: Final = 16
 """Explanations that wait while one is made: each reads all of a run."""
@@ -154,9 +156,12 @@ class Explainer:
             steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
         composed = climbed.packet
         pieces = packet_pieces(composed, draft, blocks, self._assembler.packet_plugins, read.instructions, reduced)
-        return Reassembled(
-            pieces, composed.digest(), composed.tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions)
-        )
+        digest, tokens = composed.digest(), composed.tokens
+        if packet.edits:
+            edited, digest, added = self._assembler.sent(packet, composed)
+            pieces = with_edits([(role, "".join(texts)) for role, texts in edited], pieces)
+            tokens += tokens_of(added, self._assembler.rules.token_divisor)
+        return Reassembled(pieces, digest, tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions))
 
     async def _transcript(self, ask: ExplainRequest) -> Reassembled:
         rows = TranscriptRows()
@@ -166,8 +171,13 @@ class Explainer:
             raise _ended_early()
         told = self._assembler.fit_transcript(ask.packet, rows)
         pieces, steps = explained_transcript(told, rows, self._assembler.packet_plugins)
+        if ask.packet.edits:
+            texts = [(role, "".join(part for part in parts if isinstance(part, str))) for role, parts in told.messages]
+            pieces = with_edits(texts, pieces)
         ceiling = self._assembler.ceiling(ask.packet)
-        return Reassembled(pieces, told.digest, told.tokens, ceiling, rows.cursor, steps, _problems(rows.entries))
+        return Reassembled(
+            pieces, told.digest, told.tokens + told.edit_tokens, ceiling, rows.cursor, steps, _problems(rows.entries)
+        )
 
     def _explained(
         self,

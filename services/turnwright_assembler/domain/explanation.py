@@ -164,6 +164,16 @@ def aligned(text: str, pieces: Iterable[Piece], role: str) -> list[Piece]:
     return found
 
 
+def with_edits(texts: Messages, messages: Sequence[MessageOfPieces]) -> list[MessageOfPieces]:
+    """The messages of a packet after its edits: what they have beside the pieces was added by edits."""
+    return [(role, [_as_edit(piece) for piece in pieces]) for role, pieces in all_aligned(texts, messages)]
+
+
+def _as_edit(piece: Piece) -> Piece:
+    is_edit = piece.kind is PieceKind.UNEXPLAINED
+    return Piece(piece.text, PieceKind.EDIT, piece.section, "An edit of the prompt adds it.") if is_edit else piece
+
+
 def _unexplained(text: str, role: str) -> Piece:
     why = "It was sent; assembled again from the same moment, the packet does not contain it."
     return Piece(text, PieceKind.UNEXPLAINED, role, why)

@@ -18,6 +18,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX
 from turnwright_core.runs import Assembly, Turn
 from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.wire.prompt_edits import edit_to_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import rate_after
@@ -50,6 +51,10 @@ class PacketExplanations:
         known = await self._known(address, run, request.turn or run.turn)
         number = known.turn.number
         call = self._call(address, known.turn, known.calibration)
+        # They were accepted, whatever is known of the model now.
+        edits = known.note.edits or (known.turn.result.edits if known.turn.result else ())
+        call.edits.extend(map(edit_to_pb, edits))
+        call.prefill = True
         asked = assembler_service_pb2.ExplainRequest(
             assemble=call, at=_moment(known), sent=True, before_turn=number - 1, pieces_max=pieces_max
         )
