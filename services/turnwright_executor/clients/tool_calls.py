@@ -1,14 +1,15 @@
-"""A command of a client: recorded and dispatched like one of the model.
+"""Commands of clients (CallTool): recorded and dispatched like those of the model.
 
-Theory of operation. The command goes through the same gate and the same dispatch; only its record stands elsewhere,
-`log://call_{id}/{tool}/{slug}`, and nobody else decides about what it wants. The id is made from the caller and its
-request id, so a call that is repeated finds the record of the first one, and goes on where that one was left.
-The model reads the record in its next turn.
+Theory of operation. The command passes the same gate and the same dispatch. Its record is at
+`log://call_{id}/{tool}/{slug}`, and the client's call counts as its decision. The id is derived from the caller and its
+request id, so a repeated call finds the record of the first one and continues it. The model reads the record in its
+next turn.
 
-A call has one owner: the executor whose id its record names. It shows every few seconds that it lives, by writing the
-record, and writes it only at the revision that it knows. So of executors that are sent the same request at once one
-carries it out, and the others wait for what comes of it. An owner whose record does not change any more has ended, or
-cannot reach the store: who waits takes the record, by its revision too, and the old owner can write nothing any more.
+A call has one owner: the executor whose id is in its record. It sends heartbeats by writing the record every few
+seconds, and only if the record still has the expected revision (optimistic locking). So of several executors with the
+same request, one carries it out, and the others wait for the result. If the record stops changing, its owner has ended
+or cannot reach the store: a waiting executor takes the record over, again by its revision, and the old owner can write
+nothing more.
 Source: architecture 6; rows RU030, RU119, RU127, RU228; decision C32.
 """
 

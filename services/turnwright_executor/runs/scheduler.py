@@ -343,8 +343,8 @@ class Scheduler:
         worker.driver, worker.sequence = driver, loop.sequence
         # An abort may be requested from another executor, or from the store: the change feed reports it at once, a
         # renewal later.
-        heard = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
-        heard.add_done_callback(partial(self._wait_for_abort, address, loop.sequence))
+        requested = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
+        requested.add_done_callback(partial(self._on_abort_requested, address, loop.sequence))
         if worker.aborting:
             driver.interrupt(ABORT)
         try:
@@ -352,11 +352,11 @@ class Scheduler:
         finally:
             worker.driver, worker.sequence = None, 0
             steps.close()
-            heard.cancel()
-            await asyncio.gather(heard, return_exceptions=True)
+            requested.cancel()
+            await asyncio.gather(requested, return_exceptions=True)
 
-    def _wait_for_abort(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
-        """Wait for an abort in the change feed; if that is unavailable, the next renewal of the lease reports it."""
+    def _on_abort_requested(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
+        """The change feed reports an abort; if it is unavailable, the next renewal of the lease does."""
         if not task.cancelled() and task.exception() is None:
             self.abort(address, sequence)
 
