@@ -42,6 +42,9 @@ CALLS: Final = Option(
     type=click.Choice(["tags", "native", "auto"]),
     help="How the model calls tools: tags, native or auto.",
 )
+PROMPT_EDITS: Final = Option(
+    ["--prompt-edits"], metavar="FILE", help="Edit the prompt of each turn: a JSON list of edits, see docs/clients.md."
+)
 RUN: Final = Argument(["run"], metavar="RUN", help="Alias of the run.")
 DATABASE: Final = Option(
     ["--db"], metavar="DB", help="Database: a file, or postgresql://... [TURNWRIGHT_DB; that of the home]"

@@ -30,11 +30,13 @@ from turnwright_cli.joining import announce
 from turnwright_cli.json_lines import JsonScreen
 from turnwright_cli.output import complain, console, guarded_stdout, write_line
 from turnwright_cli.plain import safe_line
+from turnwright_cli.prompt_edits import prompt_edits_of
 from turnwright_cli.prompting import PromptDecision, Prompter, TerminalLines, cut_comment
 from turnwright_cli.reading import given_text
 from turnwright_cli.render import Screen, TextScreen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import LOOP_ENDED, Assembly, Effort, Mode, Reasoning
@@ -63,6 +65,7 @@ class Task(Struct, frozen=True):
     calls: settings_pb2.CallStyle.ValueType | None = None
     images: Sequence[str] = ()
     assembly: Assembly = Assembly.UNSPECIFIED
+    edits: Sequence[PromptEdit] = ()
     project_instructions: bool | None = None
 
 
@@ -123,6 +126,7 @@ async def _give(
     answer_schema: str | None,
     image: Collection[str],
     assembly: str | None,
+    prompt_edits: str | None,
     project_instructions: bool | None,
     **limits: Any,
 ) -> int:
@@ -145,6 +149,7 @@ async def _give(
         call_style(calls),
         tuple(image),
         Assembly[(assembly or "unspecified").upper()],
+        prompt_edits_of(prompt_edits),
         project_instructions,
     )
     return await run_task(call.settings, task, as_json=call.as_json)
@@ -182,6 +187,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
             ),
             request_id=request_id,
             fork=task_pb2.TaskFork() if task.fork else None,
+            edits=task.edits,
         )
         return LoopToFollow(queued)
 

@@ -37,25 +37,31 @@ from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.transport import PLAINTEXT
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_core.wire.prompt_edits import edit_to_pb
 
 EventCursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of a task. An empty `run` creates a new one; `fork` gives the task to a fork of the run."""
+    """Options of a task. An empty `run` creates a new one; `fork` gives the task to a fork of the run.
+
+    `edits` change the prompts of its turns, see `turnwright_client.edits`.
+    """
 
     run: str
     settings: settings_pb2.LoopSettings | None
     run_settings: settings_pb2.RunSettings | None
     request_id: str
     fork: task_pb2.TaskFork | None
+    edits: Sequence[PromptEdit]
 
 
 class QueuedLoop(Struct, frozen=True):
@@ -119,13 +125,13 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
 
     async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a read-only task."""
-        task = task_pb2.Task(project=project, prompt=prompt, **options)
+        task = _task(project, prompt, **options)
         answer = await self._peer.call(self._stub.Ask, executor_service_pb2.AskRequest(task=task))
         return _queued(project, answer.queued)
 
     async def act(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a task that may change things."""
-        task = task_pb2.Task(project=project, prompt=prompt, **options)
+        task = _task(project, prompt, **options)
         answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
         return _queued(project, answer.queued)
 
@@ -319,6 +325,12 @@ def entries_in(event: Event) -> Sequence[entry_pb2.Entry]:
 
 async def pending_proposals(client: Client, project: str, run: str) -> Sequence[proposal_pb2.Proposal]:
     return [item.proposal async for item in client.list_proposals(project, run)]
+
+
+def _task(project: str, prompt: str, edits: Sequence[PromptEdit] = (), **options: Any) -> task_pb2.Task:
+    task = task_pb2.Task(project=project, prompt=prompt, **options)
+    task.settings.edits.extend(map(edit_to_pb, edits))
+    return task
 
 
 def _queued(project: str, queued: task_pb2.QueuedTask) -> QueuedLoop:
