@@ -16,6 +16,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.plugins import PROMPT, SECTIONS, chosen
 from turnwright_core.kit.server import Service
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 
 if TYPE_CHECKING:
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer
@@ -33,7 +34,16 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
     async def start() -> None:
         # The channel belongs to the event loop that serves. It only reads: the tier of a client is enough for that.
         peers.append(
-            Peer("store", settings.store, secret, settings.rpc_timeout_s, Tier.CLIENT, local_servers, settings.tls)
+            Peer(
+                "store",
+                settings.store,
+                secret,
+                settings.rpc_timeout_s,
+                Tier.CLIENT,
+                local_servers,
+                settings.tls,
+                OWNER_CALLS,
+            )
         )
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.
         if chosen(SECTIONS, settings.sections) or chosen(PROMPT, settings.prompt):
@@ -57,7 +67,7 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
 
     return Service(
         "assembler", GRPC_NAME, register, floor=Tier.SYSTEM, start=start, close=close,
-        settings=settings, ready=lambda: check_ready(peers[0]),
+        settings=settings, ready=lambda: check_ready(peers[0]), codecs=OWNER_CALLS,
     )  # fmt: skip
 
 

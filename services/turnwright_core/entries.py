@@ -126,7 +126,7 @@ class Entry(Struct, frozen=True):
         return parse_attributes(self.attributes_json)
 
 
-class SetEntry(Struct, frozen=True):
+class SetEntry(Struct, frozen=True, tag=True):
     """Create or update an entry; None and UNSPECIFIED keep the current value."""
 
     body: str | None = None
@@ -141,7 +141,7 @@ class SetEntry(Struct, frozen=True):
     """State of a command, as in Entry; empty: none. Only the runtime writes it."""
 
 
-class AppendEntry(Struct, frozen=True):
+class AppendEntry(Struct, frozen=True, tag=True):
     """Append to a streaming body.
 
     `offset` is the body's length in bytes before the text: bytes that the body already has are not appended again.
@@ -151,18 +151,18 @@ class AppendEntry(Struct, frozen=True):
     offset: int | None = None
 
 
-class RemoveEntry(Struct, frozen=True):
+class RemoveEntry(Struct, frozen=True, tag=True):
     """Remove the entry from the run's view."""
 
 
-class CopyEntry(Struct, frozen=True):
+class CopyEntry(Struct, frozen=True, tag=True):
     """Create another entry with the same content; UNSPECIFIED: the visibility of the source."""
 
     to: str
     visibility: Visibility = Visibility.UNSPECIFIED
 
 
-class MoveEntry(Struct, frozen=True):
+class MoveEntry(Struct, frozen=True, tag=True):
     """Create another entry with the same content, and remove this one from the run's view."""
 
     to: str

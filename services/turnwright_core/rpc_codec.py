@@ -7,7 +7,7 @@ Source: docs/adr/0009, 0037.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -19,7 +19,11 @@ A = TypeVar("A")
 class RpcCodec(Struct, Generic[Q, A], frozen=True):
     """The four codecs of an rpc. Decoding an invalid request raises InvalidError."""
 
+    method: str
+    """Its full name."""
     request: type[Q]
+    answer: type[A] | None
+    """Of the answer, or of each message of a stream; None: these are messages for everybody."""
     request_to_pb: Callable[[Q], Any]
     request_from_pb: Callable[[Any], Q]
     answer_to_pb: Callable[[A], Any]
@@ -30,3 +34,7 @@ class RpcCodec(Struct, Generic[Q, A], frozen=True):
         if isinstance(request, self.request):
             return await handle(request)
         return self.answer_to_pb(await handle(self.request_from_pb(request)))
+
+
+Codecs = Mapping[str, RpcCodec[Any, Any]]
+"""By method."""

@@ -26,6 +26,7 @@ from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.kit.telemetry import observe
 from turnwright_core.kit.telemetry_names import LEASES, LOOPS, SANDBOX
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.clients.outside_entries import OutsideEntries
 from turnwright_executor.clients.tool_calls import ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
@@ -117,6 +118,7 @@ class _Wired:
             settings.rpc_timeout_s,
             local_servers=self._local_servers,
             tls=settings.tls,
+            codecs=OWNER_CALLS,
         )
         self._peers.append(peer)
         return peer

@@ -19,6 +19,7 @@ from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.plugins import VENDORS, chosen
 from turnwright_core.kit.server import Service
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.endpoints import SCRIPTED
 
@@ -56,7 +57,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
             await closer()
 
     name = provider_service_pb2.DESCRIPTOR.services_by_name["ProviderService"].full_name
-    return Service("provider", name, register, start=start, close=close, settings=settings)
+    return Service("provider", name, register, start=start, close=close, settings=settings, codecs=OWNER_CALLS)
 
 
 def _servicer(

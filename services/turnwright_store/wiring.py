@@ -16,6 +16,7 @@ from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.server import Service
 from turnwright_core.runs import Assembly
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.expiry import expiry
@@ -94,7 +95,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(
         "store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close,
-        settings=settings, ready=ready,
+        settings=settings, ready=ready, codecs=OWNER_CALLS,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A call to a service of the same process is the same call: each fact here is tried over a socket, and without one."""
+"""A call is the same call whichever way it goes: as an rpc, over a session of two processes, or within one process."""
 
 from __future__ import annotations
 
@@ -131,19 +131,34 @@ class Called:
             return await anext(stream)
 
 
+async def until_open(caller: Peer) -> None:
+    """Have a session open."""
+    async with asyncio.timeout(60):
+        while not caller.channel._ready(caller._metadata):  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.01)
+
+
 @contextlib.asynccontextmanager
-async def serving(tmp_path, is_local: bool, **peer):
+async def serving(tmp_path, way: str, **peer):
     probe = Probe()
 
     def register(server) -> None:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(probe, server)
 
     server = RunningServer(
-        Service("store", "turnwright.store.v1.StoreService", register), f"unix:{tmp_path}/s.sock", SECRET, 0.1
+        Service("store", "turnwright.store.v1.StoreService", register, codecs={}),
+        f"unix:{tmp_path}/s.sock",
+        SECRET,
+        0.1,
     )
     await server.start()
     given = {"token": SECRET, "timeout_s": 10.0, **peer}
-    caller = Peer("store", server.address, local_servers={server.address: server.local} if is_local else {}, **given)
+    local_servers = {server.address: server.local} if way == "process" else {}
+    caller = Peer(
+        "store", server.address, local_servers=local_servers, codecs={} if way == "session" else None, **given
+    )
+    if way == "session" and given["token"] == SECRET:
+        await until_open(caller)
     try:
         yield Called(server, probe, caller)
     finally:
@@ -151,7 +166,10 @@ async def serving(tmp_path, is_local: bool, **peer):
         await server.stop()
 
 
-@pytest_asyncio.fixture(params=[False, True], ids=["socket", "process"])
+WAYS = ("socket", "session", "process")
+
+
+@pytest_asyncio.fixture(params=WAYS)
 async def called(request, tmp_path):
     async with serving(tmp_path, request.param) as made:
         yield made
@@ -169,15 +187,15 @@ async def test_a_handler_knows_who_calls_and_the_caller_stays_who_it_is(called):
         current_caller()
 
 
-@pytest.mark.parametrize("is_local", [False, True])
-async def test_a_lower_tier_goes_along(tmp_path, is_local):
-    async with serving(tmp_path, is_local, tier=Tier.CLIENT) as called:
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_lower_tier_goes_along(tmp_path, way):
+    async with serving(tmp_path, way, tier=Tier.CLIENT) as called:
         assert (await called.run("caller")).run.run == "operator CLIENT"
 
 
-@pytest.mark.parametrize("is_local", [False, True])
-async def test_a_wrong_token_is_refused(tmp_path, is_local):
-    async with serving(tmp_path, is_local, token="wrong") as called:
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_wrong_token_is_refused(tmp_path, way):
+    async with serving(tmp_path, way, token="wrong") as called:
         assert (await refused(called.run("caller"))).reason is Reason.UNAUTHENTICATED
         assert (await refused(called.first("counts"))).reason is Reason.UNAUTHENTICATED
 
@@ -278,9 +296,10 @@ async def test_a_server_that_stops_ends_what_is_under_way_and_takes_no_more(call
     assert (await refused(called.run("caller", timeout_s=0.5))).reason is Reason.SERVICE_UNAVAILABLE
 
 
-async def test_a_slow_reader_holds_the_handler_back(tmp_path):
+@pytest.mark.parametrize("way", ["session", "process"])
+async def test_a_slow_reader_holds_the_handler_back(tmp_path, way):
     """Over a socket the same is done by windows of bytes."""
-    async with serving(tmp_path, True) as called, called.view("counts") as stream:
+    async with serving(tmp_path, way) as called, called.view("counts") as stream:
         await anext(stream)
         await asyncio.sleep(0.1)
         assert called.probe.sent <= MESSAGES_AHEAD + 3

@@ -24,7 +24,8 @@ def check_size(message: Any, metadata: Iterable[tuple[str, str | bytes]]) -> Non
     if said == RECEIVES_ALL[1]:
         return
     limit = int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else STOCK_MESSAGE_BYTES_MAX
-    if (size := message.ByteSize()) > limit:
+    size = len(message) if isinstance(message, bytes) else message.ByteSize()
+    if size > limit:
         told = (
             f"The answer has {size} bytes, more than the {limit} that the call takes. Ask for less: a smaller page, no "
             f"bodies, a part of a body; or raise the client's limit and say so by the metadata `{RECEIVES}: {size}`."

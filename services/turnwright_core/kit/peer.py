@@ -21,9 +21,10 @@ from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.in_process import LocalChannel, LocalServers
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import current_scope
+from turnwright_core.kit.session_client import SessionChannel
 from turnwright_core.kit.transport import PLAINTEXT, open_channel
 from turnwright_core.limits import MESSAGE_BYTES_MAX
-from turnwright_core.rpc_codec import RpcCodec
+from turnwright_core.rpc_codec import Codecs, RpcCodec
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -64,14 +65,16 @@ class Peer:
         tier: Tier | None = None,
         local_servers: LocalServers | None = None,
         tls: Tls = PLAINTEXT,
+        codecs: Codecs | None = None,
     ) -> None:
         """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
 
-        Raises TurnwrightError if it would send the token in plaintext to another host.
+        `codecs`: make calls over a session, those of them by values. Raises TurnwrightError if it would send the token
+        in plaintext to another host.
         """
         self.name = name
         self.address = address
-        self.channel = _channel(address, local_servers or {}, tls)
+        self.channel = _channel(address, local_servers or {}, tls, codecs)
         self.timeout_s = timeout_s
         self._token = token
         self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
@@ -100,13 +103,12 @@ class Peer:
         return answer
 
     @property
-    def is_in_process(self) -> bool:
-        """Whether it is a service of this process."""
-        return isinstance(self.channel, LocalChannel)
+    def _takes_values(self) -> bool:
+        return isinstance(self.channel, LocalChannel | SessionChannel)
 
     async def call_by_value(self, method: Any, codec: RpcCodec[Q, A], request: Q) -> A:
         """One answer as `call` gives it, by values. Raises TurnwrightError."""
-        if self.is_in_process:
+        if self._takes_values:
             answer: A = await self.call(method, request)
             return answer
         return codec.answer_from_pb(await self.call(method, codec.request_to_pb(request)))
@@ -148,6 +150,15 @@ class Peer:
         finally:
             call.cancel()
 
+    @contextlib.asynccontextmanager
+    async def stream_by_value(
+        self, method: Any, codec: RpcCodec[Q, A], request: Q, timeout_s: float | None
+    ) -> AsyncIterator[AsyncIterator[A]]:
+        """A stream as `stream` gives it, by values. Raises TurnwrightError."""
+        sent: Any = request if self._takes_values else codec.request_to_pb(request)
+        async with self.stream(method, sent, timeout_s) as messages:
+            yield messages if self._takes_values else (codec.answer_from_pb(message) async for message in messages)
+
     def cut_short(self, without: str) -> TurnwrightError:
         """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
         return unanswered(self.name, self.address, f"the answer ended without {without}")
@@ -175,8 +186,9 @@ class Peer:
         await self.channel.close()
 
 
-def _channel(address: str, local_servers: LocalServers, tls: Tls) -> grpc.aio.Channel:
+def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs | None) -> grpc.aio.Channel:
     if address in local_servers:
         # It has everything that stubs and peers use of a channel.
         return cast("grpc.aio.Channel", LocalChannel(local_servers[address]))
-    return open_channel(address, CHANNEL_OPTIONS, tls)
+    channel = open_channel(address, CHANNEL_OPTIONS, tls)
+    return channel if codecs is None else cast("grpc.aio.Channel", SessionChannel(channel, codecs))

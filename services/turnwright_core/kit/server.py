@@ -25,10 +25,12 @@ from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.readiness import Readiness
+from turnwright_core.kit.session_server import SessionHandlers
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.settings_report import ShownSettings
 from turnwright_core.kit.transport import PLAINTEXT, listen
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc_codec import Codecs
 
 SERVER_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -88,6 +90,8 @@ class Service(Struct, frozen=True):
     """Readiness check: raises TurnwrightError if a dependency is unavailable. None: there are no dependencies."""
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
+    codecs: Codecs | None = None
+    """The rpcs that other services call by values. None: the service has no sessions."""
 
 
 class RunningServer:
@@ -117,12 +121,15 @@ class RunningServer:
         self._readiness = Readiness(service.name, service.ready, self._health)
         self.local = LocalServer()
         """The same handlers for callers in this process."""
+        codecs = service.codecs
+        self._sessions = None if codecs is None else SessionHandlers(self.local, codecs)
 
     async def start(self) -> None:
         """Start the service, then listen. Raises OSError if the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
-        guarded: Any = GuardedServer(server, self.local, Authenticator(self._secret, self.service.floor), self._calls)
+        gate = Authenticator(self._secret, self.service.floor)
+        guarded: Any = GuardedServer(server, self.local, gate, self._calls)
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]
@@ -132,6 +139,9 @@ class RunningServer:
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
         # The same as `enable_server_reflection`, which accepts only grpc's own server.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
+        if self._sessions and not self._observers:
+            # Not among the calls that are ended with a reason: it is what carries the reasons.
+            GuardedServer(server, LocalServer(), gate, CallsInProgress()).add_generic_rpc_handlers((self._sessions,))
         try:
             port = listen(server, self._wanted, self._tls)
         except TurnwrightError:
@@ -156,6 +166,8 @@ class RunningServer:
         """Report NOT_SERVING; calls are still served."""
         await self._readiness.end()
         self._health.leave()
+        if self._sessions:
+            self._sessions.leave()
 
     async def stop(self) -> None:
         """Shut down: health first, then no new calls, then the calls in progress, then the service."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from turnwright.assembler.v1 import assembler_service_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
@@ -24,7 +24,7 @@ from turnwright_core.owner_calls import (
     WatchChangesCall,
     WriteEntriesCall,
 )
-from turnwright_core.rpc_codec import RpcCodec
+from turnwright_core.rpc_codec import Codecs, RpcCodec
 from turnwright_core.runs import LoopEnd
 from turnwright_core.wire.codec import codec, each
 from turnwright_core.wire.entries import (
@@ -205,7 +205,41 @@ def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntri
     )
 
 
-END_TURN: Final = RpcCodec(EndTurnCall, end_turn_to_pb, end_turn_from_pb, turn_ended_to_pb, turn_ended_from_pb)
-WRITE_ENTRIES: Final = RpcCodec(
-    WriteEntriesCall, write_entries_to_pb, write_entries_from_pb, entries_written_to_pb, entries_written_from_pb
+def _same(message: Any) -> Any:
+    return message
+
+
+_STORE: Final = "/turnwright.store.v1.StoreService/"
+
+END_TURN: Final = RpcCodec(
+    f"{_STORE}EndTurn",
+    EndTurnCall,
+    TurnEnded,
+    end_turn_to_pb,
+    end_turn_from_pb,
+    turn_ended_to_pb,
+    turn_ended_from_pb,
 )
+WRITE_ENTRIES: Final = RpcCodec(
+    f"{_STORE}WriteEntries",
+    WriteEntriesCall,
+    EntriesWritten,
+    write_entries_to_pb,
+    write_entries_from_pb,
+    entries_written_to_pb,
+    entries_written_from_pb,
+)
+WATCH_CHANGES: Final = RpcCodec(
+    f"{_STORE}WatchChanges",
+    WatchChangesCall,
+    RunChanges,
+    watch_changes_to_pb,
+    watch_changes_from_pb,
+    run_changes_to_pb,
+    run_changes_from_pb,
+)
+ASSEMBLE: Final = RpcCodec(
+    "/turnwright.assembler.v1.AssemblerService/Assemble", AssembleCall, None, assemble_to_pb, _same, _same, _same
+)
+OWNER_CALLS: Final[Codecs] = {codec.method: codec for codec in (END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE)}
+"""What services say to each other by values."""

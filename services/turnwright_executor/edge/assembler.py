@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
@@ -20,7 +19,7 @@ from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Assembly, CompressionStrength, Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known, write_from_pb
-from turnwright_core.wire.owner_calls import assemble_to_pb
+from turnwright_core.wire.owner_calls import ASSEMBLE
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_core.wire.prompt_edits import edits_from_pb
 from turnwright_executor.domain.addresses import RunAddress
@@ -73,8 +72,7 @@ class AssemblerPackets:
         changes: dict[int, list[Copied | str]] = {}
         roles: dict[int, str] = {}
         shows: dict[str, str] = {}
-        request: Any = call if self._peer.is_in_process else assemble_to_pb(call)
-        async with self._peer.stream(self._stub.Assemble, request, self._peer.timeout_s) as parts:
+        async with self._peer.stream_by_value(self._stub.Assemble, ASSEMBLE, call, self._peer.timeout_s) as parts:
             async for part in parts:
                 is_last = part.WhichOneof("part") == "report"
                 told = part.report.pieces if is_last else (part.pieces,)

@@ -26,7 +26,7 @@ from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
-from turnwright_core.wire.owner_calls import run_changes_from_pb, watch_changes_to_pb
+from turnwright_core.wire.owner_calls import WATCH_CHANGES
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
@@ -239,13 +239,9 @@ class StoreLedger(StorePlans):
 
     async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
         call = WatchChangesCall(address.project, address.run, after, read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max)
-        is_in_process = self._peer.is_in_process
-        request: Any = call if is_in_process else watch_changes_to_pb(call)
         # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
-        watching: Any = self.stub.WatchChanges
-        async with self._peer.stream(watching, request, None) as messages:
-            async for message in messages:
-                changes: RunChanges = message if is_in_process else run_changes_from_pb(message)
+        async with self._peer.stream_by_value(self.stub.WatchChanges, WATCH_CHANGES, call, None) as messages:
+            async for changes in messages:
                 yield replace(changes, entries=sorted(changes.entries, key=lambda entry: entry.revision))
 
     async def get_run(self, address: RunAddress) -> Run:

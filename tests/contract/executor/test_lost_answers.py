@@ -92,7 +92,7 @@ async def test_a_reply_that_is_stored_while_a_command_takes_long_is_stored_once(
         services.script(f"<think>Now.</think><nap/>{DONE}", "<think>Asked again.</think>")
         queued = await services.act()
         await stored(services, "log://turn_1/nap/2")
-        assert lost.is_set()
+        await asyncio.wait_for(lost.wait(), 60)
         (tmp_path / "go").touch()
         loop = await asyncio.wait_for(services.until(queued), 60)
         assert (loop.status, loop.turns) == (200, 1)

@@ -1,0 +1,217 @@
+"""Serves sessions: the calls that other processes make over one stream. Source: docs/adr/0040."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final
+
+import grpc
+import msgspec
+
+from turnwright_core.checks import invalid
+from turnwright_core.kit.in_process import LocalServer
+from turnwright_core.kit.in_process_context import LocalContext, Metadata, error_of
+from turnwright_core.kit.session_frames import (
+    CALLS_MAX,
+    METHOD,
+    PART_BYTES,
+    WINDOW,
+    AnswerPart,
+    Call,
+    CallEnd,
+    Cancel,
+    Frame,
+    Hello,
+    Initial,
+    Leaving,
+    Taken,
+    ValueCodecs,
+    answers,
+    batches,
+    decode,
+    encode_value,
+)
+from turnwright_core.rpc_codec import Codecs
+
+UNAVAILABLE: Final[int] = grpc.StatusCode.UNAVAILABLE.value[0]
+
+
+class SessionHandlers(grpc.GenericRpcHandler):
+    """The handler of the method that opens a session."""
+
+    def __init__(self, local: LocalServer, codecs: Codecs) -> None:
+        """Calls go to the handlers that `local` has."""
+        self._local = local
+        self._codecs = codecs
+        self._values: ValueCodecs | None = None
+        self._sessions: set[_Session] = set()
+        self._handler = grpc.stream_stream_rpc_method_handler(self._open, bytes, bytes)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return self._handler if handler_call_details.method == METHOD else None
+
+    def leave(self) -> None:
+        """The service stops: sessions end with the calls that they have."""
+        for session in self._sessions:
+            session.leave()
+
+    async def _open(self, requests: Any, _context: Any) -> AsyncIterator[bytes]:
+        if self._values is None:
+            self._values = ValueCodecs(self._codecs)
+        if _decoded(await anext(aiter(requests), b"")) != [Hello(self._values.schema)]:
+            # Another release: its calls come as rpcs.
+            raise invalid("hello", "The two sides of a session must know the same values.")
+        session = _Session(self._local, self._values)
+        self._sessions.add(session)
+        session.send(Hello(self._values.schema))
+        # Without the context of this call: the calls in the session have their own.
+        reading = asyncio.create_task(session.read(requests), name="session", context=contextvars.Context())
+        try:
+            async for data in session.written():
+                yield data
+        finally:
+            self._sessions.discard(session)
+            reading.cancel()
+            session.close()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+class _Session:
+    """One session, as its service has it."""
+
+    def __init__(self, local: LocalServer, values: ValueCodecs) -> None:
+        self._local = local
+        self._values = values
+        self._calls: dict[int, asyncio.Task[Any]] = {}
+        self._rooms: dict[int, asyncio.Semaphore] = {}
+        self._frames: list[Frame] = []
+        self._woken = asyncio.Event()
+        self._has_ended = False
+        self._is_leaving = False
+
+    def send(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self._woken.set()
+
+    async def written(self) -> AsyncGenerator[bytes, None]:
+        """What is sent, until the caller has left or the service has and no call is in progress."""
+        while not self._has_ended:
+            await self._woken.wait()
+            self._woken.clear()
+            frames, self._frames = self._frames, []
+            for data in batches(frames):
+                yield data
+            if self._is_leaving and not self._calls and not self._frames:
+                return
+
+    def leave(self) -> None:
+        self._is_leaving = True
+        self.send(Leaving())
+
+    def close(self) -> None:
+        """The caller has left."""
+        for task in self._calls.values():
+            task.cancel()
+
+    async def read(self, requests: Any) -> None:
+        try:
+            async for data in requests:
+                for frame in _decoded(data):
+                    self._take(frame)
+        finally:
+            self._has_ended = True
+            self._woken.set()
+
+    def _take(self, frame: Frame) -> None:
+        if isinstance(frame, Call):
+            self._begin(frame)
+        elif isinstance(frame, Taken) and frame.id in self._rooms:
+            for _ in range(min(frame.count, WINDOW)):
+                self._rooms[frame.id].release()
+        elif isinstance(frame, Cancel) and frame.id in self._calls:
+            self._calls[frame.id].cancel()
+
+    def _begin(self, call: Call) -> None:
+        if self._is_leaving or len(self._calls) >= CALLS_MAX or call.id in self._calls:
+            self.send(CallEnd(call.id, UNAVAILABLE, "it takes no more calls", is_refused=True))
+            return
+        context = _Context(self, call)
+        task = self._calls[call.id] = self._local.begin(self._carried_out(call, context), context)
+        task.add_done_callback(lambda _: self._ended(call.id))
+
+    def _ended(self, call: int) -> None:
+        del self._calls[call]
+        if self._is_leaving:
+            self._woken.set()
+
+    async def _carried_out(self, call: Call, context: LocalContext) -> None:
+        try:
+            handler = self._local.find(call.method)
+            request = self._request(call, handler)
+            if handler.unary_unary:
+                with context.outcome():
+                    answer = await handler.unary_unary(request, context)
+                self._answer(call, handler, answer)
+            elif handler.unary_stream:
+                with context.outcome():
+                    await self._stream(call, handler, handler.unary_stream(request, context))
+                self.send(CallEnd(call.id))
+            else:
+                raise error_of(grpc.StatusCode.UNIMPLEMENTED, "A session does not carry streams of requests.")
+        except grpc.aio.AioRpcError as error:
+            code: int = error.code().value[0]
+            self.send(CallEnd(call.id, code, error.details() or "", tuple(error.trailing_metadata())))
+
+    def _request(self, call: Call, handler: Any) -> Any:
+        """Raises AioRpcError for a value that is none."""
+        if not call.is_value:
+            return handler.request_deserializer(call.data)
+        try:
+            return self._values.requests[call.method](call.data)
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise error_of(grpc.StatusCode.INVALID_ARGUMENT, f"The value cannot be read: {error}.") from None
+
+    async def _stream(self, call: Call, handler: Any, messages: Any) -> None:
+        room = self._rooms[call.id] = asyncio.Semaphore(WINDOW)
+        try:
+            async with contextlib.aclosing(messages):
+                async for message in messages:
+                    await room.acquire()
+                    self._answer(call, handler, message)
+        finally:
+            del self._rooms[call.id]
+
+    def _answer(self, call: Call, handler: Any, answer: Any) -> None:
+        is_value = call.is_value and call.method in self._values.answers
+        data = encode_value(answer) if is_value else handler.response_serializer(answer)
+        if len(data) <= PART_BYTES:
+            self.send(AnswerPart(call.id, data))
+        else:
+            self._frames += answers(call.id, data)
+            self._woken.set()
+
+
+def _decoded(data: bytes) -> list[Frame]:
+    """Frames. Raises InvalidError."""
+    try:
+        return decode(data)
+    except msgspec.MsgspecError as error:
+        raise invalid("frames", f"They cannot be read: {error}.") from None
+
+
+class _Context(LocalContext):
+    """A call of a session, as its handler sees it."""
+
+    def __init__(self, session: _Session, call: Call) -> None:
+        super().__init__(call.metadata, call.timeout_s)
+        self._session = session
+        self._call = call.id
+
+    def peer(self) -> str:
+        return "session"
+
+    async def send_initial_metadata(self, initial_metadata: Metadata) -> None:
+        self._session.send(Initial(self._call, tuple(initial_metadata)))

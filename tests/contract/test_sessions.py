@@ -1,0 +1,195 @@
+"""Sessions: when calls go over one, when they are rpcs as anybody's, and what becomes of both as a session ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import grpc
+import pytest
+import pytest_asyncio
+from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import run_pb2
+
+from proxy import proxied
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.auth import call_metadata
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.session_client import SessionChannel
+from turnwright_core.kit.session_frames import METHOD, PART_BYTES, Call, Hello, ValueCodecs, batches, decode
+from turnwright_core.wire.owner_calls import OWNER_CALLS
+
+pytestmark = pytest.mark.asyncio
+
+SECRET = "s3cret"
+
+
+class Ways(store_service_pb2_grpc.StoreServiceServicer):
+    """A store that says which way a call has come."""
+
+    def __init__(self):
+        self.go = asyncio.Event()
+
+    async def GetRun(self, request, context):
+        if request.run == "waits":
+            await self.go.wait()
+        if request.run == "long":
+            return registry_pb2.GetRunResponse(run=run_pb2.Run(run="x" * (2 * PART_BYTES + 1)))
+        return registry_pb2.GetRunResponse(run=run_pb2.Run(run=context.peer()))
+
+    async def ReadView(self, request, context):
+        yield read_pb2.ReadViewResponse(removed_paths=[context.peer()])
+        await self.go.wait()
+        yield read_pb2.ReadViewResponse(removed_paths=[context.peer()])
+
+
+class Sessions:
+    """A server, and a peer of it that has sessions."""
+
+    def __init__(self, server, ways, peer):
+        self.server, self.ways, self.peer = server, ways, peer
+        self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+
+    async def run(self, run="r", project="p"):
+        answer = await self.peer.call(self.stub.GetRun, registry_pb2.GetRunRequest(project=project, run=run))
+        return answer.run.run
+
+    def view(self):
+        return self.peer.stream(self.stub.ReadView, read_pb2.ReadViewRequest(project="p", run="r"), 60)
+
+    async def until(self, *ways):
+        """Wait until calls go one of these ways."""
+        async with asyncio.timeout(60):
+            while await self.run() not in ways:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def serving(tmp_path, codecs=OWNER_CALLS, address="", session_s=600.0):
+    ways = Ways()
+
+    def register(server):
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(ways, server)
+
+    service = Service("store", "turnwright.store.v1.StoreService", register, codecs=codecs)
+    server = RunningServer(service, f"unix:{tmp_path}/s.sock", SECRET, 5.0)
+    await server.start()
+    peer = Peer("store", address or server.address, SECRET, 10.0)
+    peer.channel = SessionChannel(peer.channel, OWNER_CALLS, session_s)
+    try:
+        yield Sessions(server, ways, peer)
+    finally:
+        ways.go.set()
+        await peer.close()
+        await server.stop()
+
+
+@pytest_asyncio.fixture
+async def sessions(tmp_path):
+    async with serving(tmp_path) as made:
+        yield made
+
+
+async def test_the_first_call_opens_a_session_and_does_not_wait_for_it(sessions):
+    assert (await sessions.run()).startswith("unix:")
+    await sessions.until("session")
+    async with sessions.view() as parts:
+        assert (await anext(parts)).removed_paths == ["session"]
+
+
+@pytest.mark.parametrize("codecs", [None, {}], ids=["none", "other values"])
+async def test_a_service_without_sessions_or_with_other_values_is_called_by_rpcs(tmp_path, codecs):
+    async with serving(tmp_path, codecs) as sessions:
+        for _ in range(3):
+            assert (await sessions.run()).startswith("unix:")
+            await asyncio.sleep(0.1)
+
+
+async def test_long_requests_are_rpcs_and_long_answers_come_in_parts(sessions):
+    await sessions.until("session")
+    assert (await sessions.run(project="p" * (PART_BYTES + 1))).startswith("unix:")
+    assert await sessions.run("long") == "x" * (2 * PART_BYTES + 1)
+
+
+async def test_a_service_that_leaves_ends_the_session_with_its_last_call(sessions):
+    await sessions.until("session")
+    waiting = asyncio.create_task(sessions.run("waits"))
+    async with sessions.view() as parts:
+        await anext(parts)
+        await sessions.server.leave()
+        # A call that crosses the word of it is made again as an rpc.
+        assert (await sessions.run()).startswith("unix:")
+        sessions.ways.go.set()
+        assert (await anext(parts)).removed_paths == ["session"]
+    assert await waiting == "session"
+
+
+async def test_a_session_is_replaced_and_its_calls_go_on(tmp_path):
+    async with serving(tmp_path, session_s=0.1) as sessions:
+        await sessions.until("session")
+        waiting = asyncio.create_task(sessions.run("waits"))
+        await asyncio.sleep(0)
+        first = sessions.peer.channel._session
+        async with asyncio.timeout(60):
+            while sessions.peer.channel._session in (first, None):
+                await sessions.run()
+        assert len(sessions.peer.channel._held) > 1
+        sessions.ways.go.set()
+        assert await waiting == "session"
+
+
+async def test_calls_of_a_session_that_is_lost_have_failed_and_the_next_ones_have_not(tmp_path):
+    async with proxied(f"unix:{tmp_path}/s.sock") as proxy, serving(tmp_path, address=proxy.address) as sessions:
+        await sessions.until("session")
+        waiting = asyncio.create_task(sessions.run("waits"))
+        async with sessions.view() as parts:
+            await anext(parts)
+            proxy.reset()
+            for lost in (waiting, anext(parts)):
+                with pytest.raises(TurnwrightError) as caught:
+                    await lost
+                assert caught.value.reason is Reason.SERVICE_UNAVAILABLE
+        await sessions.until("session")
+
+
+async def test_what_cannot_be_read_ends_its_session_alone(sessions):
+    await sessions.until("session")
+    schema = ValueCodecs(OWNER_CALLS).schema
+    hello = next(batches([Hello(schema)]))
+    metadata = call_metadata(SECRET)
+    async with grpc.aio.insecure_channel(sessions.server.address) as channel:
+        for sent in ([b"\xc1"], [], [hello, b"\xc1"], [hello, b"\x91\x00"]):
+            call = channel.stream_stream(METHOD)(iter(sent), metadata=metadata, timeout=60)
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                assert [frame async for data in call for frame in decode(data)] in ([], [Hello(schema)])
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await anext(aiter(channel.stream_stream(METHOD)(iter([hello]), timeout=60)))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert await sessions.run() == "session"
+
+
+async def test_a_call_that_cannot_be_carried_out_fails_alone(sessions):
+    hello = Hello(ValueCodecs(OWNER_CALLS).schema)
+    token = call_metadata(SECRET)
+    calls = [
+        Call(1, "/turnwright.store.v1.StoreService/EndTurn", b"\xc1", True, token, None),
+        Call(2, "/turnwright.store.v1.StoreService/GetRun", b"", True, token, None),
+        Call(3, METHOD, b"", False, token, None),
+        Call(4, "/gone", b"", False, token, None),
+        Call(5, "/turnwright.store.v1.StoreService/GetRun", b"\xff", False, token, None),
+        Call(6, "/turnwright.store.v1.StoreService/GetRun", b"", False, (), None),
+        Call(7, "/turnwright.store.v1.StoreService/GetRun", b"", False, token, None),
+    ]
+    ended = {}
+    async with grpc.aio.insecure_channel(sessions.server.address) as channel:
+        call = channel.stream_stream(METHOD)(metadata=token, timeout=60)
+        for data in (*batches([hello]), *batches(calls)):
+            await call.write(data)
+        while len(ended) < len(calls):
+            for frame in decode(await call.read()):
+                if not isinstance(frame, Hello):
+                    ended[frame.id] = getattr(frame, "code", 0)
+    codes = {number: code for number, code in ended.items() if code}
+    assert codes.keys() == {1, 2, 3, 4, 5, 6}
+    assert codes[6] == grpc.StatusCode.UNAUTHENTICATED.value[0]
