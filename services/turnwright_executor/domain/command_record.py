@@ -1,13 +1,13 @@
-"""What a command has come through, from RECORD to its outcome: the value that the ledger keeps of it.
+"""The record of a command, from RECORD to its outcome, as a value.
 
-A record only moves by the methods below, each of which gives another record. Where it stands is its `stage`:
+A record only changes through the methods below, each of which returns another record. Its `stage`:
 
-    recorded    durable, and nothing has happened
-    proposed    its effect, or what became of that, waits for a decision
-    answered    somebody has said what became of an effect that was interrupted
-    accepted    somebody accepted its effect, and nobody has carried it out
+    recorded    durable; nothing has happened
+    proposed    its effect, or a question about an interrupted effect, waits for a decision
+    answered    somebody has answered what became of an interrupted effect
+    accepted    its effect was accepted, and has not been carried out
     dispatched  its effect may have begun
-    settled     it is over: resolved, failed or cancelled
+    settled     it has ended: resolved, failed or cancelled
 
 Source: architecture 11; rows RU128-RU138, RU149, RU249-RU255; decisions C10, C12, C20, C26.
 """

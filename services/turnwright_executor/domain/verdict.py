@@ -1,10 +1,9 @@
-"""The verdict over a turn: whether its loop goes on, and if not, how it ended.
+"""The verdict on a turn: whether its loop goes on, and if not, how it ended.
 
-The chain `turn.verdict` decides. Its filters are voters, in the order of their priorities, lower first: each is given
-the vote so far and the facts of the turn, and answers with the vote from then on; so a later one can overrule an
-earlier one. The first vote is: go on. Here are the facts and the rules of the specification; the rules are
-registered beside the voters of plugins (`hooks.plugins`). Source: rows RU010, RU012, RU140, RU141, RU249, RU250,
-RU277-RU281; decisions C3, C12, C20, C27, C29.
+The chain `turn.verdict` decides. Its filters are voters, in the order of their priorities, lower first: each gets the
+vote so far and the facts of the turn, and returns the new vote; so a later one can overrule an earlier one. The first
+vote is to go on. This module has the facts and the runtime's own rules, which are registered like the voters of plugins
+(`hooks.plugins`). Source: rows RU010, RU012, RU140, RU141, RU249, RU250, RU277-RU281; decisions C3, C12, C20, C27, C29.
 """
 
 from __future__ import annotations

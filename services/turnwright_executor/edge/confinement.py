@@ -1,13 +1,13 @@
-"""The one way to what lies below a workspace's root: by descriptors, name after name, and never through a link.
+"""Confined file access below a workspace's root: by descriptors (openat), name by name, never through a link.
 
-Theory of operation. Each folder is opened in the descriptor of the one above it, with O_NOFOLLOW. So whatever somebody
-puts in the way between a check and a use, what is reached lies below the root, or it is an error. A file is looked at
-before it is opened, because opening a device can have an effect, and asked again by its descriptor, because another
-thing may stand there by then. A hard link is the file itself: nothing can tell it from one, and our own writes replace
-the name and leave the other one as it is.
+Theory of operation. Each folder is opened relative to the descriptor of the one above it, with O_NOFOLLOW. Whatever
+somebody puts in the way between a check and a use (TOCTOU), the result is below the root, or an error. The status of a
+file is read before it is opened, because opening a device can have an effect, and again from its descriptor, because it
+may have been replaced. A hard link cannot be distinguished from the file itself; our own writes replace the name and
+leave the other link unchanged.
 
-Paths here have one spelling: names with slashes between them, no `.`, no `..`, nothing absolute. The empty path is the
-root. Source: architecture 6; rows RU204, RU205.
+Paths here are normalized: names separated by slashes, no `.`, no `..`, nothing absolute. The empty path is the root.
+Source: architecture 6; rows RU204, RU205.
 """
 
 from __future__ import annotations

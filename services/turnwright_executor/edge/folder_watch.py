@@ -1,9 +1,9 @@
-"""In which folders of a project something has happened, as the kernel tells it (inotify).
+"""The folders of a project in which something happened, reported by the kernel (inotify).
 
-It saves looking at every file of a project at the end of each turn. It is only believed where it can be complete: on
-file systems of this machine, with every folder watched before its files are read, no event lost, and the root still the
-same. Everything else is a "may have changed". What the kernel does not tell (a write through a mapping of memory that
-stays open, or through a hard link outside of the project) is found by the look that is due every FULL_EVERY_S.
+This saves a scan of every file at the end of each turn. It is trusted only where it can be complete: on local file
+systems, with every folder watched before its files are read, no event lost, and the same root. Anything else counts as
+"may have changed". Changes that the kernel does not report (a write through an open memory mapping, or through a hard
+link outside the project) are found by the full scan every FULL_EVERY_S.
 Source: inotify(7), "Limitations and caveats"; inotify_simple (https://inotify-simple.readthedocs.io/).
 """
 

@@ -1,8 +1,8 @@
-"""What git says of the files below a folder, each answer by a child process, and what those answers depend on.
+"""Git's view of the files below a folder, each answer from a child process, and the inputs of those answers.
 
-A repository may be somebody else's, who wrote its configuration and its index. So nothing is run that a repository
-configures: no monitor of files, no hook, no pager, and nothing is fetched, as git does when an object is missing that
-somebody promised. What it lists is taken for names of which nothing is known.
+A repository may be untrusted, including its configuration and its index. So nothing that a repository configures is
+run: no file system monitor, hook or pager; and nothing is fetched, as git does for missing promised objects. Its
+listing is treated as a list of untrusted names.
 """
 
 from __future__ import annotations

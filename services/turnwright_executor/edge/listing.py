@@ -1,16 +1,15 @@
-"""Which files a project has, as git or else a walk says, asked again only where the answer may be another one.
+"""The list of a project's files, from git or else from a walk, cached as long as its inputs are unchanged.
 
-Theory of operation. The answer depends on the names in the folders that were looked through, on the rules that say what
-is ignored, and on git's index. Of each folder its names are kept, with its times: while the times stay nothing was
-added, removed or renamed in it; where they changed, as they do when a file is replaced by an edit, its names are
-compared. So a turn costs one `stat` a folder, and git is started only when a name came or went, or a rule changed.
+Theory of operation. The answer depends on the names in the folders that were read, on the ignore rules, and on git's
+index. The names of each folder are cached with its times: while the times are unchanged, nothing was added, removed or
+renamed in it; if they changed, as they do when an edit replaces a file, the names are compared. So a turn costs one
+`stat` per folder, and git is only started when a name came or went, or a rule changed.
 
-Names are taken before git is asked: what comes in between then differs from them the next time. Folders that are seen
-for the first time are looked at after it; if one of them is so young that its times may not tell a second change apart,
-the answer is not kept.
+Names are read before git is asked, so a change in between shows up as a difference next time. Folders that appear for
+the first time are read after it; if one is so new that its times may not reveal a second change, the answer is not
+cached.
 
-What git says is a list of names and no more: an index may name whatever its author likes, so none of
-them is opened but as `confinement` opens.
+Git's answer is a list of untrusted names, so files are only opened through `confinement`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A process of its own that makes Markdown of one HTML page: HTML comes in, so many bytes of Markdown go out.
+"""Converts one HTML page to Markdown in a process of its own: HTML on standard input, at most so many bytes out.
 
     python -I page_reader.py ADDRESS BYTES < page.html > page.md
 
-A page is written by a stranger, and what it becomes may be a thousand times its size: a table of one column less would
-be enough to end a service. So this process has limits of its own, it holds nothing that is not in the page, and its
-death is the end of one page. It loads nothing of the runtime.
+Pages are untrusted, and Markdown may be a thousand times the size of its HTML, for instance for a wide table. So this
+process has resource limits, contains nothing but the page, and a crash costs only that page. It imports nothing of the
+runtime.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""A mark by which the processes of a command are known when nobody holds them any more.
+"""Marks the processes of a command, so that they can be found after their supervisor was killed.
 
-A supervisor that is killed takes along what it knows: its descendants become those of whoever adopts orphans, and one
-that has left the session is then nobody's. What still tells them is a limit that nothing of ours needs: the hard limit
-of RLIMIT_RTTIME, in microseconds, which only binds processes of a real-time class, set to a number of its own for each
-command, of a hundred thousand years. It goes along with fork and exec, into other sessions and groups and with an empty
-environment, and without privileges it can only be lowered.
+If a supervisor is killed, its descendants are adopted by another process, and one that left the session can no longer
+be recognized. So each command gets a resource limit that nothing else uses: the hard limit of RLIMIT_RTTIME, in
+microseconds, which only affects real-time processes, set to a unique value of about a hundred thousand years. It is
+inherited across fork and exec, in other sessions and groups and with an empty environment, and without privileges it
+can only be lowered.
 
-What else there is was weighed. A variable of the environment is seen by the command, and `env -i` takes it away. As a
-subreaper the executor itself would get the orphans of all that its process starts, could not tell them from children
-of its own, and had to bury them. A cgroup has to be delegated, which it is not in containers and for most users. A
-parent-death signal reaches one child and not those below it, and a pidfd names one process that is known already.
+Alternatives that were rejected. An environment variable is visible to the command, and `env -i` removes it. As a
+subreaper, the executor itself would adopt orphans of everything it starts, could not distinguish them from its own
+children, and would have to reap them. A cgroup must be delegated, which it is not in containers and for most users. A
+parent-death signal reaches a child but not its descendants, and a pidfd refers to a single known process.
 
-What is left: a process that lowers this limit on purpose, or has CAP_SYS_RESOURCE and raises it, leaves its session and
-kills its supervisor; and all that kill the executor as well. Those who mean to are held by a sandbox.
+What remains: a process that deliberately lowers this limit, or raises it with CAP_SYS_RESOURCE, leaves its session and
+kills its supervisor. Against such intent there is the sandbox.
 Source: architecture 11 (children die with their executor).
 """
 

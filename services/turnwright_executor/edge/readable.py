@@ -1,12 +1,12 @@
-"""What of the host a command in a sandbox can read: system files, toolchains, caches; nothing of homes and databases.
+"""What a command in a sandbox can read of the host: system files, toolchains and caches, but no homes or databases.
 
-A list of what is shown and not of what is hidden: where a host keeps its secrets nobody knows, what a command needs is
-known. Programs are those on PATH, each with the installation that it belongs to, wherever its links lead. Of the
-user's home only what installs languages is shown, and of that no file of credentials; of a work tree around the
-project the whole, because git and builds look there. The rest is a setting.
+This is an allowlist, because what a command needs is known, and where a host keeps its secrets is not. Programs are
+those on PATH, each with its installation, wherever its links lead. Of the user's home only language installations are
+visible, without files of credentials; of a work tree around the project everything, because git and builds look there.
+A setting adds more.
 
-Commands can put links into their projects and into shared caches, where some of the path may lie: what such a link
-leads to is not shown for it.
+Commands can create links in their projects and in shared caches, which may contain a part of these paths: the targets
+of such links are not made visible.
 Source: architecture 6, 11.
 """
 

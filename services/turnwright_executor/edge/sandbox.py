@@ -1,10 +1,10 @@
-"""Confinement of commands beyond limits: what they see of the host, and what they may write.
+"""The sandbox of commands: what they see of the host, and what they may write.
 
-With bubblewrap a command has the host's system files and toolchains read-only (`readable`), its project and the caches
-of compilers and package managers writable (for a command that only looks nothing, and no network), a home and a /tmp
-of its own, and processes of its own, none of which outlives it. It sees nothing else of the host: no homes, databases
-and sockets; our own home is empty to it even inside of the project. A superuser keeps only the rights over files that
-it needs to work on a project of somebody else's. Without bubblewrap there are limits only.
+With bubblewrap a command sees the host's system files and toolchains read-only (`readable`) and can write its project
+and the caches of compilers and package managers (a read-only command nothing, and it has no network). It has its own
+home, /tmp and process namespace; none of its processes outlives it. It sees nothing else of the host, such as homes,
+databases and sockets; our own home appears empty, even inside the project. A superuser keeps only the file capabilities
+that are needed for a project owned by somebody else. Without bubblewrap there are resource limits only.
 Source: architecture 6; decision C30; research/tooling 5.
 """
 

@@ -1,9 +1,8 @@
-"""The files of a project: what version control knows or would add, else what is not hidden or generated.
+"""Scans the files of a project: those that version control knows or would add, else all but hidden and generated ones.
 
-A scan reads only files whose times, size or identity changed since the scan before. A file that was written within
-two seconds of a scan is read again by the next one, because its times may not tell a second write apart. Where the
-kernel tells in which folders something happened, only their files are looked at, and a scan of a project in which
-nothing happened looks at none.
+A scan reads only files whose times, size or identity have changed since the previous scan. A file written within two
+seconds of a scan is read again by the next one, because its times may not reveal a second write. If the kernel reports
+in which folders something happened, only their files are checked; if nothing happened, none.
 Source: rows RU115, RU165, RU169.
 """
 

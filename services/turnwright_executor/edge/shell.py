@@ -1,18 +1,17 @@
-"""Shell commands on this machine: in the project's root, under limits, without the executor's secrets.
+"""Runs shell commands on this host: in the project's root, with resource limits, without the executor's secrets.
 
-Theory of operation. A command is an own session. A small fixed script sets the limits and then becomes the command's
-shell, inside a sandbox where there is one; the command is an argument of the script, never a part of it. A supervisor
-stands before it, outside of the sandbox, and adopts all that the command leaves behind. Its standard input is a socket
-whose other end only the executor holds: it waits for the end of that and then kills all there is, so that nothing
-outlives an executor that died. The executor tells it, again and again, until when it has the run: an executor that is
-stopped with a command under way cannot end it, and somebody else may go on with the run then. The command's own
-standard input is /dev/null.
+Theory of operation. A command runs in a session of its own. A small fixed script sets the limits and then becomes the
+command's shell, inside a sandbox if there is one; the command is an argument of the script, never a part of it. A
+supervisor outside the sandbox starts it, and adopts everything that it leaves behind. The supervisor's standard input
+is a socket whose other end only the executor holds: when that end closes, it kills everything, so that nothing outlives
+a dead executor. The executor keeps telling it how long the run is leased, because an executor that is stopped (SIGSTOP)
+cannot end a command, and another executor may continue the run. The command's own standard input is /dev/null.
 
-When the command's shell has ended, its processes have a moment to close the output, and are then killed: what runs in
-the background ends with its command.
+When the command's shell has ended, its processes get a moment to close the output, and are then killed: background
+processes end with their command.
 
-A command that is stopped, by its time limit or by somebody, hears of it at once, has a grace to end, and is killed
-then; what it had written by then is delivered.
+A command that is stopped, by its time limit or by somebody, gets SIGTERM at once, a grace period, and then SIGKILL.
+Output that it had written until then is delivered.
 Source: architecture 6, 11; research/tooling 5; rows RU163, RU176; decision C36.
 """
 

@@ -1,13 +1,13 @@
-"""A process between the executor and one command, from which nothing that the command starts gets away.
+"""Supervisor: a process between the executor and one command, from which no process of the command escapes.
 
-It adopts what loses its parent, so that every process of the command stays its descendant, whatever session or group
-that process makes for itself. When the command's shell has ended it says so, and stays; when the executor has nothing
-to say any more, or is dead, it kills all its descendants and ends. It does so too when the moment has passed until
-which the executor may work: an executor that is stopped cannot. Should it be killed itself, the executor finds what it
-held by a mark (`process_mark`). Control is its standard input, a socket, with a number and a newline for each
-word: it writes the command's process group and later its exit code, and reads later moments, and the end.
+It is a child subreaper, so every process of the command stays its descendant, whatever session or group that process
+creates. When the command's shell ends, it reports the exit code and stays. When the executor closes the control
+channel, or is dead, it kills all its descendants and ends; likewise when the deadline has passed until which the
+executor may work, because a stopped executor cannot do it. If the supervisor itself is killed, the executor finds its
+processes by a mark (`process_mark`). The control channel is its standard input, a socket with one number per line: it
+writes the command's process group and later its exit code, and reads new deadlines, and the end.
 
-It runs alone, as a script on the interpreter's bare modules: each command waits for its start, and `os`, `signal` and
+It runs as a script on the interpreter's bare modules: every command waits for its start, and `os`, `signal` and
 `ctypes` would double that. Linux only.
 Source: architecture 11 (children die with their executor).
 """

@@ -1,7 +1,7 @@
-"""The web for tools: pages as text, downloads, and a search engine, within limits. Implements tools.ports.Web.
+"""Web access for tools: pages as text, downloads, and a search engine, within limits. Implements tools.ports.Web.
 
-Nothing of it is imported before a command needs it, and then outside the event loop: HTTP and TLS cost a process a
-quarter of a second. Source: rows RU119, RU123, RU179, RU309.
+Nothing is imported before a command needs it, and then outside the event loop: loading HTTP and TLS takes a quarter of
+a second. Source: rows RU119, RU123, RU179, RU309.
 """
 
 from __future__ import annotations

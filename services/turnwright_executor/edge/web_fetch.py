@@ -1,11 +1,11 @@
-"""Fetching over HTTP where the address comes from a model: which hosts, how many bytes, how many redirects.
+"""HTTP fetches of URLs that come from a model (SSRF protection): which hosts, how many bytes, how many redirects.
 
-Theory of operation. The host's name is resolved once; every address that it has must be one that may be reached, and
-the connection goes to the address that was checked, so that a name which changes its meaning in between (DNS
-rebinding) changes nothing. TLS still speaks to the name. Each redirect goes through the same door. A connection serves
-one request: two names on one address never share it. Nothing is kept between requests: no cookies, no credentials, and
-no proxy of the environment, which would resolve the name again. A compressed body is unpacked piece by piece, and
-reading ends where the limit is reached, so that what a small answer unpacks to costs no more than the limit.
+Theory of operation. A host is resolved once, and each of its addresses must be allowed. The connection goes to the
+checked address, so a name that changes its meaning in between (DNS rebinding) has no effect; TLS still verifies the
+name. Each redirect passes the same checks. A connection serves one request, so two names on one address never share it.
+Nothing is kept between requests: no cookies, no credentials, and no proxy from the environment, which would resolve the
+name again. A compressed body is unpacked piece by piece up to the limit, so a decompression bomb costs no more than the
+limit.
 Source: architecture 10; rows RU179, RU309.
 """
 

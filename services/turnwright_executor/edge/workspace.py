@@ -1,10 +1,10 @@
-"""The files of one project on this machine, confined to its root.
+"""The files of one project on this host, confined to its root.
 
-Theory of operation. A path is first resolved, links followed, and must lie inside the root: a link inside of a project
-that leads to a place inside of it may be used, and what it leads to has the name. The resolved path is then reached by
-`confinement`, never through a link: if somebody puts one in the way after the check, that fails. Where a file's hash is
-compared and the file then replaced, a writer outside of this process can still come in between; it loses its change
-only if it wrote within that moment, and a new file never replaces another.
+Theory of operation. A path is first resolved, following links, and must be inside the root: a link within the project
+to a place within it may be used, under the name of its target. The resolved path is then opened through `confinement`,
+never through a link: if somebody puts one in the way after the check, that fails. Between the comparison of a file's
+hash and its replacement, a writer outside this process can interfere; it loses its change only if it wrote in that
+moment, and a new file never replaces another one.
 Source: architecture 6, 11; rows RU204, RU205.
 """
 

@@ -1,9 +1,9 @@
-"""The contract of a tool: what it is given, what it may answer.
+"""The contract of a tool: its inputs, and its possible answers.
 
-A tool has two beats. `prepare` looks at the command and either settles it or names the effect it wants; it changes
-nothing in the world. `perform` carries out an effect that was accepted, now or in a later process. A tool finalises
-its own record and nothing else: it returns what its record shall say and which entries change with it, and the
-pipeline writes both together (row RU157). Failures are outcomes, not exceptions; an exception is a crash of the tool.
+A tool has two steps. `prepare` either settles the command or returns the effect that it proposes; it has no effect
+outside the store. `perform` carries out an accepted effect, possibly in a later process. A tool only returns the
+content of its record and the entries that change with it, and the pipeline writes both together (row RU157). Failures
+are outcomes, not exceptions; an exception counts as a crash of the tool.
 Source: architecture 6; rows RU029, RU149-RU157.
 """
 

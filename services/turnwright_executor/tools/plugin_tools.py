@@ -1,8 +1,8 @@
-"""Tools of plugins: the class that they are made from, and what stands between them and the pipeline.
+"""Tools of plugins: their base class, and the adapter between them and the pipeline.
 
-A plugin's tool is carried out like a built-in one, by the same contract, within bounds: each step has a deadline, the
-store is reached at plugin tier for the run at hand, and an answer that no record could hold is a crash of the tool and
-of nothing else. Whatever else offers tools one day (other processes, MCP servers) makes a PluginTool for each.
+A plugin's tool is carried out like a built-in one, by the same contract, within limits: each step has a deadline, the
+store is accessed with plugin tier and for the current run only, and an answer that no record could hold counts as a
+crash of the tool. Any other source of tools (other processes, MCP servers) would make a PluginTool for each.
 Source: architecture 6; rows RU029, RU121, RU126, RU157.
 """
 

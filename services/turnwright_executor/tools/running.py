@@ -1,9 +1,8 @@
-"""What sh and env share: a command that is proposed, and whose output becomes two channels.
+"""The common part of sh and env: a proposed command whose output becomes two channels.
 
-The record stays terse; the output lives in `{tool}://turn_N/{slug}_1` and `_2`, summarized. When the command failed,
-channels that hold something become visible if they are short, so that the model reads the reason in its next packet
-without asking; of a long one it reads the end, in its summary.
-Whoever ends the channels of a command that runs stops it; the turn goes on without it.
+The record is short; the output is in `{tool}://turn_N/{slug}_1` and `_2`, summarized. If the command failed, short non-
+empty channels become visible, so that the model reads the reason in its next packet without asking; of a long one it
+reads the end, in the summary. Ending the channels of a running command stops it; the turn continues.
 Source: rows RU009, RU083, RU163, RU170-RU178, RU237; decisions C30, C36.
 """
 
