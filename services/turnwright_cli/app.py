@@ -19,9 +19,9 @@ from turnwright_cli.options import (
     PROMPT_EDITS,
     RUN,
     SERVER,
-    Group,
     add_command,
     add_group,
+    make_app,
 )
 
 
@@ -33,21 +33,40 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
         context.exit()
 
 
-@click.group(cls=Group)
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+_MODEL: Final = Option(
+    ["-m", "--model"], metavar="MODEL", help="Alias of a model, or vendor/model; an existing run keeps its own."
 )
-def app() -> None:
-    """Give an agent a task, follow it, decide on its proposals, and run the services behind it."""
+_YOLO: Final = Option(["--yolo"], is_flag=True, help="Accept every proposal without asking.")
+
+app = make_app(
+    "chat:chat",
+    "Work with an agent at the terminal: without a command, `turnwright` opens a session. The commands give single "
+    "tasks, manage runs, and run the services behind them.\n\n"
+    "\b\n"
+    "Examples:\n"
+    "  turnwright                              open a session on the current directory\n"
+    "  turnwright -c                           continue the latest run of it\n"
+    "  turnwright act 'fix the failing test'   give one task, and exit with its result\n"
+    "  turnwright ask 'how does login work?'   ask; nothing is changed",
+    COMMON[0],
+    Option(["-c", "--continue", "last"], is_flag=True, help="Continue the latest run of the project."),
+    Option(["-r", "--run"], metavar="ALIAS", help="Continue this run."),
+    _MODEL,
+    _YOLO,
+    SERVER,
+    Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+    ),
+)
 
 
 _TASK: Final = (
     Argument(["prompt"], metavar="PROMPT", help="The task; - reads standard input."),
     COMMON[0],
-    Option(["--model"], metavar="MODEL", help="Alias of a model, or vendor/model; an existing run keeps its own."),
-    Option(["--run"], metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
+    _MODEL,
+    Option(["-r", "--run"], metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
     Option(["--fork"], is_flag=True, help="Give the task to a fork of the run that --run names."),
-    Option(["--yolo"], is_flag=True, help="Accept every proposal without asking."),
+    _YOLO,
     CALLS,
     Option(
         ["--without"],

@@ -52,6 +52,12 @@ async def list_runs(call: Invocation) -> int:
         found = [run async for run in client.list_runs(name)]
     if call.as_json:
         return show_lines(found)
+    show_runs(found)
+    return 0
+
+
+def show_runs(found: Iterable[run_pb2.Run]) -> None:
+    """A table of runs."""
     show_table(
         (*map(Column, ("run", "status", "turns", "model", "changed")), Column("summary", SUMMARY_CHARS)),
         (
@@ -67,7 +73,6 @@ async def list_runs(call: Invocation) -> int:
         ),
         empty="No runs yet. Start one with `turnwright act PROMPT`.",
     )
-    return 0
 
 
 async def show_run(call: Invocation, *, run: str, full: bool, turns: bool) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AT_LEAST_0: Final = click.IntRange(min=0)
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
-PROJECT: Final = Option(["--project"], metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
+PROJECT: Final = Option(["-p", "--project"], metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
 SERVER: Final = Option(
     ["--server"], metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; the running stack, or a new one]"
 )
@@ -65,6 +65,23 @@ class WorkCommand(click.Command):
     def __init__(self, name: str, work: str, *params: click.Parameter, **more: Any) -> None:
         super().__init__(name, params=list(params), callback=_callback(work), **more)
         self.work = work
+
+
+def make_app(work: str, help_text: str, *params: click.Parameter) -> click.Group:
+    """The command line itself; `work` is done where no command is named. Its options are for that alone."""
+    run = _callback(work)
+
+    @click.pass_context
+    def enter(context: click.Context, /, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            run(**given)
+        elif wrong := next((name for name, value in given.items() if value), ""):
+            raise click.UsageError(f"--{wrong} stands behind the command: turnwright {context.invoked_subcommand} ...")
+
+    names = {"help_option_names": ["-h", "--help"]}
+    return Group(
+        params=list(params), help=help_text, callback=enter, invoke_without_command=True, context_settings=names
+    )
 
 
 def add_command(group: click.Group, name: str, work: str, help_text: str, *params: click.Parameter) -> None:

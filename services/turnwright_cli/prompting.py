@@ -9,7 +9,7 @@ import asyncio
 import os
 import termios
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 from turnwright.types.v1 import proposal_pb2
@@ -49,10 +49,21 @@ _DECISIONS: Final[Mapping[str, PromptDecision]] = {
 }
 
 
+class LineSource(Protocol):
+    """Where answers come from."""
+
+    def forget(self) -> None:
+        """Drop what was typed before the question was seen: it was not meant as an answer."""
+
+    async def read(self, question: str) -> str | None:
+        """The next line without its end; None to leave the question for later."""
+        ...
+
+
 class Prompter:
     """Asks the person at the terminal. After `accept all` it asks no more."""
 
-    def __init__(self, lines: TerminalLines, say: Callable[[str], None]) -> None:
+    def __init__(self, lines: LineSource, say: Callable[[str], None]) -> None:
         self._lines = lines
         self._say = say
         self._accepts_all = False

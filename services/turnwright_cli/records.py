@@ -12,6 +12,7 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_cli.plain import safe_line
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason
+from turnwright_core.runs import TERMINAL_UPDATES
 
 BODY_CHARS: Final = 100
 TARGET_CHARS: Final = 80
@@ -44,6 +45,12 @@ def ends_loop(entry: entry_pb2.Entry) -> bool:
     """Whether it is the error that ends the loop: the end shows it in full."""
     word = entry.outcome.partition(":")[0].upper()
     return entry.path.partition("/error/")[1] != "" and word in Reason.__members__
+
+
+def is_last_update(entry: entry_pb2.Entry) -> bool:
+    """Whether it is an update that ends the loop: the end says what it says."""
+    attributes = attributes_of(entry)
+    return attributes.get("tool") == "update" and attributes.get("status") in TERMINAL_UPDATES
 
 
 def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:

@@ -6,7 +6,7 @@ the same lines come without styles and without anything that moves a cursor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -18,10 +18,11 @@ from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
+from turnwright_cli.narration import Narration
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_changes import PlanChanges
-from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line
+from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, is_last_update, record_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.status_words import reason_sentence, reason_word
@@ -83,8 +84,11 @@ _ENDS: Final[Mapping[int, tuple[str, str]]] = {
 class TextScreen(Screen):
     """Lines for people, on a terminal or in a pipe."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, tools: Collection[str] = ()) -> None:
+        """`tools`: commands of these names are not shown as the model wrote them, only by what became of them."""
         self._console = console
+        self._tools = tools
+        self._narration = Narration(tools)
         self._status = StatusLine(console)
         self._sequence = 0
         self._turn = 0
@@ -183,6 +187,7 @@ class TextScreen(Screen):
     def started(self, event: Event) -> None:
         """Show a repeated attempt at a reply from its beginning."""
         self._replies.started(event.stream_started.turn)
+        self._narration = Narration(self._tools)
 
     def delta(self, event: Event) -> None:
         """Streamed text: reasoning in italics, content plain."""
@@ -194,10 +199,12 @@ class TextScreen(Screen):
             self._stream(kind, text)
 
     def _stream(self, kind: str, raw: str) -> None:
-        text = safe_text(raw)
+        self._has_begun = True
+        text = safe_text(self._narration.feed(raw) if self._tools and kind == CONTENT else raw)
+        if not self._mid_line and self._tools:
+            text = text.lstrip("\n")
         if not text:
             return
-        self._has_begun = True
         self._status.clear()
         if self._streaming not in ("", kind):
             self._break()
@@ -306,7 +313,7 @@ class TextScreen(Screen):
             return
         self._reported.add(entry.path)
         self._output.ended(entry.path)
-        if ends_loop(entry):
+        if ends_loop(entry) or (self._tools and is_last_update(entry)):
             return
         self._line(record_line(entry, icons=self._icons))
 

@@ -311,7 +311,7 @@ async def _follow(
                     follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
                     followed = await follower.follow(begun.queued, begun.decided, begun.asked)
                     if not as_json and followed.loop.status in LOOP_ENDED:
-                        screen.changed(await _changes(session.client, followed))
+                        screen.changed(await changes_of(session.client, followed))
                     return _exit(followed)
                 except TurnwrightError as error:
                     if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:
@@ -320,7 +320,7 @@ async def _follow(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _changes(client: Client, followed: Followed) -> FileChanges:
+async def changes_of(client: Client, followed: Followed) -> FileChanges:
     """The files that the loop changed, including before this command followed it."""
     run = followed.run
     found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]

@@ -2,84 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
 import signal
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench
+from e2e.cli_process import Bench
+from e2e.terminals import terminal
 
 QUESTION = r"accept a\[l\]l\? $"
 EDIT = '<set path="a.txt">new</set><update status="102">Edited.</update>'
 TWO = '<set path="a.txt">new</set><set path="b.txt">new</set><update status="102">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'
-
-
-class Terminal:
-    """What a person sees and types."""
-
-    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
-        self.seen = ""
-        self.process = process
-        self._descriptor = descriptor
-
-    def expect_text(self, pattern: str) -> None:
-        """Read until the text matches."""
-        deadline = time.monotonic() + WAIT_S
-        while not re.search(pattern, self.seen):
-            assert time.monotonic() < deadline, f"{pattern!r} did not come: {self.seen!r}"
-            assert self._read(), f"{pattern!r} did not come before the end: {self.seen!r}"
-
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._descriptor], [], [], 0.2)
-        if not ready:
-            return True
-        try:
-            data = os.read(self._descriptor, 65536)
-        except OSError:
-            return False
-        self.seen += data.decode()
-        return bool(data)
-
-    def type(self, text: str) -> None:
-        self.seen = ""
-        os.write(self._descriptor, text.encode())
-
-    def end(self) -> int:
-        while self._read() and self.process.poll() is None:
-            pass
-        while self._read() and select.select([self._descriptor], [], [], 0)[0]:
-            pass
-        return self.process.wait(WAIT_S)
-
-
-@contextmanager
-def terminal(bench: Bench, *arguments: str) -> Iterator[Terminal]:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        bench.command(*arguments),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=bench.project,
-        env=bench.env(TERM="xterm-256color"),
-        start_new_session=True,
-    )
-    os.close(theirs)
-    try:
-        yield Terminal(ours, process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        os.close(ours)
 
 
 @pytest.fixture

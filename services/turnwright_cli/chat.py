@@ -1,0 +1,144 @@
+"""`turnwright` alone and `turnwright chat`: a session at the terminal. Each message is a task of one run.
+
+The session ends with Ctrl-D or /quit; what ends a turn (Esc, Ctrl-C, an error) leaves it open.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from rich.text import Text
+from turnwright.executor.v1 import query_pb2
+from turnwright.types.v1 import run_pb2, settings_pb2
+
+from turnwright_cli.chat_commands import ChatCommands, ChatState
+from turnwright_cli.chat_input import ChatInput, ChatLines, TurnKeys
+from turnwright_cli.exit_codes import FailureError, advice_after, failure_of, usage
+from turnwright_cli.following import Follower
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.joining import announce
+from turnwright_cli.output import console, put
+from turnwright_cli.plain import safe_line
+from turnwright_cli.prompting import Prompter
+from turnwright_cli.render import TextScreen
+from turnwright_cli.session import open_session
+from turnwright_cli.tasks import changes_of, has_terminal
+from turnwright_client import Client
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.runs import LOOP_ENDED
+from turnwright_grammar import DEFAULT_TOOLS
+
+HISTORY_FILE: Final = "chat_history"
+"""File in the home with what was typed before."""
+
+_WELCOME: Final = "Type a task. /help lists commands, @ completes files, Esc stops a turn, Ctrl-D leaves."
+
+
+async def chat(call: Invocation, *, run: str | None, last: bool, model: str | None, yolo: bool) -> int:
+    """Chat until the person leaves. Raises FailureError without a terminal, or if there is no run to continue."""
+    if call.as_json or not has_terminal():
+        raise usage("A session needs a terminal. In a script, give a task with `turnwright act PROMPT`.")
+    if run and last:
+        raise usage("Use only one of --run and --continue.")
+    async with open_session(call.settings) as session:
+        await announce(session)
+        project = (await session.client.init_project(call.root)).name
+        state = ChatState(project, Path(call.root), run or "", model or "", yolo=yolo)
+        if last:
+            state.run = (await _latest(session.client, project)).run
+        if not state.run and not state.model:
+            state.model = await _only_model(session.client)
+        return await _Chat(session.client, state, call.settings.home / HISTORY_FILE).converse()
+
+
+async def _latest(client: Client, project: str) -> run_pb2.Run:
+    async for run in client.list_runs(project):
+        return run
+    raise usage("There is no run to continue yet. Start one with `turnwright`.")
+
+
+async def _only_model(client: Client) -> str:
+    """The model, if there is one alone; a run of several has to name one."""
+    models = await client.list_models()
+    return models[0].alias if len(models) == 1 else ""
+
+
+class _Chat:
+    """One session: reads what is typed, and follows each turn to its end."""
+
+    def __init__(self, client: Client, state: ChatState, history: Path) -> None:
+        self._client = client
+        self._state = state
+        self._out = console()
+        self._screen = TextScreen(self._out, DEFAULT_TOOLS)
+        self._input = ChatInput(history, state.root, state.status)
+        self._commands = ChatCommands(client, state, self._out)
+        self._keys = TurnKeys()
+        self._person = Prompter(ChatLines(self._keys, self._screen.pause), self._screen.note)
+        self._usage = ""
+
+    async def converse(self) -> int:
+        put(self._out, Text(_WELCOME, style="dim"))
+        if self._state.run:
+            await self._recall()
+        async for line in self._typed():
+            try:
+                if line.startswith("/"):
+                    if not await self._commands.obey(line):
+                        break
+                else:
+                    await self._turn(line)
+            except TurnwrightError as error:
+                self._say(str(failure_of(error)))
+            except FailureError as error:
+                self._say(error.message)
+        if self._state.run:
+            put(self._out, Text(f"Continue with: turnwright -c, or turnwright --run {self._state.run}", style="dim"))
+        return 0
+
+    async def _typed(self) -> AsyncIterator[str]:
+        while (line := await self._input.read()) is not None:
+            if text := line.strip():
+                yield text
+
+    def _say(self, text: str) -> None:
+        put(self._out, Text(text, style="red"))
+
+    async def _turn(self, prompt: str) -> None:
+        """Give a task and follow it. Esc or Ctrl-C stops it, and asks nothing more of it."""
+        state = self._state
+        give = self._client.ask if state.asks else self._client.act
+        queued = await give(
+            state.project,
+            prompt,
+            run=state.run,
+            settings=settings_pb2.LoopSettings(model=state.model, yolo=state.yolo, images=state.images_in(prompt)),
+            run_settings=settings_pb2.RunSettings(model=state.model),
+            request_id=secrets.token_hex(16),
+        )
+        state.run = queued.run
+        with self._keys.watched() as stop:
+            follower = Follower(self._client, self._screen, self._person, stop, yolo=state.yolo)
+            followed = await follower.follow(queued)
+        if followed.loop.status in LOOP_ENDED:
+            self._screen.changed(await changes_of(self._client, followed))
+        if advice := advice_after(followed.loop.reason):
+            self._say(advice)
+        if followed.undecided:
+            put(
+                self._out,
+                Text("A proposal still waits. You are asked again with your next message.", style="yellow"),
+            )
+        self._note(await self._client.get_run(state.project, state.run, turns_max=1))
+
+    async def _recall(self) -> None:
+        """What a run that is continued was about."""
+        answer = await self._client.get_run(self._state.project, self._state.run, turns_max=1)
+        put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(answer.run.loop.prompt, 200)}"))
+        self._note(answer)
+
+    def _note(self, answer: query_pb2.GetRunResponse) -> None:
+        self._state.known(answer)

@@ -1,0 +1,202 @@
+"""What is typed with a slash in a session, and what the session knows of its run."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+from turnwright.executor.v1 import query_pb2
+
+from turnwright_cli.lists import show_runs, spend_words
+from turnwright_cli.output import put
+from turnwright_cli.plain import safe_line, safe_text
+from turnwright_cli.plan_words import plan_lines
+from turnwright_client import Client
+
+COMMANDS: Final = {
+    "help": "what can be typed",
+    "model": "show the models, or use another one from the next turn on: /model NAME",
+    "ask": "only answer from now on, change nothing; /act goes back",
+    "act": "work on the project from now on",
+    "yolo": "accept every proposal from now on, or ask again",
+    "plan": "show the plan",
+    "diff": "show what has changed in the project's files since the last commit",
+    "cost": "show what the run has used",
+    "runs": "list the runs of the project",
+    "run": "continue another run: /run NAME",
+    "new": "begin a new run with the next message",
+    "quit": "leave; the run can be continued later",
+}
+"""Every command and its meaning."""
+
+_IMAGE: Final = re.compile(r"@(\S+\.(?:png|jpe?g|gif|webp))\b", re.IGNORECASE)
+_DIFF_S_MAX: Final = 10
+
+
+class ChatState(Struct):
+    """The run of a session, and the settings of its next turn."""
+
+    project: str
+    root: Path
+    run: str = ""
+    """Empty: the next message begins one."""
+    model: str = ""
+    """Empty: that of the run, or the only one."""
+    asks: bool = False
+    """Whether nothing is to be changed."""
+    yolo: bool = False
+    _answer: query_pb2.GetRunResponse | None = None
+
+    def known(self, answer: query_pb2.GetRunResponse) -> None:
+        """What the run is like now."""
+        self._answer = answer
+
+    def images_in(self, prompt: str) -> list[str]:
+        """Images of the project that a message names with @."""
+        return [path for path in _IMAGE.findall(prompt) if (self.root / path).is_file()]
+
+    def status(self) -> str:
+        """Model, run, how full the context is, and the cost."""
+        answer = self._answer if self.run else None
+        model = self.model or (answer.run.loop.settings.model or answer.run.settings.model if answer else "")
+        parts = [model or "no model: /model", self.run or "new run"]
+        if answer and answer.turns:
+            parts += _context(answer)
+        if answer and answer.spent.cost_usd:
+            parts.append(f"${answer.spent.cost_usd:.4f}")
+        parts += ["ask"] * self.asks + ["yolo"] * self.yolo
+        return safe_line("  ".join(parts))
+
+
+def _context(answer: query_pb2.GetRunResponse) -> list[str]:
+    """How much of the window the last turn's prompt took."""
+    turn = answer.turns[-1]
+    window, used = turn.request.context_length, turn.result.usage.prompt_tokens or turn.result.packet_tokens
+    if not window or not used:
+        return []
+    share = min(1.0, used / window)
+    filled = round(share * 10)
+    return [f"context [{'=' * filled}{' ' * (10 - filled)}] {share:.0%}"]
+
+
+class ChatCommands:
+    """Carries the commands out."""
+
+    def __init__(self, client: Client, state: ChatState, out: Console) -> None:
+        self._client = client
+        self._state = state
+        self._out = out
+
+    async def obey(self, line: str) -> bool:
+        """Carry out `/command [argument]`; False to leave."""
+        name, _, argument = line[1:].partition(" ")
+        work: Callable[[str], Any] | None = getattr(self, f"_{name}", None) if name in COMMANDS else None
+        if work is None:
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
+            self._say(f"There is no command /{safe_line(name)}. {hint}", "yellow")
+            return True
+        done = work(argument.strip())
+        if inspect.isawaitable(done):
+            await done
+        return name != "quit"
+
+    def _say(self, text: str, style: str = "") -> None:
+        put(self._out, Text(text, style=style))
+
+    def _quit(self, _argument: str) -> None:
+        """Nothing: the session ends."""
+
+    def _help(self, _argument: str) -> None:
+        for name, meaning in COMMANDS.items():
+            self._say(f"  /{name:<7}{meaning}")
+        self._say("  @file   name a file of the project; Tab completes. Images are shown to the model.")
+        self._say("  Esc or Ctrl-C stops a turn; Alt-Enter begins another line; Ctrl-D leaves.")
+
+    async def _model(self, argument: str) -> None:
+        models = await self._client.list_models()
+        if not argument:
+            for one in models:
+                self._say(f"  {safe_line(one.alias)}  {safe_line(one.vendor_model)}")
+            return
+        if "/" not in argument and argument not in {one.alias for one in models}:
+            near = difflib.get_close_matches(argument, [one.alias for one in models], 1)
+            hint = f"Did you mean {near[0]}?" if near else "/model lists them."
+            self._say(f"There is no model {safe_line(argument)}. {hint}", "yellow")
+            return
+        self._state.model = argument
+        self._say(f"{safe_line(argument)} answers from the next turn on.")
+
+    def _ask(self, _argument: str) -> None:
+        self._state.asks = True
+        self._say("Nothing will be changed from now on; /act goes back.")
+
+    def _act(self, _argument: str) -> None:
+        self._state.asks = False
+        self._say("The model may propose changes from now on.")
+
+    def _yolo(self, _argument: str) -> None:
+        self._state.yolo = not self._state.yolo
+        self._say("Every proposal is accepted from now on." if self._state.yolo else "You are asked again.")
+
+    async def _plan(self, _argument: str) -> None:
+        if not self._state.run:
+            return self._no_run()
+        plans = [plan async for plan in self._client.list_plans(self._state.project, self._state.run)]
+        for plan in plans:
+            for line in plan_lines(plan):
+                put(self._out, line)
+        if not plans:
+            self._say("There is no plan yet.")
+        return None
+
+    async def _diff(self, _argument: str) -> None:
+        command = ("git", "-C", str(self._state.root), "diff", "HEAD", "--no-color", "--no-ext-diff")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+            )
+            async with asyncio.timeout(_DIFF_S_MAX):
+                found, _ = await process.communicate()
+        except (OSError, TimeoutError):
+            found, process = b"", None
+        if process is None or process.returncode:
+            self._say("This needs a project in git with at least one commit.", "yellow")
+        elif not found:
+            self._say("No tracked file has changed since the last commit.")
+        else:
+            put(self._out, Syntax(safe_text(found.decode(errors="replace")), "diff", background_color="default"))
+
+    async def _cost(self, _argument: str) -> None:
+        if not self._state.run:
+            return self._no_run()
+        answer = await self._client.get_run(self._state.project, self._state.run, turns_max=1)
+        self._state.known(answer)
+        self._say(f"used {spend_words(answer.spent)}")
+        return None
+
+    async def _runs(self, _argument: str) -> None:
+        show_runs([run async for run in self._client.list_runs(self._state.project)])
+
+    async def _run(self, argument: str) -> None:
+        if not argument:
+            return self._say("Name a run; /runs lists them.", "yellow")
+        self._state.known(await self._client.get_run(self._state.project, argument, turns_max=1))
+        self._state.run = argument
+        return self._say(f"{safe_line(argument)} continues with the next message.")
+
+    def _new(self, _argument: str) -> None:
+        self._state.run = ""
+        self._say("The next message begins a new run.")
+
+    def _no_run(self) -> None:
+        self._say("There is no run yet: send a message first.")
