@@ -144,7 +144,8 @@ class Explainer:
         return await assembler.runner.run(self._fitted, ask.packet, rows, read)
 
     def _fitted(self, packet: PacketRequest, rows: RunRows, read: _Read) -> Reassembled:
-        folded, _, climbed, ceiling = self._assembler.fit(packet, rows)
+        folded, _, climbed, _ = self._assembler.fit(packet, rows)
+        ceiling = self._assembler.ceiling(packet)
         demoted = frozenset(climbed.demoted)
         blocks = tuple(summarized(block) if block.path in demoted else block for block in folded.blocks)
         draft = self._assembler.draft(packet, rows, folded, blocks)
@@ -170,7 +171,7 @@ class Explainer:
         if rows.cursor is None:
             raise _ended_early()
         told = self._assembler.fit_transcript(ask.packet, rows)
-        pieces, steps = explained_transcript(told, rows, self._assembler.packet_plugins)
+        pieces, steps = explained_transcript(ask.packet.turn, told, rows, self._assembler.packet_plugins)
         if ask.packet.edits:
             texts = [(role, "".join(part for part in parts if isinstance(part, str))) for role, parts in told.messages]
             pieces = with_edits(texts, pieces)

@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from turnwright_assembler.app.packet_pieces import files_words, system_pieces, tool_pieces
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnwright_assembler.app.packet_pieces import Reduction, files_words, system_pieces, tool_pieces
 from turnwright_assembler.app.transcript import Transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.explanation import FittingStep, MessageOfPieces, Piece, PieceKind
@@ -38,11 +41,21 @@ _WHYS: Final = {
     PieceKind.NOTICE: "The runtime tells it.",
 }
 _FORMS: Final = {Visibility.SUMMARIZED: Form.SUMMARIZED, Visibility.ARCHIVED: Form.STUB}
-_STEPS: Final = {Visibility.SUMMARIZED: "condense", Visibility.ARCHIVED: "drop"}
+
+
+class _Shown(Struct, frozen=True):
+    """How messages stand in a transcript, by path."""
+
+    now: Mapping[str, Visibility]
+    """Those that are evicted in this turn."""
+    reduced: Mapping[str, Reduction]
+
+    def visibility(self, entry: Entry) -> Visibility:
+        return self.now.get(entry.path, entry.visibility)
 
 
 def explained_transcript(
-    made: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins
+    turn: int, made: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins
 ) -> tuple[list[MessageOfPieces], tuple[FittingStep, ...]]:
     """The pieces by message, and the steps by which it was made to fit. It is sent whole."""
     system = rows.entries.get(SYSTEM_PATH)
@@ -55,7 +68,7 @@ def explained_transcript(
         elif role == "tools":
             messages.append((role, list(tool_pieces(text, attributes))))
         elif role == CONVERSATION:
-            shown = _shown_by(made)
+            shown = _Shown(_shown_by(made), _reductions(made, rows, turn))
             said = [piece for segment in made.segments for piece in _pieces(segment, rows, shown)]
             messages.append((role, said))
     return messages, _steps(made)
@@ -72,7 +85,7 @@ def _system(
     return [*system_pieces(text.removesuffix(end), attributes, packet_plugins), said]
 
 
-def _pieces(segment: Segment, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Iterator[Piece]:
+def _pieces(segment: Segment, rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
     # Not splitlines: a message may hold other characters that end lines.
     lines = [f"{line}\n" for line in "".join(segment.pieces).split("\n") if line]
     if not segment.is_reply:
@@ -87,7 +100,7 @@ def _pieces(segment: Segment, rows: TranscriptRows, shown: Mapping[str, Visibili
             yield _piece(line, part.path, part.message.role.value, rows, shown)
 
 
-def _said(segment: Segment, line: str, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Iterator[Piece]:
+def _said(segment: Segment, line: str, rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
     """What users say one after the other: each with the part of the line that has its text."""
     at = 0
     for place, part in enumerate(segment.parts):
@@ -99,20 +112,31 @@ def _said(segment: Segment, line: str, rows: TranscriptRows, shown: Mapping[str,
         at = end
 
 
-def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: Mapping[str, Visibility]) -> Piece:
+def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown) -> Piece:
     entry = rows.entries[path]
     kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
-    form = _FORMS.get(shown.get(path, entry.visibility), Form.WHOLE) if kind is PieceKind.RESULT else Form.WHOLE
-    return Piece(text, kind, role, _WHYS[kind], path, form)
+    form = _FORMS.get(shown.visibility(entry), Form.WHOLE) if kind is PieceKind.RESULT else Form.WHOLE
+    piece = Piece(text, kind, role, _WHYS[kind], path, form)
+    reduced = shown.reduced.get(path) if form is not Form.WHOLE else None
+    return replace(piece, reduced_by=reduced.step, reduced_in_turn=reduced.turn) if reduced else piece
 
 
 def _shown_by(made: Transcript) -> dict[str, Visibility]:
     return {one.path: one.change.visibility for one in made.effects if isinstance(one.change, SetEntry)}
 
 
+def _reductions(made: Transcript, rows: TranscriptRows, turn: int) -> dict[str, Reduction]:
+    """The stage that condensed or left out a message last, and its turn."""
+    past = {
+        path: Reduction(stage, report.turn)
+        for report in rows.reports
+        for stage, paths in report.stages.items()
+        for path in paths
+    }
+    now = made.evicted.stage_of if made.evicted else {}
+    return past | {path: Reduction(stage, turn) for path, stage in now.items()}
+
+
 def _steps(made: Transcript) -> tuple[FittingStep, ...]:
-    paths: dict[str, list[str]] = {}
-    for path, visibility in _shown_by(made).items():
-        if visibility in _STEPS:
-            paths.setdefault(_STEPS[visibility], []).append(path)
-    return tuple(FittingStep(name, tuple(of)) for name, of in paths.items())
+    stages = made.evicted.stages if made.evicted else {}
+    return tuple(FittingStep(stage, tuple(paths)) for stage, paths in stages.items())

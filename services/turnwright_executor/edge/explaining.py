@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from turnwright.executor.v1 import explain_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import explanation_pb2, run_pb2, settings_pb2
 
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -50,16 +51,13 @@ class PacketExplanations:
         run = await self._run(address)
         known = await self._known(address, run, request.turn or run.turn)
         number = known.turn.number
-        call = self._call(address, known.turn, known.calibration)
-        # They were accepted, whatever is known of the model now.
-        edits = known.note.edits or (known.turn.result.edits if known.turn.result else ())
-        call.edits.extend(map(edit_to_pb, edits))
-        call.prefill = True
+        result = known.turn.result
+        edits = known.note.edits or (result.edits if result else ())
+        call = self._call(address, known.turn, known.calibration, edits)
         asked = assembler_service_pb2.ExplainRequest(
             assemble=call, at=_moment(known), sent=True, before_turn=number - 1, pieces_max=pieces_max
         )
         told = await self._explained(asked, known.turn)
-        result = known.turn.result
         told.stored_digest = told.stored_digest or (result.packet_digest if result else "")
         told.stored_render_version = known.note.render_version
         then, now = told.stored_render_version, told.render_version
@@ -79,14 +77,18 @@ class PacketExplanations:
         is_sent = latest.result is not None or await self._note(address, latest.number) is not None
         number = latest.number + 1 if is_sent else latest.number
         calibration = await self._calibration(address, latest if latest.result else latest.number - 1, latest.loop)
-        call = self._call(address, latest, calibration)
+        # What plugins will edit is known only when they are called, and they may do more than edit.
+        edits = [edit for edit in latest.result.edits if not edit.plugin] if latest.result else ()
+        call = self._call(address, latest, calibration, edits)
         call.turn = number
         asked = assembler_service_pb2.ExplainRequest(assemble=call, before_turn=number - 1, pieces_max=pieces_max)
         told = await self._explained(asked, latest)
         told.turn, told.preview = number, True
         return explain_pb2.PreviewPacketResponse(explanation=told)
 
-    def _call(self, address: RunAddress, turn: Turn, calibration: float) -> assembler_service_pb2.AssembleRequest:
+    def _call(
+        self, address: RunAddress, turn: Turn, calibration: float, edits: Iterable[PromptEdit]
+    ) -> assembler_service_pb2.AssembleRequest:
         """What the assembler was asked for, as AssemblerPackets asks."""
         return assembler_service_pb2.AssembleRequest(
             project=address.project,
@@ -96,6 +98,10 @@ class PacketExplanations:
             context_length=turn.request.context_length,
             calibration=calibration,
             transcript=turn.request.assembly is Assembly.TRANSCRIPT,
+            output_reserve=turn.request.output_reserve,
+            edits=map(edit_to_pb, edits),
+            # They were accepted, whatever is known of the model now.
+            prefill=True,
         )
 
     async def _explained(

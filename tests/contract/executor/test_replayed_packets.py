@@ -14,7 +14,9 @@ from services import SECRET, running
 from sse_server import SseServer, chat
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
+from turnwright_core.chat.prompt_edits import append, append_to, insert_before
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.prompt_edits import edit_to_pb
 
 pytestmark = pytest.mark.asyncio
 
@@ -230,5 +232,36 @@ async def test_what_a_compression_changed_is_told_with_its_step_and_breaks_the_p
     for one in compressed:
         changed = {path for step in one.steps for path in step.paths}
         assert one.prefix.path in changed
-        shortened = {piece.path for piece in one.pieces if piece.form != pb.PIECE_FORM_WHOLE}
-        assert shortened & changed
+        shortened = {piece.path: piece for piece in one.pieces if piece.form != pb.PIECE_FORM_WHOLE}
+        assert shortened.keys() & changed
+        steps = {step.name for step in one.steps}
+        assert {shortened[path].reduced_by for path in shortened.keys() & changed} <= steps
+        # Later turns still say which stage of which turn it was.
+        for later in told[one.turn :]:
+            for piece in later.pieces:
+                if piece.path in shortened:
+                    assert (piece.reduced_by in steps, piece.reduced_in_turn <= later.turn) == (True, True)
+
+
+@pytest.mark.parametrize("assembly", [PACKET, TRANSCRIPT])
+async def test_edits_of_a_prompt_are_pieces_and_stored_ones_give_the_packet_again(tmp_path, monkeypatch, assembly):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+    edits = [
+        append("user", "Be brief \u2028 and kind."), insert_before("prompt://1", "user", "Listen."),
+        append_to("last-user", "Please."),
+    ]  # fmt: skip
+    first = calling(("get", {"path": "a.txt"})) if assembly == TRANSCRIPT else chat(f'<get path="a.txt"/>{MORE}')
+    async with SseServer([first, chat(DONE)]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("one\n")
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=assembly, edits=map(edit_to_pb, edits))
+            queued = await services.client.act(services.project, "Work.", run="r", settings=settings)
+            assert (await services.until(queued)).status == 200
+            told = await explained(services, 2)
+            preview = await services.client.preview_packet(services.project, "r")
+    assert equal(told) == [True, True]
+    for one in (*told, preview):
+        assert pb.PIECE_KIND_EDIT in {total.kind for total in one.kinds}
+        assert sum(piece.bytes for piece in one.pieces) == one.bytes
+        assert abs(sum(piece.tokens for piece in one.pieces) - one.tokens) <= 2
