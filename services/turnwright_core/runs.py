@@ -326,6 +326,14 @@ class CompressionStrength(IntEnum):
     """What users said is left out, or a result was condensed before the model read it."""
 
 
+class KnowledgeHit(Struct, frozen=True):
+    """An entry of the project that was found for a prompt, as of a revision of the project."""
+
+    path: str
+    revision: int
+    score: float
+
+
 class TurnRequest(Struct, frozen=True):
     """The settings one turn ran with; immutable."""
 
@@ -345,6 +353,7 @@ class TurnRequest(Struct, frozen=True):
     assembly: Assembly = Assembly.UNSPECIFIED
     output_reserve: int = 0
     """Tokens of the window that are kept free for the reply; 0: as many as the assembler's budget leaves."""
+    knowledge: tuple[KnowledgeHit, ...] = ()
 
 
 class TurnResult(Struct, frozen=True, omit_defaults=True):

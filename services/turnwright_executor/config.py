@@ -74,6 +74,12 @@ class ExecutorSettings(PeerSettings):
     project_instructions: bool = setting(
         "Whether AGENTS.md and CLAUDE.md of projects are read as instructions when a loop begins.", True
     )
+    knowledge_tokens_max: int = setting(
+        "How much a new loop is shown of what the words of its prompt find in the project, in tokens. 0: nothing.",
+        0,
+        ge=0,
+        le=100_000,
+    )
     known_tokens_max: int = setting("Longest `known://` entry that a model may write, in tokens.", 512, ge=1)
     indeterminate: Literal["fail", "ask"] = setting(
         "What to do with an interrupted command such as `sh` that may or may not have run: `fail` tells "

@@ -12,11 +12,12 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.effects import BUDGET_OUTCOME, free_path
+from turnwright_assembler.domain.effects import BUDGET_OUTCOME, free_path, writer_for
 from turnwright_assembler.domain.eviction import Evicted
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.events import COMPRESSION_SOURCE, RunEvent, Subkind, event_write
+from turnwright_core.text import scheme_of
 
 _SLUG: Final = "compression"
 
@@ -71,7 +72,10 @@ def eviction_effects(evicted: Evicted) -> list[EntryWrite]:
     """The writes of an eviction."""
     made = dict.fromkeys(evicted.condensed, Visibility.SUMMARIZED)
     made |= dict.fromkeys(evicted.dropped, Visibility.ARCHIVED)
-    return [EntryWrite(path, SetEntry(visibility=shown), Tier.SYSTEM) for path, shown in made.items()]
+    # Prompts and replies are written by different tiers.
+    return [
+        EntryWrite(path, SetEntry(visibility=shown), writer_for(scheme_of(path) or "")) for path, shown in made.items()
+    ]
 
 
 def overflow_write(

@@ -36,7 +36,10 @@ ERROR_TOOL: Final = "error"
 INJECT_TOOL: Final = "inject"
 """Value of the same attribute of a message that a client injected."""
 
-_MESSAGE_TOOLS: Final = frozenset({ERROR_TOOL, "repo"})
+KNOWLEDGE_TOOL: Final = "knowledge"
+"""Value of the same attribute of what was found in the project for a prompt."""
+
+_MESSAGE_TOOLS: Final = frozenset({ERROR_TOOL, KNOWLEDGE_TOOL, "repo"})
 _TURN: Final = re.compile(
     r"(?:prompt|assistant|reasoning)://([0-9]{1,9})|(?:log|event)://turn_([0-9]{1,9})/.*", re.DOTALL
 )

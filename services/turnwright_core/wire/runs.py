@@ -15,6 +15,7 @@ from turnwright_core.runs import (
     CompressionStrength,
     Effort,
     ForkOrigin,
+    KnowledgeHit,
     Loop,
     LoopSettings,
     Mode,
@@ -34,7 +35,7 @@ from turnwright_core.runs import (
     Usage,
 )
 from turnwright_core.tool_settings import ClientTool, ToolRules
-from turnwright_core.wire.codec import FieldCodec, codec
+from turnwright_core.wire.codec import FieldCodec, codec, each
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
 from turnwright_core.wire.prompt_edits import EDITS
 
@@ -114,6 +115,7 @@ turn_request_to_pb, turn_request_from_pb = codec(
     response_format=_form,
     kind=(int, lambda number: known(RequestKind, number, "kind")),
     assembly=_assembly,
+    knowledge=each(*codec(KnowledgeHit, turn_pb2.KnowledgeHit)),
 )
 turn_result_to_pb, turn_result_from_pb = codec(
     TurnResult,

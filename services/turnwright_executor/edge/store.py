@@ -38,7 +38,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.store_plans import StorePlans
-from turnwright_executor.ports.ledger import Claim, LeaseRenewal, Renewal, RunOwner
+from turnwright_executor.ports.ledger import Claim, FoundEntry, LeaseRenewal, Renewal, RunOwner
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -251,6 +251,11 @@ class StoreLedger(StorePlans):
         answer = await self._call(self.stub.GetRun, request)
         self._schemes.update(answer)
         return run_from_pb(answer.run)
+
+    async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
+        request = read_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)
+        answer = await self._call(self.stub.SearchEntries, request)
+        return [FoundEntry(hit.path, hit.revision, hit.score, hit.snippet) for hit in answer.hits]
 
     async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
         request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)

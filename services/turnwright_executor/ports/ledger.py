@@ -82,6 +82,15 @@ class PlanWriter(Struct, frozen=True):
     """Token limit of the loop's packets; 0: unknown here."""
 
 
+class FoundEntry(Struct, frozen=True):
+    """An entry that a search has found, as of a revision of the project, with the passage that matches best."""
+
+    path: str
+    revision: int
+    score: float
+    snippet: str
+
+
 class Ledger(Protocol):
     """The rows of runs, as their owner writes them. Every method that waits raises TurnwrightError."""
 
@@ -199,6 +208,9 @@ class Ledger(Protocol):
         """The change feed of a run's timeline, until the caller closes it."""
 
     async def get_run(self, address: RunAddress) -> Run: ...
+
+    async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
+        """Entries of a project that contain words of the query, best first."""
 
     async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
         """The spend of a run and of one of its loops. An open turn counts as a turn without consumption."""

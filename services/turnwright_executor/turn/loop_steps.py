@@ -21,7 +21,17 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.telemetry import span
 from turnwright_core.kit.telemetry import turn_ended as end_turn_span
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import COMPLETED, PROPOSED, RUNNING, Assembly, CallStyle, LoopEnd, Turn, TurnRequest
+from turnwright_core.runs import (
+    COMPLETED,
+    PROPOSED,
+    RUNNING,
+    Assembly,
+    CallStyle,
+    KnowledgeHit,
+    LoopEnd,
+    Turn,
+    TurnRequest,
+)
 from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
@@ -38,6 +48,7 @@ from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.generation import empty
 from turnwright_executor.turn.images import image_writes, kept_images
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
+from turnwright_executor.turn.knowledge import find_knowledge
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry, with_edits
@@ -160,7 +171,7 @@ class LoopSteps:
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(
             services.ledger, scope.address, claim, loop, request_now, instructions, scope.placement.files, images,
-            await self._project_instructions(request.context_length),
+            await self._project_instructions(request.context_length), *await self._found_knowledge(),
         )  # fmt: skip
         if left := await scope.spend_meter.open():
             ending = budget_exhausted(left[1])
@@ -181,6 +192,14 @@ class LoopSteps:
             scope.placement.workspace if reads and scope.placement.files else None,
             bytes_max(context_length, settings.token_divisor),
             may_have=scope.claim.run.turn > 0,
+        )
+
+    async def _found_knowledge(self) -> tuple[tuple[KnowledgeHit, ...], Sequence[EntryWrite]]:
+        scope, settings = self._scope, self._scope.services.settings
+        if scope.turns_ended or scope.claim.open_turn:
+            return (), ()
+        return await find_knowledge(
+            scope.services.ledger, scope.address, scope.loop, settings.knowledge_tokens_max, settings.token_divisor
         )
 
     async def _take_up(self, state: TurnState, turn: Turn) -> None:

@@ -22,6 +22,7 @@ from turnwright_core.runs import (
     AnswerFormat,
     Assembly,
     CallStyle,
+    KnowledgeHit,
     Loop,
     LoopSettings,
     Model,
@@ -58,10 +59,13 @@ class TurnOpener:
         files: FileSync | None,
         images: Sequence[EntryWrite] = (),
         project: Sequence[EntryWrite] = (),
+        knowledge: tuple[KnowledgeHit, ...] = (),
+        shown: Sequence[EntryWrite] = (),
     ) -> None:
         """`instructions` are the run's instructions; `files` is None if it works without files.
 
-        `images` go with the prompt of a new loop, as does `project`: what changes in its project's instructions.
+        `images` go with the prompt of a new loop, as does `project`: what changes in its project's instructions, and
+        `shown`: what was found for the prompt, which `knowledge` names for its first turn.
         """
         self._ledger = ledger
         self._address = address
@@ -72,6 +76,8 @@ class TurnOpener:
         self._request = request
         self._images = images
         self._project = project
+        self._knowledge = knowledge
+        self._shown = shown
         self._changed: list[EntryWrite] | None = None
         """What changed on disk, from when it was found until it is written."""
 
@@ -84,7 +90,8 @@ class TurnOpener:
         for image in self._images if is_first else ():
             await self._ledger.write(self._address, self._claim.epoch, [image])
         writes = [*(batches[-1] if batches else []), *(self._standing() if is_first else [])]
-        new = TurnStart(self._request(), writes)
+        request = self._request()
+        new = TurnStart(replace(request, knowledge=self._knowledge) if is_first else request, writes)
         turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, new)
         self.begun()
         return turn, ack.cursor
@@ -122,6 +129,7 @@ class TurnOpener:
             *([self._files.manifest()] if self._files and is_new else []),
             self._instructions,
             *self._project,
+            *self._shown,
             prompt_write(self._loop),
         ]
 

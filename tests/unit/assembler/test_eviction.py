@@ -10,16 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from turnwright_assembler.domain.compression import eviction_effects
 from turnwright_assembler.domain.eviction import (
     LEAST_SHARE,
     TARGET_SHARE,
     TURN_SHARE,
     TURNS_BETWEEN,
+    Evicted,
     Room,
     WeighedMessage,
     evict,
 )
 from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.entries import Tier
 from turnwright_core.runs import CompressionStrength
 
 PROMPT, REPLY, RESULT, EVENT = MessageKind.PROMPT, MessageKind.REPLY, MessageKind.RESULT, MessageKind.EVENT
@@ -224,3 +227,10 @@ def test_what_is_left_fits_and_breaks_no_prefix_again(messages, chars, broken_in
     again = evict(left, Room(chars, 9, 9 if made.breaks_prefix else broken_in))
     if made.chars <= chars:
         assert not again.breaks_prefix
+
+
+def test_each_evicted_message_is_written_by_who_may_write_it():
+    evicted = Evicted(1, condensed={"log://turn_1/get/a": 9}, dropped=dict.fromkeys(("prompt://1", "assistant://1")))
+    assert {one.path: one.writer for one in eviction_effects(evicted)} == {
+        "log://turn_1/get/a": Tier.PLUGIN, "prompt://1": Tier.PLUGIN, "assistant://1": Tier.SYSTEM,
+    }  # fmt: skip

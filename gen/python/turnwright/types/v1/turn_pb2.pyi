@@ -109,6 +109,36 @@ COMPRESSION_STRENGTH_HIGH: CompressionStrength.ValueType  # 4
 Global___CompressionStrength: _TypeAlias = CompressionStrength  # noqa: Y015
 
 @_typing.final
+class KnowledgeHit(_message.Message):
+    """An entry of the project that was found by the words of a loop's prompt, and shown with it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the entry."""
+    revision: _builtins.int
+    """Revision of the project's scope at which the version that was found was written."""
+    score: _builtins.float
+    """Relevance; higher is better. Comparable only within one turn."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "revision", b"revision", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KnowledgeHit: _TypeAlias = KnowledgeHit  # noqa: Y015
+
+@_typing.final
 class TurnRequest(_message.Message):
     """The settings of one turn. Immutable once the turn has begun. Optional settings that nobody has set are absent."""
 
@@ -127,6 +157,7 @@ class TurnRequest(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
     OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
+    KNOWLEDGE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model."""
     vendor_model: _builtins.str
@@ -159,6 +190,12 @@ class TurnRequest(_message.Message):
     def response_format(self) -> _settings_pb2.ResponseFormat:
         """The format of the answer that ends the loop. Absent: free text."""
 
+    @_builtins.property
+    def knowledge(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnowledgeHit]:
+        """What was found in the project for the prompt of the loop, best first. Only in the first turn of a loop, and only if
+        TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it.
+        """
+
     def __init__(
         self,
         *,
@@ -175,10 +212,11 @@ class TurnRequest(_message.Message):
         kind: Global___RequestKind.ValueType = ...,
         assembly: _settings_pb2.Assembly.ValueType = ...,
         output_reserve: _builtins.int = ...,
+        knowledge: _abc.Iterable[Global___KnowledgeHit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "mode", b"mode", "model", b"model", "output_reserve", b"output_reserve", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "knowledge", b"knowledge", "mode", b"mode", "model", b"model", "output_reserve", b"output_reserve", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__persona: _TypeAlias = _typing.Literal["persona"]  # noqa: Y015
     _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015
