@@ -1,0 +1,177 @@
+"""The ids of commands, priority, drafts and decisions; bad input; two executors and crashes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from turnwright.types.v1 import message_pb2, settings_pb2
+from turnwright.types.v1 import session_command_pb2 as pb
+
+from contract.executor.proposing import ASK, DONE, GO_ON, PROPOSAL, QUESTION, SET, person
+from contract.executor.sessions import ACT, ASKING, say, state_of, told, until_state
+from turnwright_client.sessions import user_message
+from turnwright_core.errors import Reason, TurnwrightError
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
+def database(request, monkeypatch):
+    """The database of the store."""
+    if request.param == "postgresql":
+        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+
+
+async def refused(services, run: str = "r", command_id: str = "", **kind) -> TurnwrightError:
+    with pytest.raises(TurnwrightError) as error:
+        await services.client.submit(services.project, run, command_id, **kind)
+    return error.value
+
+
+async def loops(services, run: str = "r") -> list[str]:
+    answer = await services.client.get_run(services.project, run)
+    return [loop.prompt for loop in reversed(answer.loops)]
+
+
+async def test_a_new_run_is_idle_and_says_nothing_twice(services):
+    # RS01, RS09
+    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    assert await state_of(services) == {"idle"}
+    services.script("Just text.")
+    await say(services, "One.")
+    services.script(DONE)
+    await say(services, "Two.")
+    states = told(services)
+    assert states[0] == "generating"
+    assert all(one != other for one, other in itertools.pairwise(states))
+
+
+async def test_an_id_is_accepted_once_and_a_refused_one_is_free(services):
+    # RC10: one space of ids for all commands of a caller, kept by the store
+    services.script(DONE)
+    one = await services.client.submit(services.project, "r", "1", user_message=user_message("One.", settings=ACT))
+    await until_state(services, "completed", cursor=one.cursor)
+    await services.restart("executor")
+    await services.restart("store")
+    again = await services.client.submit(services.project, "r", "1", user_message=user_message("One.", settings=ACT))
+    assert (one.duplicate, again.duplicate, again.loop) == (False, True, one.loop)
+    other = await refused(services, command_id="1", set_draft=pb.SetDraft(text="x"))
+    assert other.reason is Reason.REQUEST_ID_REUSED
+    gated = await refused(services, command_id="2", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+    assert (gated.reason, gated.metadata["state"]) == (Reason.COMMAND_GATED, "completed")
+    free = await services.client.submit(services.project, "r", "2", set_draft=pb.SetDraft(text="x"))
+    assert not free.duplicate
+    async with person(services, "bob") as bob:
+        his = await bob.submit(services.project, "r", "2", clear_draft=pb.ClearDraft())
+    assert not his.duplicate
+    assert await loops(services) == ["One."]
+
+
+async def test_priority_messages_are_read_in_the_next_turn_in_their_order(services):
+    # RC12; C48: they join the running loop, and what waits stays behind
+    services.script(f"{SET}{GO_ON}", DONE)
+    await say(services, "One.", ASKING, until="paused")
+    await services.client.submit(services.project, "r", user_message=user_message("Two."))
+    for text in ("Mind the tests.", "And the docs."):
+        message = user_message(text, priority=True)
+        answer = await services.client.submit(services.project, "r", user_message=message)
+        assert not answer.HasField("loop")
+    await services.client.submit(services.project, "r", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+    await until_state(services, "completed")
+    found = [message async for message in services.client.list_messages(services.project, "r")]
+    said = [(message.turn, message.message.parts[0].text) for message in found if "/inject/" in message.path]
+    assert [text for _, text in said] == ["Mind the tests.", "And the docs."]
+    assert [one.preview for one in await services.client.list_commands(services.project, "r")] in ([], ["Two."])
+
+
+async def test_a_priority_message_of_a_run_at_rest_begins_a_loop(services):
+    services.script(DONE)
+    await say(services, "One.", ACT)
+    answer = await say(services, "", user_message=user_message("Two.", priority=True))
+    assert answer.loop.prompt == "Two."
+    image = message_pb2.Part(image=message_pb2.Image(path="a.png"))
+    services.script(f"{SET}{GO_ON}", DONE)
+    await say(services, "Three.", ASKING, until="paused")
+    shown = pb.UserMessage(parts=[message_pb2.Part(text="Look."), image], priority=True)
+    assert (await refused(services, user_message=shown)).reason is Reason.INVALID_FIELD
+
+
+async def test_a_message_answers_the_question_that_waits(services):
+    # RS04, RS06
+    services.script(f"{ASK}{GO_ON}", DONE)
+    await say(services, "One.", ASKING, until="waiting_user_input")
+    assert await state_of(services) == {"waiting_user_input"}
+    await say(services, "PostgreSQL.", until="completed")
+    assert "PostgreSQL." in (await services.entry(QUESTION)).body
+    assert await loops(services) == ["One."]
+
+
+async def test_calls_that_are_named_are_decided_and_others_wait(services):
+    # RC07: all or none of those that are named
+    services.script(f"<sh>echo 1</sh><sh>echo 2</sh>{GO_ON}", DONE)
+    await say(services, "One.", ASKING, until="paused")
+    [first] = services.view().proposals
+    mixed = pb.ApproveTools(calls=[first, "log://turn_1/sh/none"])
+    assert (await refused(services, approve_tools=mixed)).reason is Reason.ENTRY_NOT_FOUND
+    twice = pb.ApproveTools(calls=[first, first])
+    assert (await refused(services, approve_tools=twice)).reason is Reason.INVALID_FIELD
+    assert (await refused(services, approve_tools=pb.ApproveTools())).reason is Reason.INVALID_FIELD
+    assert await state_of(services) == {"paused"}
+    answer = await services.client.submit(services.project, "r", approve_tools=pb.ApproveTools(calls=[first]))
+    await until_state(services, "paused", cursor=answer.cursor)
+    [second] = (await services.client.get_run(services.project, "r")).proposals
+    assert second != first
+    rejected = pb.RejectTools(calls=[second], reason="Once is enough.")
+    await say(services, "", reject_tools=rejected, until="completed")
+    assert (await services.entry(second)).body == "Once is enough."
+
+
+async def test_a_draft_is_kept_and_never_sent_to_the_model(services):
+    # RC09, RS08
+    services.script(DONE)
+    await say(services, "One.", ACT)
+    await services.client.submit(services.project, "r", set_draft=pb.SetDraft(text="Not yet."))
+    await services.restart("store")
+    await services.restart("executor")
+    assert (await services.entry("draft://main")).body == "Not yet."
+    services.script(DONE)
+    await say(services, "Two.")
+    async for part in services.client.list_entries(services.project, "r", "user://**"):
+        assert "Not yet." not in part.body
+    await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
+    await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
+    with pytest.raises(TurnwrightError):
+        await services.entry("draft://main")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ({}, Reason.INVALID_FIELD),
+        ({"set_draft": pb.SetDraft(text="x" * 1024 * 1024)}, Reason.LIMIT_EXCEEDED),
+        ({"set_draft": pb.SetDraft()}, Reason.INVALID_FIELD),
+        ({"user_message": pb.UserMessage()}, Reason.INVALID_FIELD),
+        ({"user_message": pb.UserMessage(parts=[message_pb2.Part()])}, Reason.INVALID_FIELD),
+        ({"user_message": user_message("x" * (1024 * 1024 + 1))}, Reason.LIMIT_EXCEEDED),
+        ({"user_message": pb.UserMessage(parts=[message_pb2.Part(text="x")] * 101)}, Reason.LIMIT_EXCEEDED),
+        ({"update_message": pb.UpdateMessage(message_id="prompt://9", content="x")}, Reason.ENTRY_NOT_FOUND),
+        ({"update_message": pb.UpdateMessage(message_id="known://x", content="x")}, Reason.ENTRY_NOT_FOUND),
+        (
+            {"update_message": pb.UpdateMessage(message_id="assistant://1", content="x", regenerate=True)},
+            Reason.INVALID_FIELD,
+        ),
+        ({"restore_from_trajectory": pb.RestoreFromTrajectory(turn=9)}, Reason.TURN_NOT_FOUND),
+        ({"restore_from_trajectory": pb.RestoreFromTrajectory()}, Reason.TURN_NOT_FOUND),
+        ({"set_params": pb.SetParams(patch=settings_pb2.RunSettingsPatch(temperature=3))}, Reason.INVALID_FIELD),
+        ({"set_params": pb.SetParams(patch=settings_pb2.RunSettingsPatch(model="none"))}, Reason.MODEL_NOT_FOUND),
+        ({"branch_from_chat": pb.BranchFromChat(source="r")}, Reason.RUN_EXISTS),
+    ],
+)
+async def test_bad_input_is_refused_and_changes_nothing(services, kind, reason):
+    services.script(DONE)
+    await say(services, "One.", ACT)
+    before = [(entry.path, entry.revision) async for entry in services.client.list_entries(services.project, "r")]
+    assert (await refused(services, **kind)).reason is reason
+    after = [(entry.path, entry.revision) async for entry in services.client.list_entries(services.project, "r")]
+    assert after == before
