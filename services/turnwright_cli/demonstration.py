@@ -39,7 +39,7 @@ TEST_TIMEOUT_S: Final = 60.0
 _IGNORED: Final = shutil.ignore_patterns("__pycache__", ".*")
 
 
-class Tested(Struct, frozen=True):
+class TestRun(Struct, frozen=True):
     """Result of the project's own test."""
 
     passed: bool
@@ -105,7 +105,7 @@ async def _green(out: Console, root: Path) -> None:
         raise FailureError(FAILED, "The project's test still fails: the demo did not repair it.")
 
 
-async def _own_test(out: Console, root: Path) -> Tested:
+async def _own_test(out: Console, root: Path) -> TestRun:
     """Run the project's test and show its output. Raises FailureError if it does not end in time."""
     out.print(Text("$ python3 -m unittest", style="dim"))
     # Bytecode files would count as new files, and may be stale within a second of an edit.
@@ -126,7 +126,7 @@ async def _own_test(out: Console, root: Path) -> Tested:
         process.kill()
         await process.wait()
         raise FailureError(FAILED, f"The project's test did not end within {TEST_TIMEOUT_S:g} s.") from None
-    run = Tested(process.returncode == 0, safe_text(output.decode("utf-8", "replace")).strip())
+    run = TestRun(process.returncode == 0, safe_text(output.decode("utf-8", "replace")).strip())
     out.print(Text(run.output, style="green" if run.passed else "red"))
     return run
 

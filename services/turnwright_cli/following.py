@@ -29,7 +29,7 @@ from turnwright_core.errors import MissingError, Reason, TurnwrightError
 _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 
 
-class Followed(Struct, frozen=True):
+class FollowResult(Struct, frozen=True):
     """The result of following: the run, the loop with its last status, and the undecided proposals."""
 
     run: run_pb2.Run
@@ -60,7 +60,7 @@ class Follower:
         self._aborted = False
         self._status = runs.QUEUED
 
-    async def follow(self, queued: QueuedLoop, decided: str = "", asked: str = "") -> Followed:
+    async def follow(self, queued: QueuedLoop, decided: str = "", asked: str = "") -> FollowResult:
         """Show and steer the loop until it ends, or until it needs a decision that cannot be taken here.
 
         `decided` is the path of the proposal that was just decided; it is not asked again. `asked` is the proposal that
@@ -81,7 +81,7 @@ class Follower:
         self._screen.end(followed.run, followed.loop)
         return followed
 
-    async def _pump(self, events: Any) -> Followed:
+    async def _pump(self, events: Any) -> FollowResult:
         """Wait for the first of: an event, Ctrl-C, a finished decision."""
         upcoming: asyncio.Task[Event] = asyncio.ensure_future(anext(events))
         asked: asyncio.Task[bool] = asyncio.ensure_future(self._interrupts.asked.wait())
@@ -103,14 +103,14 @@ class Follower:
         finally:
             await _settle(task for task in (upcoming, asked, self._deciding) if task)
 
-    async def _on_event(self, event: Event) -> Followed | None:
+    async def _on_event(self, event: Event) -> FollowResult | None:
         self._view.apply(event)
         await self._complete(event)
         self._screen.show(event)
         loop = loop_in(event)
         mine = self._queued.sequence
         if loop is not None and loop.sequence == mine and loop.status in runs.LOOP_ENDED:
-            return Followed(self._view.run or self._queued.state, loop)
+            return FollowResult(self._view.run or self._queued.state, loop)
         if loop is not None and loop.sequence > mine:
             return await self._ended_unseen()
         if loop is not None and loop.sequence == mine:
@@ -137,14 +137,14 @@ class Follower:
         if began and self._aborted:
             await self._client.abort(self._queued.project, self._queued.run)
 
-    async def _ended_unseen(self) -> Followed | None:
+    async def _ended_unseen(self) -> FollowResult | None:
         """A later loop is active, so ours may have ended in a moment that a snapshot skipped."""
         loop = await self._client.get_loop(self._queued.project, self._queued.run, self._queued.sequence)
         if loop.status not in runs.LOOP_ENDED:
             return None
-        return Followed(self._view.run or self._queued.state, loop)
+        return FollowResult(self._view.run or self._queued.state, loop)
 
-    async def _on_proposals(self, event: Event) -> Followed | None:
+    async def _on_proposals(self, event: Event) -> FollowResult | None:
         if self._deciding is not None and self._asked and self._asked not in self._view.proposals:
             self._asked = ""
             self._deciding.cancel()
@@ -217,15 +217,15 @@ class Follower:
         task, self._deciding = self._deciding, None
         return task is None or task.cancelled() or task.result()
 
-    async def _leave_if_waiting(self) -> Followed | None:
+    async def _leave_if_waiting(self) -> FollowResult | None:
         """Leave once the run itself reports that it waits; the proposal is reported a moment earlier."""
         followed = await self._leave()
         return followed if followed.run.status == runs.PROPOSED else None
 
-    async def _leave(self) -> Followed:
+    async def _leave(self) -> FollowResult:
         """The state to leave with: the waiting loop and its proposals."""
         answer = await self._client.get_run(self._queued.project, self._queued.run)
-        return Followed(answer.run, answer.run.loop, tuple(self._view.proposals.values()))
+        return FollowResult(answer.run, answer.run.loop, tuple(self._view.proposals.values()))
 
     async def _abort(self) -> None:
         """Ask the executor to abort the active loop; its end comes as an event."""

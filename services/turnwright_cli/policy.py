@@ -28,7 +28,7 @@ from turnwright_core.kit.plugins import HOOKS, UNVERSIONED, Plugin, imported, re
 from turnwright_core.kit.settings import load
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
-from turnwright_executor.clients.replaying import Replayed, StoredTurns, replay, stored_turns
+from turnwright_executor.clients.replaying import ReplayedVerdict, StoredTurns, replay, stored_turns
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.verdict import Limits
@@ -52,7 +52,7 @@ async def try_policy(call: Invocation, *, hook: Sequence[str], run: Sequence[str
     executor = load(ExecutorSettings)
     hooks = _hooks(executor, hook)
     hooks.failures = []
-    replayed: list[Replayed] = []
+    replayed: list[ReplayedVerdict] = []
     incomplete = 0
     async with open_session(call.settings) as session:
         async for address in _addresses(session.client, call, run):
@@ -119,7 +119,7 @@ async def read_stored(client: Client, address: RunAddress, limits: Limits) -> St
     return stored_turns(address, map(turn_from_pb, turns), entries, limits)
 
 
-def _show(replayed: Sequence[Replayed], incomplete: int, *, as_json: bool) -> None:
+def _show(replayed: Sequence[ReplayedVerdict], incomplete: int, *, as_json: bool) -> None:
     different = [one for one in replayed if one.differs]
     runs = len({(one.stored.facts.at.project, one.stored.facts.at.run) for one in replayed})
     if as_json:
@@ -138,7 +138,7 @@ def _show(replayed: Sequence[Replayed], incomplete: int, *, as_json: bool) -> No
         out.print(Text(f"{incomplete} turns are left out: some of their records were removed."))
 
 
-def _as_dict(one: Replayed) -> dict[str, Any]:
+def _as_dict(one: ReplayedVerdict) -> dict[str, Any]:
     at = one.stored.facts.at
     return {
         "project": at.project,

@@ -15,19 +15,19 @@ from turnwright_core.patterns.lines import Lines, TextRegion, block_of, lines_in
 from turnwright_core.patterns.matching import find, match, matcher, replace, search
 from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.patterns.regions import FoundRegions, Way, find_region
-from turnwright_core.patterns.replacing import Replaced, Unmatched, replace_region
+from turnwright_core.patterns.replacing import NoMatch, Replacement, replace_region
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.patterns.similar import Region, nearest_region
 
 __all__ = [
     "FoundRegions",
     "Lines",
+    "NoMatch",
     "PatternError",
     "Region",
-    "Replaced",
+    "Replacement",
     "Shape",
     "TextRegion",
-    "Unmatched",
     "Way",
     "block_of",
     "find",

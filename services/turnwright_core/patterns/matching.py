@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from turnwright_core.patterns.bounds import PATTERN_TIMEOUT_S, Deadline, check_length, overrun
-from turnwright_core.patterns.replacing import Replaced, replace_region
+from turnwright_core.patterns.replacing import Replacement, replace_region
 from turnwright_core.patterns.selection import NO_DOCUMENT, Selection
 from turnwright_core.patterns.shapes import Shape
 
@@ -137,7 +137,7 @@ def _literally(pattern: str, replacement: str, string: str) -> str:
         check_length(pattern, len(string) + count * (len(replacement) - len(pattern)))
         return string.replace(pattern, replacement)
     region = replace_region(string, pattern, replacement)
-    return region.text if isinstance(region, Replaced) else string
+    return region.text if isinstance(region, Replacement) else string
 
 
 def _selection(ready: CompiledPattern, string: str) -> Selection:

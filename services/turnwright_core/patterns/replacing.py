@@ -17,7 +17,7 @@ from turnwright_core.patterns.regions import Way, bare_lines, blank_ends, find_r
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
 
 
-class Replaced(Struct, frozen=True):
+class Replacement(Struct, frozen=True):
     """The text after a replacement.
 
     `place` is what was replaced, in the text as it was: with the line end when whole lines were taken
@@ -29,13 +29,13 @@ class Replaced(Struct, frozen=True):
     way: Way
 
 
-class Unmatched(Struct, frozen=True):
+class NoMatch(Struct, frozen=True):
     """No single region fits: `candidates` are the places that fit equally well (at most 20), none when nothing does."""
 
     candidates: tuple[TextRegion, ...] = ()
 
 
-def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmatched:
+def replace_region(text: str, search: str, replacement: str) -> Replacement | NoMatch:
     """Return `text` with the one region that `search` names replaced. Never raises; linear in the texts.
 
     `lines_in` says what the lines of `search` and `replacement` are; `$&` and backslashes mean themselves. A
@@ -43,7 +43,7 @@ def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmat
     """
     found = find_region(text, search)
     if found.way is None or len(found.places) > 1:
-        return Unmatched(found.places)
+        return NoMatch(found.places)
     place, way = found.places[0], found.way
     if way == "unnumbered":
         search, replacement = without_numbers(search) or search, without_numbers(replacement) or replacement
@@ -52,7 +52,7 @@ def replace_region(text: str, search: str, replacement: str) -> Replaced | Unmat
         place = _with_line_end(text, place)
     fitted = _fitted(text, place, way, search, "\n".join(new))
     after = text[: place.start] + with_line_ends_of(text, fitted) + text[place.end :]
-    return Replaced(after, place, way)
+    return Replacement(after, place, way)
 
 
 def _without_missing(new: list[str], searched: list[str], matched: str) -> list[str]:

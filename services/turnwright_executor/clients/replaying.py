@@ -39,7 +39,7 @@ class StoredVerdict(Struct, frozen=True):
     reason: str
 
 
-class Replayed(Struct, frozen=True):
+class ReplayedVerdict(Struct, frozen=True):
     """A stored verdict, and the one that the chain gives now."""
 
     stored: StoredVerdict
@@ -134,9 +134,9 @@ def _as_judged(record: CommandRecord) -> CommandRecord:
     return record
 
 
-async def replay(hooks: Hooks, stored: Iterable[StoredVerdict]) -> list[Replayed]:
+async def replay(hooks: Hooks, stored: Iterable[StoredVerdict]) -> list[ReplayedVerdict]:
     replayed = []
     for one in stored:
         verdict = await judge(hooks, one.facts)
-        replayed.append(Replayed(one, verdict.status, verdict.reason))
+        replayed.append(ReplayedVerdict(one, verdict.status, verdict.reason))
     return replayed

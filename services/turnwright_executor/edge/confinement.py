@@ -41,7 +41,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Listed(Struct, frozen=True):
+class DirectoryListing(Struct, frozen=True):
     """The names in a folder: all of them, and those that are folders."""
 
     others: tuple[str, ...]
@@ -117,7 +117,7 @@ class Tree:
         finally:
             os.close(descriptor)
 
-    def listed(self, path: str, most: int = NAMES_MAX) -> Listed:
+    def listed(self, path: str, most: int = NAMES_MAX) -> DirectoryListing:
         """The names in a folder, sorted. Raises TooMuchError if there are too many, and as `folder`."""
         kinds: dict[str, bool] = {}
         with os.scandir(self.folder(path)) as found:
@@ -126,7 +126,7 @@ class Tree:
                 if len(kinds) == most:
                     raise TooMuchError(f"{path or 'the project'} has more than {most} files and folders")
                 kinds[entry.name] = entry.is_dir(follow_symlinks=False)
-        return Listed(
+        return DirectoryListing(
             tuple(sorted(name for name, is_folder in kinds.items() if not is_folder)),
             tuple(sorted(name for name, is_folder in kinds.items() if is_folder)),
         )

@@ -22,7 +22,7 @@ LOOKED_AT_FACTOR: Final = 10
 _CHUNK_BYTES: Final = 256 * 1024
 
 
-class Gathering(Struct):
+class FileCollector(Struct):
     """The files gathered so far. Mutable: filled by one walk. `is_hidden` takes paths below the root."""
 
     tree: Tree

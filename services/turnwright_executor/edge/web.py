@@ -19,7 +19,7 @@ from turnwright_executor.tools.ports import Download, Page, WebError, WebResult
 
 if TYPE_CHECKING:
     from turnwright_executor.edge.searxng import SearxNg
-    from turnwright_executor.edge.web_fetch import Fetched, Fetcher
+    from turnwright_executor.edge.web_fetch import Fetcher, FetchResult
 
 FETCHES_MAX: Final = 16
 """Concurrent fetches over all runs; others wait within their deadline."""
@@ -101,7 +101,7 @@ class HttpWeb:
         return SearxNg(self._limits.searxng_url, self._limits.timeout_s)
 
 
-async def _page_of(fetched: Fetched, text_bytes: int) -> Page:
+async def _page_of(fetched: FetchResult, text_bytes: int) -> Page:
     """The text of a response. Raises WebError if it has none."""
     from turnwright_executor.edge.web_markdown import markdown_of  # noqa: PLC0415
     from turnwright_executor.edge.web_text import (  # noqa: PLC0415

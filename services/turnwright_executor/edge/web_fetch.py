@@ -56,7 +56,7 @@ class FetchLimits(Struct, frozen=True):
     """Allowed networks besides the public ones."""
 
 
-class Fetched(Struct, frozen=True):
+class FetchResult(Struct, frozen=True):
     """A response with the requested part of its body. `address`: after redirects."""
 
     address: str
@@ -79,7 +79,7 @@ class Fetcher:
         self._resolve = resolve
         self._tls = tls_context()
 
-    async def fetch(self, address: str, bytes_max: int) -> Fetched:
+    async def fetch(self, address: str, bytes_max: int) -> FetchResult:
         """Fetch at most this many bytes of a URL. Raises WebError."""
         for _ in range(self._limits.redirects_max + 1):
             async with AsyncExitStack() as closing:
@@ -157,14 +157,14 @@ def _redirected(address: str, location: str) -> str:
         raise WebError("permission:403", f"It was redirected to where commands may not go. {error}") from None
 
 
-async def _read(response: httpx.Response, address: str, bytes_max: int) -> Fetched:
+async def _read(response: httpx.Response, address: str, bytes_max: int) -> FetchResult:
     if response.status_code != HTTPStatus.OK:
         raise _refused(response.status_code)
     try:
         data, is_cut = await read_body(response, bytes_max)
     except (httpx.TransportError, httpx.StreamError, zlib.error, EOFError) as error:
         raise broken(_host(httpx.URL(address)), error) from None
-    return Fetched(address, response.headers.get("content-type", ""), data, is_cut)
+    return FetchResult(address, response.headers.get("content-type", ""), data, is_cut)
 
 
 def _refused(status: int) -> WebError:

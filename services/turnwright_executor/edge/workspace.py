@@ -21,7 +21,7 @@ from turnwright_core.constraints import Constraints
 from turnwright_executor.edge.confinement import Tree, is_closed, path_below
 from turnwright_executor.edge.contents import NewFile, read, read_short, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
-from turnwright_executor.edge.gathering import Gathering
+from turnwright_executor.edge.gathering import FileCollector
 from turnwright_executor.edge.mounts import MOUNTS
 from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError
 
@@ -124,7 +124,7 @@ class DiskWorkspace:
         relative = self._normalise(path)
         try:
             with Tree(self.root, check) as tree:
-                return Gathering(tree, files_max, bytes_max, self._is_left_out).walk(relative)
+                return FileCollector(tree, files_max, bytes_max, self._is_left_out).walk(relative)
         except (FileNotFoundError, NotADirectoryError):
             return None
 

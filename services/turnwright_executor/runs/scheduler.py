@@ -29,7 +29,7 @@ from turnwright_executor.turn.loop_scope import LeaseHandle, LoopScope, Placemen
 from turnwright_executor.turn.loop_steps import LoopSteps
 from turnwright_executor.turn.machine import Action
 from turnwright_executor.turn.turn_line import bind_turn
-from turnwright_executor.turn.unsaved import Unsaved, state_of
+from turnwright_executor.turn.unsaved import UnsavedState, state_of
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 
@@ -87,7 +87,7 @@ class Scheduler:
         self._place = place
         self._backoff = backoff
         self._workers: dict[RunAddress, _Worker] = {}
-        self._known: dict[RunAddress, Unsaved] = {}
+        self._known: dict[RunAddress, UnsavedState] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
@@ -326,7 +326,7 @@ class Scheduler:
         """A driver for a loop in the state of its ledger."""
         known = self._known.get(address)
         if known is None or known.loop != loop.sequence:
-            known = self._known[address] = Unsaved(loop.sequence)
+            known = self._known[address] = UnsavedState(loop.sequence)
         leases = self._leases
         lease = LeaseHandle(
             partial(leases.confirm, address), partial(leases.claim, address), partial(leases.returning, address)

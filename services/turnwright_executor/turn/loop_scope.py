@@ -34,7 +34,7 @@ from turnwright_executor.turn.project_files import FileSync
 from turnwright_executor.turn.recording import ParsedReply, reply_reader
 from turnwright_executor.turn.spend_meter import SpendMeter
 from turnwright_executor.turn.turn_line import bind_turn
-from turnwright_executor.turn.unsaved import Unsaved
+from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 
@@ -111,7 +111,7 @@ class LoopScope:
         address: RunAddress,
         claim: Claim,
         loop: Loop,
-        known: Unsaved,
+        known: UnsavedState,
         publisher: Publisher,
         lease: LeaseHandle,
     ) -> None:

@@ -17,7 +17,7 @@ from turnwright_executor.turn.machine import LocalStage, TurnState
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 
-class Unsaved(Struct):
+class UnsavedState(Struct):
     """The unsaved state of one loop, identified by its sequence."""
 
     loop: int
@@ -29,7 +29,7 @@ class Unsaved(Struct):
     """How it ends, once that is decided from outside its turns."""
 
 
-def state_of(claim: Claim, known: Unsaved, losses_max: int) -> TurnState:
+def state_of(claim: Claim, known: UnsavedState, losses_max: int) -> TurnState:
     """The state of a loop, from its ledger and from the unsaved state. `losses_max`: owners that a turn may lose."""
     records = {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
     turn = claim.open_turn.number if claim.open_turn else 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwright_core.patterns import Lines, Replaced, block_of, lines_in, replace_region, with_line_ends_of
+from turnwright_core.patterns import Lines, Replacement, block_of, lines_in, replace_region, with_line_ends_of
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
 from turnwright_grammar.edits.mismatch import EditMismatch
@@ -238,7 +238,7 @@ def replace_elided(text: str, pairs: list[tuple[str, str]]) -> str | None:
     done = ""
     for piece, counterpart in pairs:
         result = replace_region(text, piece, counterpart)
-        if not isinstance(result, Replaced):
+        if not isinstance(result, Replacement):
             return None
         end = len(result.text) - (len(text) - result.place.end)
         # The rest of the last line is no line of its own.

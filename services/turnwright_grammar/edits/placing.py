@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from turnwright_core.patterns import (
     FoundRegions,
     Lines,
-    Replaced,
+    Replacement,
     TextRegion,
     block_of,
     find_region,
@@ -96,7 +96,7 @@ def _readings(hunk: Hunk) -> Iterator[Hunk]:
 def replace_nearest(text: str, search: str, replacement: str, line: int | None) -> Placed | EditMismatch:
     """Return `text` with the region that `search` names replaced; of several, the nearest to `line`. Never raises."""
     result = replace_region(text, search, replacement)
-    if isinstance(result, Replaced):
+    if isinstance(result, Replacement):
         return Placed(result.text, result.place.first_line, result.place.last_line, _leniency(result))
     if not result.candidates:
         return not_found(text, search, replacement)
@@ -107,7 +107,7 @@ def replace_nearest(text: str, search: str, replacement: str, line: int | None) 
     return ambiguous(result.candidates) if nearest is None else _replaced_within(lines, nearest, search, replacement)
 
 
-def _leniency(result: Replaced) -> str | None:
+def _leniency(result: Replacement) -> str | None:
     if result.way in ("lines", "exact"):
         return None
     return f"matched lines {result.place.first_line}-{result.place.last_line} with other whitespace."
@@ -241,7 +241,7 @@ def _replaced_within(lines: Lines, place: TextRegion, search: str, replacement: 
     """Replace in the lines of a place alone, where the search fits once."""
     start, end = lines.starts[place.first_line - 1], lines.starts[place.last_line]
     result = replace_region(lines.text[start:end], search, replacement)
-    if not isinstance(result, Replaced):
+    if not isinstance(result, Replacement):
         return ambiguous(result.candidates) if result.candidates else not_found(lines.text, search, replacement)
     text = lines.text[:start] + result.text + lines.text[end:]
     return Placed(text, place.first_line, place.last_line)

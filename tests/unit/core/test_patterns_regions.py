@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from turnwright_core.patterns import (
     FoundRegions,
+    NoMatch,
     Region,
-    Replaced,
+    Replacement,
     TextRegion,
-    Unmatched,
     find_region,
     nearest_region,
     replace_region,
@@ -64,7 +64,7 @@ from turnwright_core.patterns import (
 )
 def test_a_region_is_replaced_under_the_habits_of_the_text(text, search, replacement, way, after):
     replaced = replace_region(text, search, replacement)
-    assert isinstance(replaced, Replaced)
+    assert isinstance(replaced, Replacement)
     assert (replaced.way, replaced.text) == (way, after)
 
 
@@ -88,17 +88,17 @@ def test_a_region_is_replaced_under_the_habits_of_the_text(text, search, replace
 )
 def test_what_fits_nothing_or_several_places_is_not_replaced(text, search, lines):
     unmatched = replace_region(text, search, "x")
-    assert isinstance(unmatched, Unmatched)
+    assert isinstance(unmatched, NoMatch)
     assert [place.first_line for place in unmatched.candidates] == lines
 
 
 def test_a_unique_exact_region_wins_over_looser_ones():
     replaced = replace_region("  a\na\n    a\n", "a", "b")
-    assert replaced == Replaced("  a\nb\n    a\n", TextRegion(4, 5, 2, 2), "lines")
+    assert replaced == Replacement("  a\nb\n    a\n", TextRegion(4, 5, 2, 2), "lines")
 
 
 def test_a_removed_region_of_whole_lines_is_reported_with_its_line_end():
-    assert replace_region("a\r\n  b\r\nc", "b", "") == Replaced("a\r\nc", TextRegion(3, 8, 2, 2), "exact")
+    assert replace_region("a\r\n  b\r\nc", "b", "") == Replacement("a\r\nc", TextRegion(3, 8, 2, 2), "exact")
 
 
 def test_many_places_are_counted_up_to_twenty():
@@ -114,7 +114,7 @@ def test_no_byte_outside_of_the_reported_place_changes(lines, others, replacemen
     text = end_of_line.join([*lines, *others])
     searched = "\n".join(line.strip() for line in lines[start : start + 3])
     replaced = replace_region(text, searched, replacement)
-    if isinstance(replaced, Unmatched):
+    if isinstance(replaced, NoMatch):
         assert len(replaced.candidates) != 1
         return
     before, behind = text[: replaced.place.start], text[replaced.place.end :]
@@ -126,7 +126,7 @@ def test_no_byte_outside_of_the_reported_place_changes(lines, others, replacemen
 @settings(deadline=None)
 @given(st.text(max_size=40), st.text(max_size=10), st.text(max_size=10))
 def test_any_texts_give_a_value(text, search, replacement):
-    assert isinstance(replace_region(text, search, replacement), Replaced | Unmatched)
+    assert isinstance(replace_region(text, search, replacement), Replacement | NoMatch)
     assert isinstance(nearest_region(text, search), Region | None)
 
 
@@ -152,7 +152,7 @@ def test_a_megabyte_of_almost_the_same_ends(text, search):
 def test_a_megabyte_of_indentations_ends():
     stairs = "".join(" " * depth + f"a{depth}\n" for depth in range(1_400))
     replaced = replace_region(stairs, stairs.replace("a", "  a"), stairs + "x\n" * 300_000)
-    assert isinstance(replaced, Replaced | Unmatched)
+    assert isinstance(replaced, Replacement | NoMatch)
 
 
 @pytest.mark.timeout(20)

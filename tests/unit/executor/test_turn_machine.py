@@ -29,7 +29,7 @@ from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.machine import COMMAND, Action, LocalStage, Step, TurnState, next_step
 from turnwright_executor.turn.records import new_record_write
-from turnwright_executor.turn.unsaved import Unsaved, state_of
+from turnwright_executor.turn.unsaved import UnsavedState, state_of
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.wire.command_records import record_from_entry
 from turnwright_grammar import Command
@@ -281,7 +281,7 @@ class World:
         while True:
             ledger.life = Life()
             claim = await ledger.claim(address)
-            state = state_of(claim, Unsaved(1), 10_000)
+            state = state_of(claim, UnsavedState(1), 10_000)
             state.is_placed = True
             scope = self._scope(ledger, address, claim, state, tools, yolo=yolo)
             ledger.life = life
