@@ -23,7 +23,7 @@ from turnwright_cli.config import CliSettings
 from turnwright_cli.editing import contents_from, edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
 from turnwright_cli.exit_codes import EXIT_OF_LOOP, FAILED, advice_after, usage
-from turnwright_cli.following import Followed, Follower
+from turnwright_cli.following import Follower, FollowResult
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.joining import announce
@@ -320,7 +320,7 @@ async def _follow(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def changes_of(client: Client, followed: Followed) -> FileChanges:
+async def changes_of(client: Client, followed: FollowResult) -> FileChanges:
     """The files that the loop changed, including before this command followed it."""
     run = followed.run
     found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]
@@ -349,7 +349,7 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _exit(followed: Followed) -> int:
+def _exit(followed: FollowResult) -> int:
     """The exit code of a followed loop; prints how to continue if a proposal waits."""
     if followed.undecided:
         complain("a proposal waits for a decision. Continue with")
