@@ -86,6 +86,11 @@ _TASK: Final = (
         help="How the run is sent to the model; an existing run keeps its own [TURNWRIGHT_ASSEMBLY, or else packet]",
     ),
     Option(
+        ["--summaries/--no-summaries"],
+        default=None,
+        help="Have the model summarize a transcript before messages are evicted; an existing run keeps its choice [no]",
+    ),
+    Option(
         ["--project-instructions/--no-project-instructions"],
         default=None,
         help="Read AGENTS.md and CLAUDE.md as instructions; an existing run keeps its choice [yes]",

@@ -67,6 +67,7 @@ class Task(Struct, frozen=True):
     assembly: Assembly = Assembly.UNSPECIFIED
     edits: Sequence[PromptEdit] = ()
     project_instructions: bool | None = None
+    summaries: bool | None = None
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
@@ -128,6 +129,7 @@ async def _give(
     assembly: str | None,
     prompt_edits: str | None,
     project_instructions: bool | None,
+    summaries: bool | None,
     **limits: Any,
 ) -> int:
     """Give the task that the options describe. Raises FailureError, UsageError."""
@@ -151,6 +153,7 @@ async def _give(
         Assembly[(assembly or "unspecified").upper()],
         prompt_edits_of(prompt_edits),
         project_instructions,
+        summaries,
     )
     return await run_task(call.settings, task, as_json=call.as_json)
 
@@ -181,6 +184,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 images=task.images,
                 assembly=int(task.assembly),  # type: ignore[arg-type]
                 project_instructions=task.project_instructions,
+                summaries=task.summaries,
             ),
             run_settings=settings_pb2.RunSettings(
                 model=task.model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED

@@ -175,6 +175,7 @@ class AssembleCall(Struct, frozen=True):
     edits: Sequence[PromptEdit] = ()
     request: TurnRequest | None = None
     prefill: bool = False
+    compaction: bool = False
 
 
 class WatchChangesCall(Struct, frozen=True):

@@ -251,6 +251,8 @@ class LoopSettings(Struct, frozen=True):
     assembly: Assembly = Assembly.UNSPECIFIED
     edits: tuple[PromptEdit, ...] = ()
     project_instructions: bool | None = None
+    summaries: bool | None = None
+    """Whether the model summarizes messages of a transcript before they are evicted; None: no."""
     """Whether AGENTS.md and CLAUDE.md are read; None: as in the run's latest loop, or else yes."""
     client_tools: tuple[ClientTool, ...] = ()
 

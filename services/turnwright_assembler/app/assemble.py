@@ -21,7 +21,7 @@ from turnwright_assembler.app.reading import PacketRequest, RowsReader
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
-from turnwright_assembler.app.transcript import Transcript, fitting_messages, fitting_transcript
+from turnwright_assembler.app.transcript import Transcript, fitting_messages, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.domain.compression import Unfit
@@ -77,6 +77,8 @@ class Assembled(Struct, frozen=True):
     """Those of the prompt as they were applied."""
     edit_tokens: int = 0
     """The part of the packet's tokens that edits take."""
+    after_reply: tuple[EntryWrite, ...] = ()
+    """The writes by which the reply, a summary, replaces messages."""
 
 
 class Checked(Struct, frozen=True):
@@ -85,6 +87,8 @@ class Checked(Struct, frozen=True):
     effects: tuple[EntryWrite, ...]
     tokens: int
     ceiling: int
+    summarize: bool = False
+    """Whether the next turn would evict replies of a transcript."""
 
 
 class Fitted(NamedTuple):
@@ -179,6 +183,7 @@ class Assembler:
             unfit=made.unfit,
             edits=ask.edits,
             edit_tokens=made.edit_tokens,
+            after_reply=made.after_reply,
         )
 
     def _check_unfiltered(self) -> None:
@@ -195,6 +200,11 @@ class Assembler:
     async def check(self, ask: PacketRequest) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
         async with self._cache.hold((ask.project, ask.run)) as held:
+            if ask.transcript:
+                rows = await self._transcripts.up_to_date(ask, held)
+                ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
+                summarize = needs_summary(rows, ask, divisor, TokenBudget(ceiling, ask.calibration))
+                return Checked((), tokens_of(rows.chars, divisor), ceiling, summarize)
             return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
 
     def ceiling(self, ask: PacketRequest) -> int:

@@ -43,6 +43,8 @@ class PacketRequest(Struct, frozen=True):
     """Whether the model continues a message of the assistant at the end."""
     is_draft: bool = False
     """Whether only the messages are wanted that edits can name, and nothing is sent."""
+    compaction: bool = False
+    """Whether the transcript is for a turn that summarizes."""
 
 
 R = TypeVar("R", bound=CachedRows)

@@ -8,6 +8,7 @@ Source: architecture 4; rows RL02, RL05-RL09, RH05; decisions C40-C44.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Final
@@ -17,18 +18,25 @@ from msgspec.structs import replace
 
 from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.transcript_rows import TranscriptRows, pieces_of
-from turnwright_assembler.domain.compression import Unfit, eviction_effects, overflow_write, report_write
+from turnwright_assembler.domain.compression import (
+    Unfit,
+    eviction_effects,
+    overflow_write,
+    report_write,
+    summary_writes,
+)
 from turnwright_assembler.domain.condensed import condensed
-from turnwright_assembler.domain.eviction import Evicted, Room, WeighedMessage, evict
+from turnwright_assembler.domain.eviction import Evicted, Room, WeighedMessage, evict, replaced_by_summary, shrink
 from turnwright_assembler.domain.fixed import event_of
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
+from turnwright_assembler.sections.contract import text_of
 from turnwright_core.chat.edited import edited_pieces, prompt_messages
-from turnwright_core.chat.message import Text
+from turnwright_core.chat.message import Role, Text, text_message
 from turnwright_core.chat.prompt_edits import PromptMessage
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
-from turnwright_core.chat.transcript import Segment, encoded
+from turnwright_core.chat.transcript import Segment, Standing, encoded
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility
 from turnwright_core.packet_digest import packet_digest
@@ -37,6 +45,12 @@ from turnwright_core.text import tokens_of
 
 SHARES: Final = (1.0, 0.97, 0.9)
 """How much of what fits is filled: less, where messages that are sent as one take more room than was counted."""
+
+SUMMARIZED_MAX: Final = 2000
+"""Most messages that one summary replaces: its reply lists them."""
+
+_REQUEST: Final = text_of("compaction-request")
+_REQUEST_PATH: Final = "compaction://request"
 
 UNFIT_MAX: Final = 10
 """Maximum number of pieces that are named of what cannot be evicted."""
@@ -58,6 +72,8 @@ class Transcript(Struct, frozen=True):
     """What takes most room where it does not fit: then nothing else is sent."""
     edit_tokens: int = 0
     """Tokens of the edits; not part of `tokens`."""
+    after_reply: tuple[EntryWrite, ...] = ()
+    """The writes by which the reply, a summary, replaces messages."""
 
 
 def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
@@ -66,13 +82,13 @@ def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, b
     Edits are applied to what is left; `budget` is the room beside them. Raises PROMPT_MESSAGE_UNKNOWN,
     PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
     """
-    rows.messages()
+    if ask.compaction:
+        return _compaction(rows, ask, divisor, budget)
+    room = _room(rows, ask, divisor, budget)
     before = tokens_of(rows.chars, divisor)
-    fits = rows.chars * budget.ceiling // max(1, budget.expected(before))
-    room = Room(max(0, fits - rows.fixed_chars), ask.turn, rows.broken_in)
     if rows.conversation.chars <= room.chars - room.kept_free:
         return _made(rows, ask, divisor)
-    weighed = [one for segment in rows.conversation.segments() for one in _weighed(segment, rows)]
+    weighed = _all_weighed(rows)
     evicted = Evicted(0)
     for share in SHARES:
         evicted = evict(weighed, replace(room, chars=int(room.chars * share)))
@@ -94,6 +110,37 @@ def fitting_messages(
     """The messages of a transcript that edits can name."""
     made = fitting_transcript(rows, replace(ask, is_draft=True), divisor, budget)
     return prompt_messages(made.segments, rows.speaker)
+
+
+def needs_summary(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> bool:
+    """Whether replies would be left out of the transcript, which a summary could replace."""
+    room = _room(rows, ask, divisor, budget)
+    if rows.conversation.chars <= room.chars:
+        return False
+    dropped = evict(_all_weighed(rows), room).dropped
+    return any(rows.kinds[path] is MessageKind.REPLY for path in dropped)
+
+
+def _compaction(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
+    """The transcript with the request to summarize it at its end. The rows are left as they were."""
+    room, weighed = _room(rows, ask, divisor, budget), _all_weighed(rows)
+    replaced, short = replaced_by_summary(weighed, room)
+    request = Standing(_REQUEST_PATH, sys.maxsize, text_message(Role.USER, _REQUEST))
+    rows.conversation.put(_REQUEST_PATH, request)
+    left = replace(room, chars=max(0, room.chars - 2 * len(_REQUEST)))
+    made = _after_eviction(rows, shrink(weighed, left), ask, divisor)
+    rows.conversation.put(_REQUEST_PATH, None)
+    return replace(made, after_reply=summary_writes(replaced[:SUMMARIZED_MAX], short, ask.turn, ask.loop))
+
+
+def _room(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Room:
+    rows.messages()
+    fits = rows.chars * budget.ceiling // max(1, budget.expected(tokens_of(rows.chars, divisor)))
+    return Room(max(0, fits - rows.fixed_chars), ask.turn, rows.broken_in)
+
+
+def _all_weighed(rows: TranscriptRows) -> list[WeighedMessage]:
+    return [one for segment in rows.conversation.segments() for one in _weighed(segment, rows)]
 
 
 def _after_eviction(rows: TranscriptRows, evicted: Evicted, ask: PacketRequest, divisor: int) -> Transcript:

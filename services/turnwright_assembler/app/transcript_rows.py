@@ -24,7 +24,7 @@ from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Role, Text
 from turnwright_core.chat.run_message import MessageKind, RunMessage
-from turnwright_core.chat.timeline import kind_of, parts_of, run_message
+from turnwright_core.chat.timeline import SUMMARIZES, kind_of, parts_of, run_message
 from turnwright_core.chat.transcript import Conversation, Standing, known
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry, Visibility
@@ -135,7 +135,15 @@ class TranscriptRows:
         if kind is MessageKind.RESULT and entry.visibility is not Visibility.VISIBLE:
             said = _as_evicted(entry, said)
         is_gone = entry.visibility is Visibility.ARCHIVED and kind is not MessageKind.PLAN
-        return Standing(entry.path, entry.position, known(said, shown), is_gone)
+        position = self._place_of_summary(entry) if kind is MessageKind.SUMMARY else entry.position
+        return Standing(entry.path, position, known(said, shown), is_gone)
+
+    def _place_of_summary(self, entry: Entry) -> int:
+        """A summary stands where the first of the messages stood that it replaces."""
+        listed = entry.attributes.get(SUMMARIZES)
+        paths = listed if isinstance(listed, list) else ()
+        replaced = (self.entries[path].position for path in paths if path in self.entries)
+        return min(replaced, default=entry.position)
 
     def _note(self, path: str, entry: Entry | None, kind: MessageKind | None) -> None:
         """Note whether an entry is evicted, or a report of evictions."""
@@ -266,6 +274,8 @@ def shown(message: RunMessage) -> str:
         return element("plan-update" if "sequence" in plan else "plan", attributes, body)
     if not body:
         return ""
-    if message.kind is MessageKind.RESULT:
-        return element("result", {"tool": said.tool, "failed": "true" if said.failed else ""}, body)
-    return element("notice", {}, body)
+    tags: dict[MessageKind, tuple[str, dict[str, str | int]]] = {
+        MessageKind.SUMMARY: ("summary", {"turn": message.turn}),
+        MessageKind.RESULT: ("result", {"tool": said.tool, "failed": "true" if said.failed else ""}),
+    }
+    return element(*tags.get(message.kind, ("notice", {})), body)

@@ -7,17 +7,20 @@ Source: rows RL04, RL07, RL08.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_assembler.domain.effects import BUDGET_OUTCOME, free_path, writer_for
-from turnwright_assembler.domain.eviction import Evicted
+from turnwright_assembler.domain.eviction import RESULTS, Evicted
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.events import COMPRESSION_SOURCE, RunEvent, Subkind, event_write
 from turnwright_core.text import scheme_of
+
+SUMMARY: Final = "summary"
+"""The stage of messages that a summary replaces."""
 
 _SLUG: Final = "compression"
 
@@ -40,7 +43,7 @@ class Unfit(Struct, frozen=True):
 def report_write(evicted: Evicted, turn: int, loop: int, before: int, after: int, ceiling: int) -> EntryWrite:
     """The report of a turn; `before` and `after` are the tokens of its transcript."""
     count = len(evicted.stage_of)
-    payload = {
+    payload: dict[str, Any] = {
         "strength": evicted.strength.name.lower(),
         "breaks_prefix": evicted.breaks_prefix,
         "tokens_before": before,
@@ -65,7 +68,29 @@ def compression_in(entry: Entry) -> Compression | None:
     stages = said.get("stages")
     names = stages if isinstance(stages, dict) else {}
     paths = {name: said[name] for name in names if isinstance(said.get(name), list)}
-    return Compression(turn_of(entry), paths, said.get("breaks_prefix") is True)
+    broken_in = said.get("broken_in")
+    turn = broken_in if isinstance(broken_in, int) else turn_of(entry)
+    return Compression(turn, paths, said.get("breaks_prefix") is True)
+
+
+def summary_writes(paths: Sequence[str], condensed: Sequence[str], turn: int, loop: int) -> tuple[EntryWrite, ...]:
+    """The writes with which a summary replaces messages: the next turn's prefix is another one."""
+    payload: dict[str, Any] = {
+        "breaks_prefix": True,
+        "broken_in": turn + 1,
+        "stages": {SUMMARY: len(paths), RESULTS: len(condensed)},
+    }
+    payload |= {SUMMARY: list(paths), RESULTS: list(condensed)}
+    sentence = f"{len(paths)} messages were replaced by the summary of turn {turn}."
+    event = RunEvent(Subkind.SUMMARIZATION_MARKER, COMPRESSION_SOURCE, payload, sentence, _SLUG)
+    archived = SetEntry(visibility=Visibility.ARCHIVED)
+    report = replace(event_write(turn, event), turn=turn, loop=loop)
+    summarized = SetEntry(visibility=Visibility.SUMMARIZED)
+    return (
+        *(EntryWrite(path, archived, writer_for(scheme_of(path) or "")) for path in paths),
+        *(EntryWrite(path, summarized, writer_for(scheme_of(path) or "")) for path in condensed),
+        report,
+    )
 
 
 def eviction_effects(evicted: Evicted) -> list[EntryWrite]:

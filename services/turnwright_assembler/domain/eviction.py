@@ -51,7 +51,7 @@ RESULTS: Final = "results"
 HISTORY: Final = "history"
 UNREAD: Final = "unread"
 
-_REPLIES: Final = (MessageKind.REPLY, MessageKind.SUMMARY)
+_REPLIES: Final = (MessageKind.REPLY,)
 _LEFT_OUT: Final = (MessageKind.PROMPT, MessageKind.STEERING, MessageKind.SYNTHETIC, MessageKind.RESULT)
 """What is left out by itself; results only where no reply has called for them."""
 
@@ -166,6 +166,29 @@ def evict(messages: Sequence[WeighedMessage], room: Room) -> Evicted:
     evicted.drop(droppable, target)
     evicted.condense(UNREAD, unread, room.chars, CompressionStrength.HIGH)
     return evicted
+
+
+def replaced_by_summary(messages: Sequence[WeighedMessage], room: Room) -> tuple[list[str], list[str]]:
+    """The messages that a summary replaces, and the results that are condensed with it.
+
+    Those that would be left out now, or else all that may be; no events.
+    """
+    evicted = evict(messages, room)
+    dropped = evicted.dropped
+    droppable = [message for group, _ in _droppable(messages, room) for message in group]
+    earlier = [message for message in messages if message.kind is MessageKind.SUMMARY]
+    listed = [message for message in droppable if message.path in dropped] or droppable
+    replaced = [message.path for message in (*earlier, *listed) if message.kind is not MessageKind.EVENT]
+    return replaced, [path for path in evicted.condensed if path not in set(replaced)]
+
+
+def shrink(messages: Sequence[WeighedMessage], room: Room) -> Evicted:
+    """Fit everything that a summary should know into the room: results are condensed before anything is left out."""
+    shrunk = Evicted(sum(message.chars for message in messages))
+    results = [message for message in messages if message.kind is MessageKind.RESULT]
+    shrunk.condense(RESULTS, results, room.chars, CompressionStrength.LOW)
+    shrunk.drop(_droppable(messages, room), room.chars)
+    return shrunk
 
 
 def _target(messages: Sequence[WeighedMessage], droppable: Sequence[Droppable], room: Room) -> float:

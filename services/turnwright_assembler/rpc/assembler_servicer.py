@@ -65,7 +65,9 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         """What to summarize if the results of a turn are too large."""
         checked = await self._assembler.check(packet_request_from(request))
         effects = map(write_to_pb, checked.effects)
-        return budget_pb2.CheckBudgetResponse(effects=effects, tokens=checked.tokens, ceiling=checked.ceiling)
+        return budget_pb2.CheckBudgetResponse(
+            effects=effects, tokens=checked.tokens, ceiling=checked.ceiling, summarize=checked.summarize
+        )
 
     async def Explain(
         self, request: assembler_service_pb2.ExplainRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -120,6 +122,7 @@ def _report(
         plan_tokens=assembled.plan_tokens,
         pieces=pieces,
         compression=int(assembled.compression),  # type: ignore[arg-type]
+        after_reply=[write_to_pb(write) for write in assembled.after_reply],
         unfit=[assembler_service_pb2.UnfitPiece(path=one.path, tokens=one.tokens) for one in assembled.unfit],
         edits=map(edit_to_pb, assembled.edits),
         edit_tokens=assembled.edit_tokens,

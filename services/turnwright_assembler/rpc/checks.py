@@ -47,6 +47,7 @@ def packet_request_from(
         edits=_checked_edits(call.edits),
         request=call.request,
         prefill=call.prefill,
+        compaction=call.compaction,
     )
 
 
@@ -65,6 +66,8 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         request.context_length,
         cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
         request.calibration,
+        transcript=request.transcript,
+        output_reserve=request.output_reserve,
     )
     if not isinstance(request, assembler_service_pb2.AssembleRequest):
         return call
@@ -74,11 +77,10 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         call,
         base_digest=request.base_digest,
         view_changes=tuple(map(view_change_from_pb, request.view_changes)),
-        transcript=request.transcript,
-        output_reserve=request.output_reserve,
         edits=edits_from_pb(request.edits),
         request=turn_request_from_pb(request.request) if request.HasField("request") else None,
         prefill=request.prefill,
+        compaction=request.compaction,
     )
 
 

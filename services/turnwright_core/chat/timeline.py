@@ -27,6 +27,9 @@ MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")
 CALLS: Final = "calls"
 """Attribute of a reply: its native calls."""
 
+SUMMARIZES: Final = "summarizes"
+"""Attribute of a reply that is a summary: the paths of the messages that it replaces."""
+
 IMAGES: Final = "images"
 """Attribute of a prompt: the paths of the images that go with it."""
 
@@ -55,7 +58,7 @@ def kind_of(entry: Entry) -> MessageKind | None:
         case "prompt":
             return MessageKind.PROMPT
         case "assistant":
-            return MessageKind.REPLY
+            return MessageKind.SUMMARY if f'"{SUMMARIZES}":' in entry.attributes_json else MessageKind.REPLY
         case "event":
             return MessageKind.PLAN if _plan_of(entry) else MessageKind.EVENT
         case "log":
@@ -116,7 +119,7 @@ def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, rea
     """
     kind = kind_of(entry) or MessageKind.UNSPECIFIED
     match kind:
-        case MessageKind.REPLY:
+        case MessageKind.REPLY | MessageKind.SUMMARY:
             return _reply(entry, parts, turn, read_record)
         case MessageKind.RESULT:
             return _as_message(entry, kind, _result(entry, read_record))
@@ -181,11 +184,11 @@ def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_rec
         turn.request.vendor_model if turn else str((attributes.get("call") or {}).get("model") or ""),
     )
     ended = turn.result if turn else None
-    said = _as_message(entry, MessageKind.REPLY, message)
+    said = _as_message(entry, kind_of(entry) or MessageKind.REPLY, message)
     if ended is None:
         return said
-    kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else MessageKind.REPLY
     result = MessageResult(ended.finish, ended.error, ended.answer, ended.kind or ReplyKind.REPLY)
+    kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else said.kind
     return replace(said, kind=kind, usage=ended.usage, result=result)
 
 

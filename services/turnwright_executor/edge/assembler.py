@@ -17,7 +17,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import Assembly, CompressionStrength, Turn
+from turnwright_core.runs import Assembly, CompressionStrength, RequestKind, Turn
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known, write_from_pb
 from turnwright_core.wire.owner_calls import ASSEMBLE
 from turnwright_core.wire.packets import piece_from_pb, shown_in
@@ -55,7 +55,7 @@ class AssemblerPackets:
             address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least,
             rate.calibration, base.digest if base else "", view_changes, turn.request.assembly is Assembly.TRANSCRIPT,
             turn.request.output_reserve,
-            edits, turn.request if plugins else None, prefill,
+            edits, turn.request if plugins else None, prefill, turn.request.kind is RequestKind.COMPACTION,
         )  # fmt: skip
         packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
@@ -101,6 +101,21 @@ class AssemblerPackets:
         answer = await self._peer.call(self._stub.CheckBudget, request)
         return tuple(map(write_from_pb, answer.effects))
 
+    async def needs_summary(self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> bool:
+        request = budget_pb2.CheckBudgetRequest(
+            project=address.project,
+            run=address.run,
+            # Of the turn that would follow.
+            turn=turn.number + 1,
+            loop=turn.loop,
+            context_length=turn.request.context_length,
+            at_least=cursor_to_pb(at_least) if at_least else None,
+            calibration=calibration,
+            transcript=True,
+            output_reserve=turn.request.output_reserve,
+        )
+        return (await self._peer.call(self._stub.CheckBudget, request)).summarize
+
 
 def _role_of(pieces: pb.MessagePieces) -> str:
     if pieces.tools:
@@ -134,6 +149,7 @@ def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport, shows:
         render_version=report.render_version,
         plugins=tuple(report.plugins),
         plan_tokens=report.plan_tokens,
+        after_reply=tuple(map(write_from_pb, report.after_reply)),
         compression=known(CompressionStrength, report.compression, "compression"),
         unfit=tuple((one.path, one.tokens) for one in report.unfit),
         edits=edits_from_pb(report.edits),

@@ -21,7 +21,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import Model, TokenSource, TurnRequest
+from turnwright_core.runs import Model, RequestKind, TokenSource, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.entries import known
 from turnwright_core.wire.messages import message_to_pb, part_to_pb
@@ -47,6 +47,8 @@ DESCRIBED_S: Final = 60.0
 
 DESCRIBED_MAX: Final = 1000
 """Maximum number of models in the cache."""
+
+_NO_TOOL: Final = pb.ToolChoice(mode=pb.TOOL_CHOICE_MODE_NONE)
 
 _log = get_logger("models")
 
@@ -115,6 +117,8 @@ class ProviderModels:
             reasoning=reasoning_to_pb(request.reasoning) if request.reasoning else None,
             call_index=call_index,
             tools=tools,
+            # They are offered all the same: what was called before is in the conversation, and in the vendor's cache.
+            tool_choice=_NO_TOOL if tools and request.kind is RequestKind.COMPACTION else None,
             required=[
                 *(["tools"] if tools else ()),
                 *(["images"] if any(part.HasField("image") for message in sent for part in message.parts) else ()),

@@ -59,6 +59,8 @@ class Packet(Struct, frozen=True):
     """Those of the prompt as they were applied."""
     edit_tokens: int = 0
     """Part of `tokens`: that of the edits."""
+    after_reply: tuple[EntryWrite, ...] = ()
+    """The writes by which the reply, a summary, replaces messages; empty if it was read from the store."""
     plan_tokens: int = 0
     """Tokens of plans, which are never shortened; 0 if it was read from the store."""
     rate: TokenRate = TokenRate()
@@ -139,6 +141,10 @@ class Packets(Protocol):
         `view_changes` are the writes since the previous packet. Without `plugins`, the edits are all that is applied;
         `prefill`: the model continues a message of the assistant at the end.
         """
+
+    async def needs_summary(self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> bool:
+        """Whether the transcript of the next turn would evict replies. Raises TurnwrightError."""
+        ...
 
     async def check_budget(
         self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float

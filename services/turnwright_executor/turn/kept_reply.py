@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.chat.timeline import CALLS
+from turnwright_core.chat.timeline import CALLS, SUMMARIZES
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_executor.domain.command_record import CommandRecord
@@ -32,10 +32,16 @@ VENDORS_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 2
 
 
 def reply_writes(
-    turn: int, draft: Draft, reading: ParsedReply, note: ModelCallRecord, records: Sequence[CommandRecord]
+    turn: int,
+    draft: Draft,
+    reading: ParsedReply,
+    note: ModelCallRecord,
+    records: Sequence[CommandRecord],
+    summarizes: Sequence[str] = (),
 ) -> list[EntryWrite]:
-    """The raw reply and its reasoning, as audit entries."""
+    """The raw reply and its reasoning, as audit entries. `summarizes` are the messages that it replaces."""
     attributes = {
+        SUMMARIZES: list(summarizes),
         CALL: note.to_json(),
         "finish": draft.finish,
         CALLS: _calls(turn, reading, records),

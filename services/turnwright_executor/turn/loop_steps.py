@@ -22,6 +22,7 @@ from turnwright_core.kit.telemetry import span
 from turnwright_core.kit.telemetry import turn_ended as end_turn_span
 from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import (
+    ABORTED,
     COMPLETED,
     PROPOSED,
     RUNNING,
@@ -29,6 +30,8 @@ from turnwright_core.runs import (
     CallStyle,
     KnowledgeHit,
     LoopEnd,
+    ReplyKind,
+    RequestKind,
     Turn,
     TurnRequest,
 )
@@ -260,19 +263,25 @@ class LoopSteps:
         number, buffer = scope.open.turn.number, scope.buffer(state)
         scope.events.dispatched(number, state.records.values())
         await self._check_budget(state, buffer)
+        packet = scope.open.packet
+        summary = packet.after_reply if packet and scope.open.reading.narration.strip() else ()
         while True:
             verdict = await self._verdict(state)
             result = replace(
                 scope.open.note.result(), status=verdict.status, reason=verdict.reason, strikes=verdict.strikes
             )
+            if summary:
+                result = replace(result, kind=ReplyKind.SUMMARY)
             result = scope.spend_meter.charged(replace(result, answer=self._answer(state, verdict)))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
             self._opener.mirrored(buffer.mirrored)
             goes_on = loop_end is None and not scope.spend_meter.exhausted_by(result)
+            if goes_on and not self._is_compaction and await self._needs_summary(state, buffer):
+                self._opener.kind = RequestKind.COMPACTION
             next_turn = await self._opener.with_end() if goes_on else None
             told = scope.view_changes.wanted if goes_on else ReturnView.NONE
             refuted = map(buffer.placed, _refuted(state.records, verdict))
-            writes = (*buffer.writes(), *refuted, *_overruled(number, verdict))
+            writes = (*buffer.writes(), *refuted, *_overruled(number, verdict), *summary)
             try:
                 with scope.lease.returning() as returned:
                     opened, ack = await scope.services.ledger.end_turn(
@@ -312,9 +321,39 @@ class LoopSteps:
                 scope.services.packets, scope.address, open_turn.turn, calibration, buffer
             )
 
+    @property
+    def _is_compaction(self) -> bool:
+        return self._scope.open.turn.request.kind is RequestKind.COMPACTION
+
+    async def _needs_summary(self, state: TurnState, buffer: WriteBuffer) -> bool:
+        """Whether the next turn should summarize: its transcript would lose replies. Looks only if it may not fit."""
+        scope = self._scope
+        open_turn, note = scope.open, scope.open.note
+        if not scope.loop.settings.summaries or open_turn.turn.request.assembly is not Assembly.TRANSCRIPT:
+            return False
+        if not may_exceed(note, state.records.values(), buffer.footprint, is_left=open_turn.is_left):
+            return False
+        # The assembler must see what the turn added.
+        await buffer.flush()
+        calibration = rate_after(note.result()).calibration
+        return await scope.services.packets.needs_summary(scope.address, open_turn.turn, buffer.cursor, calibration)
+
+    def _after_summary(self) -> Verdict:
+        """A summary ends no loop; a limit does."""
+        scope = self._scope
+        strikes = scope.recent[-1].strikes if scope.recent else 0
+        exhausted = scope.spend_meter.exhausted_by(scope.open.note.result())
+        if scope.turns_ended + 1 >= scope.services.settings.loop_turns_max:
+            exhausted = exhausted or "loop_turns"
+        if exhausted:
+            return Verdict(False, ABORTED, exhausted, "", strikes)
+        return Verdict(True, RUNNING, "summary", "", strikes)
+
     async def _verdict(self, state: TurnState) -> Verdict:
         scope = self._scope
         open_turn = scope.open
+        if self._is_compaction:
+            return self._after_summary()
         facts = facts_of(
             scope.events.at(open_turn.turn.number),
             tuple(state.records.values()),

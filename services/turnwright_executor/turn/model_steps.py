@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
-from turnwright_core.runs import CallStyle, LoopEnd, TurnResult
+from turnwright_core.runs import CallStyle, LoopEnd, RequestKind, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
@@ -25,6 +25,7 @@ from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import model_call_record
 from turnwright_executor.turn.recording import (
+    ParsedReply,
     RecordingGate,
     answer_checked,
     loss_writes,
@@ -56,6 +57,9 @@ class ModelSteps:
             scope.spend_meter.reserve(stored.expected_tokens, max(0, lost))
             if not draft.is_whole:
                 await ledger.call_again(scope.address, epoch, number)
+            if self._is_compaction:
+                # What it replaces follows from the same entries again.
+                stored = replace(stored, after_reply=(await self._assembled(stored.rate)).after_reply)
             open_turn.packet = stored
             state.is_assembled = True
             return
@@ -76,8 +80,14 @@ class ModelSteps:
             await scope.publisher.caught_up(open_turn.at_least)
         state.is_assembled = True
 
+    @property
+    def _is_compaction(self) -> bool:
+        return self._scope.open.turn.request.kind is RequestKind.COMPACTION
+
     async def _assembled(self, rate: TokenRate, edits: Sequence[PromptEdit] | None = None) -> Packet:
-        """The packet with these edits: those of the loop and of plugins, unless they are given."""
+        """The packet with these edits: those of the loop and of plugins, unless they are given; none of a summary's."""
+        if self._is_compaction:
+            edits = ()
         scope, open_turn = self._scope, self._scope.open
         return await scope.services.packets.assemble(
             scope.address, open_turn.turn, open_turn.at_least, rate, self._stored_packet, scope.view_changes.all(),
@@ -164,7 +174,12 @@ class ModelSteps:
         turn, packet = open_turn.turn, self._packet
         is_native = turn.request.calls is CallStyle.NATIVE
         read = await read_aside(draft, services.settings.turn_commands_max, services.tools, is_native=is_native)
-        open_turn.reading = reading = await answer_checked(read, scope.loop.settings.response_format)
+        if self._is_compaction:
+            # A summary is text: it calls nothing, and is no answer.
+            reading = ParsedReply(narration=draft.text)
+        else:
+            reading = await answer_checked(read, scope.loop.settings.response_format)
+        open_turn.reading = reading
         mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
         room = room_left(packet, calibration_of(draft.usage, packet.tokens) or packet.rate.calibration, lost)
         open_turn.note = model_call_record(
@@ -180,7 +195,8 @@ class ModelSteps:
         mode = scope.loop.settings.mode
         gate = RecordingGate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)
         records = await new_records(gate, reading)
-        writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records), *lost]
+        replaced = _archived(packet.after_reply) if reading.narration.strip() else ()
+        writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]
         writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
         if all(record.effect_class is EffectClass.PURE for record in records):
             open_turn.unwritten = writes
@@ -213,3 +229,11 @@ class ModelSteps:
 def _hides(effect: EntryWrite) -> bool:
     """Whether a write changes how much of an entry the model reads."""
     return isinstance(effect.change, SetEntry) and effect.change.visibility is not Visibility.UNSPECIFIED
+
+
+def _archived(writes: Sequence[EntryWrite]) -> list[str]:
+    """The paths of the messages that a summary replaces."""
+    changes = ((write.path, write.change) for write in writes)
+    return [
+        path for path, change in changes if isinstance(change, SetEntry) and change.visibility is Visibility.ARCHIVED
+    ]

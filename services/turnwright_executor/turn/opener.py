@@ -75,6 +75,8 @@ class TurnOpener:
         self._files = files
         self._request = request
         self._images = images
+        self.kind = RequestKind.PRIMARY
+        """Of the turn that begins next."""
         self._project = project
         self._knowledge = knowledge
         self._shown = shown
@@ -90,7 +92,7 @@ class TurnOpener:
         for image in self._images if is_first else ():
             await self._ledger.write(self._address, self._claim.epoch, [image])
         writes = [*(batches[-1] if batches else []), *(self._standing() if is_first else [])]
-        request = self._request()
+        request = replace(self._request(), kind=self.kind)
         new = TurnStart(replace(request, knowledge=self._knowledge) if is_first else request, writes)
         turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, new)
         self.begun()
@@ -100,7 +102,7 @@ class TurnOpener:
         """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""
         changes = await self._changes()
         is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
-        return TurnStart(self._request(), changes) if is_small else None
+        return TurnStart(replace(self._request(), kind=self.kind), changes) if is_small else None
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
         """The open turn has written these entries of project files, or will write them with its end."""
@@ -114,7 +116,7 @@ class TurnOpener:
 
     def begun(self) -> None:
         """The next turn has begun."""
-        self._changed = None
+        self._changed, self.kind = None, RequestKind.PRIMARY
         if self._files:
             self._files.written()
 

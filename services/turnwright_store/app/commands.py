@@ -84,6 +84,9 @@ def enqueue_loop(
     reads = settings.project_instructions
     if reads is None and before.run.loop:
         reads = before.run.loop.settings.project_instructions
+    summarizes = settings.summaries
+    if summarizes is None and before.run.loop:
+        summarizes = before.run.loop.settings.summaries
     settled = replace(
         settings,
         model=model,
@@ -91,6 +94,7 @@ def enqueue_loop(
         reasoning=reasoning,
         assembly=settings.assembly or latest,
         project_instructions=reads,
+        summaries=summarizes,
     )
     run, loop = _add_loop(tx, before, prompt, settled)
     run = _write_run_entry(tx, rules, caller, run, loop)

@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import run_message_pb2, settings_pb2, turn_pb2
 
 from contract.executor.test_transcripts import (
     DONE,
@@ -21,7 +21,7 @@ from contract.executor.test_transcripts import (
 )
 from services import running
 from sse_server import Answer, SseServer, chat
-from strict_vendors import STRICT, Reply
+from strict_vendors import STRICT, Reply, unmarked
 
 pytestmark = pytest.mark.asyncio
 
@@ -177,3 +177,59 @@ async def test_a_reply_of_more_than_a_hundred_calls_is_sent_again(tmp_path, over
     conversation = sent(server)[-1]["messages"]
     strictly(conversation)
     assert len(conversation[2]["tool_calls"]) == 128
+
+
+async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_are_evicted(tmp_path, monkeypatch):
+    # RL04, RL06: a turn of its own, charged, whose reply lists what it replaces
+    def script(number: int) -> Reply:
+        asked = json.dumps(vendor.bodies[number]["messages"][-1])
+        if "about to be shortened" in asked:
+            return Reply("I read f0 to f9, and found nothing.", [("get", {"path": "f1.txt"})])
+        return Reply("", [("get", {"path": f"f{number % 30}.txt"})]) if number < 30 else Reply("All is read.")
+
+    vendor = STRICT["anthropic"](script)
+    async with SseServer([vendor] * 60) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "anthropic/claude-x")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        async with running(tmp_path) as services:
+            for number in range(30):
+                (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "some words of it, " * 150)
+            limits = settings_pb2.RunSettings(model="m", context_limit=16_384)
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT, summaries=True)
+            queued = await services.client.act(
+                services.project, "Read all.", run="r", settings=settings, run_settings=limits
+            )
+            loop = await services.until(queued)
+            turns = sorted(await turns_of(services), key=lambda turn: turn.number)
+            told = [one async for one in services.client.list_messages(services.project, "r")]
+            run = (await services.client.get_run(services.project, "r")).run
+    assert vendor.refusals == []
+    assert (loop.status, loop.summary) == (200, "All is read.")
+    kinds = [turn.result.kind for turn in turns]
+    summaries = [turn for turn in turns if turn.result.kind == turn_pb2.REPLY_KIND_SUMMARY]
+    assert summaries
+    assert all(turn.request.kind == turn_pb2.REQUEST_KIND_COMPACTION for turn in summaries)
+    assert kinds.count(turn_pb2.REPLY_KIND_SUMMARY) * 10 <= len(turns)
+    # It is charged like any turn, and its calls are none.
+    assert all(turn.result.usage.total_tokens > 0 and turn.result.status == 102 for turn in summaries)
+    assert run.loop.turns == len(turns)
+    first = summaries[0].number
+    [message] = [one for one in told if one.path == f"assistant://{first}"]
+    assert message.kind == run_message_pb2.MESSAGE_KIND_SUMMARY
+    # The next prompt has it in place of what it replaces, and the request to write it is in no other prompt.
+    texts = [
+        block["text"]
+        for message in vendor.bodies[first]["messages"]
+        for block in message["content"]
+        if block["type"] == "text"
+    ]
+    assert any(f'<summary turn="{first}">' in text and "found nothing" in text for text in texts)
+    after = json.dumps(vendor.bodies[first]["messages"])
+    assert "n0 is read." not in after
+    assert "about to be shortened" not in after
+    # Every other request begins with the one before.
+    bodies = [json.dumps(list(map(unmarked, vendor.blocks(body))))[:-1] for body in vendor.bodies]
+    around = {place for turn in summaries for place in (turn.number - 1, turn.number)}
+    broken = [place for place, (one, two) in enumerate(itertools.pairwise(bodies), 1) if not two.startswith(one)]
+    assert set(broken) <= around

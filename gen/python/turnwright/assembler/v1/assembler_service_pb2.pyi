@@ -47,6 +47,7 @@ class AssembleRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     PREFILL_FIELD_NUMBER: _builtins.int
     OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -75,6 +76,8 @@ class AssembleRequest(_message.Message):
     """Tokens of the context window to keep free for the reply to a transcript. Less than what TURNWRIGHT_BUDGET_CEILING
     leaves, as 0 is, counts as that.
     """
+    compaction: _builtins.bool
+    """True assembles a transcript for a turn that summarizes: with the request to summarize at its end."""
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
         """The packet must include this moment. Absent: whatever the store has."""
@@ -115,10 +118,11 @@ class AssembleRequest(_message.Message):
         request: _turn_pb2.TurnRequest | None = ...,
         prefill: _builtins.bool = ...,
         output_reserve: _builtins.int = ...,
+        compaction: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "edits", b"edits", "loop", b"loop", "output_reserve", b"output_reserve", "prefill", b"prefill", "project", b"project", "request", b"request", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "compaction", b"compaction", "context_length", b"context_length", "edits", b"edits", "loop", b"loop", "output_reserve", b"output_reserve", "prefill", b"prefill", "project", b"project", "request", b"request", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
@@ -255,6 +259,7 @@ class PacketReport(_message.Message):
     EDIT_TOKENS_FIELD_NUMBER: _builtins.int
     COMPRESSION_FIELD_NUMBER: _builtins.int
     UNFIT_FIELD_NUMBER: _builtins.int
+    AFTER_REPLY_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True if the packet does not fit even after all demotions: the turn must end with 413."""
     digest: _builtins.str
@@ -305,6 +310,12 @@ class PacketReport(_message.Message):
     def unfit(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnfitPiece]:
         """With `overflow`: what takes most room of a transcript and cannot be left out, largest first; at most 10."""
 
+    @_builtins.property
+    def after_reply(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
+        """With `compaction`: what to write with the end of the turn if the model has replied: it archives the messages that the
+        summary replaces. The paths are those that the reply lists.
+        """
+
     def __init__(
         self,
         *,
@@ -323,10 +334,11 @@ class PacketReport(_message.Message):
         edit_tokens: _builtins.int = ...,
         compression: _turn_pb2.CompressionStrength.ValueType = ...,
         unfit: _abc.Iterable[Global___UnfitPiece] | None = ...,
+        after_reply: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "chars", b"chars", "compression", b"compression", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens", "unfit", b"unfit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_reply", b"after_reply", "ceiling", b"ceiling", "chars", b"chars", "compression", b"compression", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "tokens", b"tokens", "unfit", b"unfit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,6 +33,8 @@ class CheckBudgetRequest(_message.Message):
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     AT_LEAST_FIELD_NUMBER: _builtins.int
     CALIBRATION_FIELD_NUMBER: _builtins.int
+    TRANSCRIPT_FIELD_NUMBER: _builtins.int
+    OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -47,6 +49,10 @@ class CheckBudgetRequest(_message.Message):
     """Ratio of the tokens that the vendor reported for this turn's packet to its estimate. 0: unknown, treated as 1; at
     most 100.
     """
+    transcript: _builtins.bool
+    """True checks whether a transcript would lose messages. `effects` is empty then. Default: a packet is checked."""
+    output_reserve: _builtins.int
+    """As in AssembleRequest."""
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
         """The answer must include this moment: that of the turn's last write. Absent: whatever the store has."""
@@ -61,10 +67,12 @@ class CheckBudgetRequest(_message.Message):
         context_length: _builtins.int = ...,
         at_least: _cursor_pb2.Cursor | None = ...,
         calibration: _builtins.float = ...,
+        transcript: _builtins.bool = ...,
+        output_reserve: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "project", b"project", "run", b"run", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "output_reserve", b"output_reserve", "project", b"project", "run", b"run", "transcript", b"transcript", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
@@ -81,10 +89,13 @@ class CheckBudgetResponse(_message.Message):
     EFFECTS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     CEILING_FIELD_NUMBER: _builtins.int
+    SUMMARIZE_FIELD_NUMBER: _builtins.int
     tokens: _builtins.int
     """Estimated size of the next packet without the effects, in tokens."""
     ceiling: _builtins.int
     """Maximum size of a packet in tokens."""
+    summarize: _builtins.bool
+    """With `transcript`: true if the next turn would evict replies, which a summary could replace."""
     @_builtins.property
     def effects(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
         """Writes that the caller must commit with the end of the turn: each visible entry of the turn becomes summarized, and
@@ -98,10 +109,11 @@ class CheckBudgetResponse(_message.Message):
         effects: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
         tokens: _builtins.int = ...,
         ceiling: _builtins.int = ...,
+        summarize: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "effects", b"effects", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "effects", b"effects", "summarize", b"summarize", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -248,6 +248,7 @@ class LoopSettings(_message.Message):
     CLIENT_TOOLS_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
     PROJECT_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    SUMMARIES_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
@@ -268,6 +269,11 @@ class LoopSettings(_message.Message):
     """Whether the project's AGENTS.md and CLAUDE.md are read as instructions when the loop begins. Never without the
     project's files (`no_repo`), nor if the executor's TURNWRIGHT_PROJECT_INSTRUCTIONS is off, nor for a file that a file
     constraint of the project ignores. Absent: as in the run's latest loop, or else true.
+    """
+    summaries: _builtins.bool
+    """Whether the model summarizes earlier messages of a transcript before they are evicted: a turn of its own, of the kind
+    COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the run's
+    latest loop, or else no.
     """
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
@@ -323,10 +329,11 @@ class LoopSettings(_message.Message):
         client_tools: _abc.Iterable[Global___ClientTool] | None = ...,
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         project_instructions: _builtins.bool | None = ...,
+        summaries: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "budget", b"budget", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "budget", b"budget", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "budget", b"budget", "client_tools", b"client_tools", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "assembly", b"assembly", "budget", b"budget", "client_tools", b"client_tools", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
@@ -336,6 +343,8 @@ class LoopSettings(_message.Message):
     _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015
     _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
     _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
+    _WhichOneofReturnType__summaries: _TypeAlias = _typing.Literal["summaries"]  # noqa: Y015
+    _WhichOneofArgType__summaries: _TypeAlias = _typing.Literal["_summaries", b"_summaries"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
     @_typing.overload
@@ -344,6 +353,8 @@ class LoopSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning) -> _WhichOneofReturnType__reasoning | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__response_format) -> _WhichOneofReturnType__response_format | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__summaries) -> _WhichOneofReturnType__summaries | None: ...
 
 Global___LoopSettings: _TypeAlias = LoopSettings  # noqa: Y015
 
