@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(600)]
 TURNS = 200
 FILES_A_TURN = 2
 FILE_BYTES = 1024
-STORED_MAX = {"random words": 4.4, "prose": 3.0}
+STORED_MAX = {"random words": 4.3, "prose": 2.7}
 """Bytes that are stored at most for a byte of payload, the search index included."""
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -12,6 +12,7 @@ from turnwright_core.checks import over_limit
 from turnwright_store.domain.path_state import PathState, View
 from turnwright_store.ports import Transaction, WrittenPaths
 from turnwright_store.sql import entries as rows
+from turnwright_store.sql.dialect import DIGEST_BYTES
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.next_loop import settle_next_loop
 from turnwright_store.sql.runs import RunHead, mark_written, with_revisions
@@ -64,7 +65,7 @@ def _store_content(tx: Transaction, touched: list[PathState], heads: dict[int, i
     now_ms = tx.now_ms
     rows.add_entries(
         tx.connection,
-        [_entry(entry, state, heads[state.home.scope], now_ms) for entry, state in zip(ids, fresh, strict=True)],
+        [_entry(entry, state, heads[state.home.scope]) for entry, state in zip(ids, fresh, strict=True)],
     )
     for entry, state in zip(ids, fresh, strict=True):
         state.stored_as(entry, heads[state.home.scope], now_ms)
@@ -81,9 +82,9 @@ def _move_heads(tx: Transaction, again: list[PathState], heads: dict[int, int]) 
         state.stored_as(state.stored_entry, heads[state.home.scope], tx.now_ms)
 
 
-def _entry(entry: int, state: PathState, head: int, now_ms: int) -> tuple[object, ...]:
+def _entry(entry: int, state: PathState, head: int) -> tuple[object, ...]:
     home = state.home
-    return (entry, home.scope, state.path, state.scheme, head, head if home.shared else None, now_ms)
+    return (entry, home.scope, state.path, state.scheme, head, head if home.shared else None)
 
 
 def _version(state: PathState, actor: str, now_ms: int) -> tuple[object, ...]:
@@ -91,8 +92,9 @@ def _version(state: PathState, actor: str, now_ms: int) -> tuple[object, ...]:
     assert made
     assert stored
     attributes, size = made.attributes, made.body_size_bytes
+    digest = made.hash if size >= DIGEST_BYTES else ""
     return (
-        version_key(stored.entry, stored.rev), stored.entry, stored.rev, int(made.writer), actor, now_ms, made.hash,
+        version_key(stored.entry, stored.rev), stored.entry, stored.rev, int(made.writer), actor, now_ms, digest,
         size, size, len(attributes.encode()) + len(made.record), attributes, made.record, made.body,
     )  # fmt: skip
 

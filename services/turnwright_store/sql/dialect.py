@@ -67,23 +67,32 @@ class Serialized(TypeDecorator[bytes]):
         return None if value is None else unpacked(bytes(value))
 
 
-_OF_NOTHING: Final = hashlib.sha256(b"").digest()
-
-
 class Digest(TypeDecorator[str]):
-    """A hexadecimal digest, stored as bytes; the SHA-256 of the empty text, which is frequent, as empty."""
+    """A hexadecimal digest, stored as bytes."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        if value is None:
-            return None
-        stored = bytes.fromhex(value)
-        return b"" if stored == _OF_NOTHING else stored
+        return None if value is None else bytes.fromhex(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else (bytes(value) or _OF_NOTHING).hex()
+        return None if value is None else bytes(value).hex()
+
+
+DIGEST_BYTES: Final = hashlib.sha256().digest_size
+
+
+class DigestOrText(Digest):
+    """The same of a SHA-256; or a text that is shorter than its digest, which stands for it."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
+        if value is None:
+            return None
+        stored = value.encode() if isinstance(value, str) else bytes(value)
+        return (stored if len(stored) == DIGEST_BYTES else hashlib.sha256(stored).digest()).hex()
 
 
 def json_object(column: str) -> tuple[CheckConstraint, CheckConstraint]:

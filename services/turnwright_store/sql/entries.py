@@ -14,7 +14,7 @@ from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.path_state import StoredVersion, View
 from turnwright_store.ports import Connection, RowsOf
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.tables import chunks, entries, versions, views
+from turnwright_store.sql.tables import BODY_HASH, chunks, entries, versions, views
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _CONTENT: Final = (
     entries.c.scope_id,
     versions.c.id,
     versions.c.from_rev,
-    versions.c.hash,
+    BODY_HASH,
     versions.c.body_size_bytes,
     versions.c.writer,
     versions.c.attributes,
@@ -107,7 +107,7 @@ _CHUNKS: Final = (
     .order_by(chunks.c.offset)
 )
 _ENTRIES_ADD: Final = insert(entries)
-_ENTRY: Final = ("id", "scope_id", "path", "scheme", "head_rev", "shared_rev", "create_ms")
+_ENTRY: Final = ("id", "scope_id", "path", "scheme", "head_rev", "shared_rev")
 _VERSIONS_ADD: Final = insert(versions)
 _VERSION: Final = (
     "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_size_bytes", "stored_bytes",
@@ -232,7 +232,7 @@ def _whole(connection: Connection, content: StoredVersion, tail: int, stored_byt
 
 
 def add_entries(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert entries: id, scope, path, scheme, head, head once more if the scope is shared, time."""
+    """Insert entries: id, scope, path, scheme, head, head once more if the scope is shared."""
     if rows:
         connection.execute(_ENTRIES_ADD, RowsOf(_ENTRY, rows))
 

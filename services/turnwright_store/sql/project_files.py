@@ -10,12 +10,12 @@ from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, func, i
 from turnwright_core.entries import State, Visibility
 from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import HEAD, SEEN_VERSION
-from turnwright_store.sql.tables import entries, versions, views
+from turnwright_store.sql.tables import BODY_HASH, entries, versions, views
 from turnwright_store.sql.views import ENTRY, ViewFilter, condition
 
 _STORED: Final = versions.c.stored_bytes == versions.c.body_size_bytes + views.c.chunk_bytes
 _SEEN: Final = (
-    select(views.c.path, case((_STORED, versions.c.hash)))
+    select(views.c.path, case((_STORED, BODY_HASH)))
     .select_from(views)
     .join(entries, ENTRY)
     .join(versions, SEEN_VERSION)
@@ -61,9 +61,7 @@ _ADOPT: Final = insert(views).from_select(
     list(_ADOPTED), _of_source(*(value.label(name) for name, value in _ADOPTED.items()))
 )
 _WHOLE: Final = versions.c.stored_bytes == versions.c.body_size_bytes
-_ADOPTABLE: Final = (
-    _of_source(views.c.path, case((_WHOLE, versions.c.hash))).join(versions, HEAD).order_by(views.c.path)
-)
+_ADOPTABLE: Final = _of_source(views.c.path, case((_WHOLE, BODY_HASH))).join(versions, HEAD).order_by(views.c.path)
 
 
 class AdoptedViews(Struct, frozen=True):

@@ -11,9 +11,9 @@ entries neither change nor go. Rules of words may change with the version of Uni
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Final
 
 from msgspec import Struct
@@ -130,7 +130,10 @@ FTS5_EMPTY: Final = (
     "DELETE FROM search_documents",
     "DELETE FROM search_marks",
 )
-_RULES: Final = f"unicode {unicodedata.unidata_version}"
+_PLAIN: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
+"""Makes spaces of all in a text in ASCII that is no part of a word."""
+
+_RULES: Final = f"counted words, unicode {unicodedata.unidata_version}"
 """What the words of the index were made by. Another value here makes every index again."""
 
 _RULES_FIND: Final = text("SELECT value FROM meta WHERE key = 'search_rules'")
@@ -234,9 +237,9 @@ def read_document(connection: Connection, head: Head) -> Document:
         return Document(head, lexemes(head.path, body))
     revision = connection.execute(_FTS5_INDEXED, {"entry": head.entry}).scalar_one_or_none()
     if revision is None:
-        return Document(head, _with_parts(head.path, body))
-    before = _with_parts(head.path, indexed_text(connection, head.entry, revision))
-    return Document(head, _with_parts(head.path, body), before)
+        return Document(head, _counted_words(head.path, body))
+    before = _counted_words(head.path, indexed_text(connection, head.entry, revision))
+    return Document(head, _counted_words(head.path, body), before)
 
 
 def put_documents(connection: Connection, scope: int, documents: Sequence[Document]) -> None:
@@ -278,13 +281,18 @@ def begin_again(connection: Connection) -> None:
     connection.execute(_RULES_PUT, {"rules": _RULES})
 
 
-def _with_parts(path: str, body: str) -> str:
-    """What FTS5 would not find by itself stands behind the body: its own rules end where letters are not plain.
+def _counted_words(path: str, body: str) -> str:
+    """What FTS5 indexes of a body: its words in their first order, each about as often as doubling makes its count.
 
-    Of the odd words once each: most of them it finds itself.
+    That is what `bm25` ranks by, which hardly tells 12 from 16; where in a body a word stands nobody asks. What FTS5
+    would not find by itself stands behind: its own rules end where letters are not plain. Of the odd words once each:
+    most of them it finds itself.
     """
+    counts = Counter(body.lower().translate(_PLAIN).split() if body.isascii() else words_of(body))
+    counts.update(part.lower() for part in parts_of(body))
+    words = (word for word, count in counts.items() for _ in range(count.bit_length()))
     odd = dict.fromkeys(odd_lexemes(f"{path} {body}"))
-    return "\n".join([body, " ".join(parts_of(body)), " ".join(odd)])
+    return " ".join(chain(words, odd))
 
 
 def lexemes(path: str, body: str) -> str:

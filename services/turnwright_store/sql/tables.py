@@ -24,9 +24,11 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     and_,
+    case,
     func,
     literal_column,
     text,
+    type_coerce,
 )
 
 from turnwright_store.sql.columns import (
@@ -40,7 +42,7 @@ from turnwright_store.sql.columns import (
     refers,
     text_column,
 )
-from turnwright_store.sql.dialect import CompressedText, Digest, Key, Path, Serialized, json_object
+from turnwright_store.sql.dialect import CompressedText, Digest, DigestOrText, Key, Path, Serialized, json_object
 
 metadata: Final = named
 """All tables."""
@@ -243,7 +245,6 @@ entries = Table(
     number_column("head_rev", None),
     # The same once more where other runs read the scope too and look for what has changed in it; NULL in a run's own.
     Column("shared_rev", BigInteger),
-    number_column("create_ms", None),
     UniqueConstraint("scope_id", "path"),
     CheckConstraint("length(path) BETWEEN 1 AND 2048", name="path"),
     CheckConstraint("shared_rev = head_rev", name="shared_rev"),
@@ -264,7 +265,8 @@ versions = Table(
     number_column("writer", None),
     text_column("actor", None),
     number_column("create_ms", None),
-    # Of the body with everything that was appended to it, as far as it is compacted.
+    # SHA-256 of the body with everything that was appended to it, as far as it is compacted; empty: `body` is shorter
+    # than its digest. Read as BODY_HASH.
     Column("hash", Digest, nullable=False),
     # Bytes of the body as it was written; what was appended since counts in the views.
     number_column("body_size_bytes", None),
@@ -281,6 +283,11 @@ versions = Table(
     CheckConstraint(f"from_rev BETWEEN 0 AND {REVISIONS_OF_ENTRY - 1}", name="from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
 )
+
+BODY_HASH: Final = type_coerce(
+    case((func.length(versions.c.hash) == literal_column("0"), versions.c.body), else_=versions.c.hash), DigestOrText
+)
+"""The digest of a version's body."""
 
 views = Table(
     "views",
@@ -384,7 +391,6 @@ packets = Table(
     # The texts that no earlier packet of the run has, but for long ones, which are blocks (see sql.pieces).
     Column("pieces", LargeBinary),
     PrimaryKeyConstraint("run_id", "turn"),
-    sqlite_with_rowid=False,
 )
 
 search_marks = Table(

@@ -19,7 +19,7 @@ from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, V
 from turnwright_store.ports import Connection
 from turnwright_store.sql.entries import SEEN_VERSION, parts
 from turnwright_store.sql.runs import RunHead, run_not_found
-from turnwright_store.sql.tables import chunks, entries, versions, views
+from turnwright_store.sql.tables import BODY_HASH, chunks, entries, versions, views
 
 
 class ViewFilter(IntEnum):
@@ -174,7 +174,7 @@ SNAPSHOT: Final = {kind: _CURRENT.where(fits(kind)).order_by(views.c.position) f
 SHORT_BYTES_MAX: Final = 64 * 1024
 """Bodies up to which they are read together with what shows them, where few are asked for."""
 
-_CONTENT: Final = (versions.c.id, versions.c.stored_bytes, versions.c.hash, versions.c.attributes, versions.c.record)
+_CONTENT: Final = (versions.c.id, versions.c.stored_bytes, BODY_HASH, versions.c.attributes, versions.c.record)
 _SHORT_BODY: Final = case((versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)), versions.c.body))
 _WHOLE_PATHS: Final = _PATHS.with_only_columns(
     *SHOWN_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type)

@@ -54,8 +54,7 @@ class Run:
             is_shared = number % 2 == 0
             scope, shared = (PROJECT_SCOPE, number) if is_shared else (OWN_SCOPE, None)
             self._raw.execute(
-                "INSERT INTO entries (id, scope_id, path, scheme, head_rev, shared_rev, create_ms)"
-                " VALUES (?, ?, ?, '', ?, ?, 1)",
+                "INSERT INTO entries (id, scope_id, path, scheme, head_rev, shared_rev) VALUES (?, ?, ?, '', ?, ?)",
                 (number, scope, f"p{number}", number, shared),
             )
             self._add_version(number, number)

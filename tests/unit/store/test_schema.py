@@ -99,9 +99,7 @@ def test_a_run_has_one_open_turn(core, raw):
 
 
 def add_entry(raw, path="a"):
-    raw.execute(
-        f"INSERT INTO entries (id, scope_id, path, scheme, head_rev, create_ms) VALUES (5, 11, '{path}', '', 1, 1)"
-    )
+    raw.execute(f"INSERT INTO entries (id, scope_id, path, scheme, head_rev) VALUES (5, 11, '{path}', '', 1)")
 
 
 def add_version(raw, attributes="{}", writer=1):
@@ -124,8 +122,8 @@ def test_a_path_is_unique_in_its_scope(core, raw):
     add_run(raw)
     add_entry(raw)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        raw.execute("INSERT INTO entries (scope_id, path, scheme, head_rev, create_ms) VALUES (11, 'a', '', 1, 1)")
-    raw.execute("INSERT INTO entries (scope_id, path, scheme, head_rev, create_ms) VALUES (10, 'a', '', 1, 1)")
+        raw.execute("INSERT INTO entries (scope_id, path, scheme, head_rev) VALUES (11, 'a', '', 1)")
+    raw.execute("INSERT INTO entries (scope_id, path, scheme, head_rev) VALUES (10, 'a', '', 1)")
     assert raw.execute("SELECT count(*) FROM entries").fetchone() == (2,)
 
 
@@ -224,7 +222,7 @@ def filled(raw):
     """Enough rows that the planner has a choice: a long history, of which little is recent."""
     add_run(raw)
     raw.executemany(
-        "INSERT INTO entries (id, scope_id, path, scheme, head_rev, shared_rev, create_ms) VALUES (?, ?, ?, '', ?, ?, 1)",
+        "INSERT INTO entries (id, scope_id, path, scheme, head_rev, shared_rev) VALUES (?, ?, ?, '', ?, ?)",
         [(n, 10 + n % 2, f"p{n}", n, None if n % 2 else n) for n in range(100, 1100)],
     )
     raw.executemany(
