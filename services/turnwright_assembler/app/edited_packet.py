@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from turnwright_assembler.app.packet import ComposedPacket, short_pieces
 from turnwright_assembler.domain.envelope import well_formed
+from turnwright_core.chat.edited import alternating
 from turnwright_core.chat.message import Message, Role, text_message
 from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, check_shape, edited, joined
 from turnwright_core.chat.transcript import encoded
@@ -40,6 +41,7 @@ def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefil
     [sections] = own.message.parts
     made = joined(edited([own], edits))
     check_shape(made, prefill=prefill)
+    made = alternating(made)
     at = next(place for place, one in enumerate(made) if one.message.parts[0] is sections)
     added = made[at].message.parts[1:]
     before = _lines(one.message for one in made[:at])

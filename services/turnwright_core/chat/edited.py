@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role
-from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, check_shape, edited, joined
+from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, check_shape, edited, joined, with_text
 from turnwright_core.chat.transcript import Segment, decoded, encoded, together
 
 
@@ -39,21 +39,39 @@ def edited_pieces(
 
     Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
     """
-    groups = _groups(segments, joined(edited(messages, edits)))
-    check_shape([one for group in groups for one in group], prefill=prefill)
-    return _Sender(segments, pieces_of).pieces(groups)
-
-
-def _groups(segments: Iterable[Segment], messages: Iterable[PromptMessage]) -> list[list[PromptMessage]]:
-    """What is sent as one message, or as a reply with its results: of that only the reply.
-
-    So what stands between a reply and its results follows them.
-    """
+    # Results are sent with their replies: what stands between follows them.
     answers = {part.path for segment in segments if segment.is_reply for part in segment.parts[1:] if part}
+    spine = [one for one in joined(edited(messages, edits)) if one.id not in answers]
+    check_shape(spine, prefill=prefill)
+    return _Sender(segments, pieces_of).pieces(_groups(alternating(spine)))
+
+
+def alternating(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
+    """The messages, in which those of the assistant that edits added are one with those next to them.
+
+    Many chat templates refuse two in a row. One that calls is followed by its results.
+    """
+    found: list[PromptMessage] = []
+    for one in messages:
+        last = found[-1] if found else None
+        if last is None or not _is_one(last, one):
+            found.append(one)
+        elif one.is_added:
+            found[-1] = replace(last, message=with_text(last.message, after=one.text))
+        else:
+            found[-1] = replace(one, message=with_text(one.message, before=last.text))
+    return found
+
+
+def _is_one(last: PromptMessage, one: PromptMessage) -> bool:
+    are_replies = last.role is one.role is Role.ASSISTANT
+    return are_replies and not last.message.calls and (last.is_added or one.is_added)
+
+
+def _groups(messages: Iterable[PromptMessage]) -> list[list[PromptMessage]]:
+    """What is sent as one message of the user, and each reply."""
     groups: list[list[PromptMessage]] = []
     for one in messages:
-        if one.id in answers:
-            continue
         is_user = one.message.role is Role.USER
         if is_user and groups and groups[-1][0].message.role is Role.USER:
             groups[-1].append(one)
@@ -97,7 +115,9 @@ class _Sender:
         introduction, sent = [], decoded("".join(reply.pieces))
         if is_introduced:
             introduction, sent = sent[:1] if is_first else [], sent[1:]
-        return self._encoded([*introduction, replace(sent[0], parts=message.parts), *sent[1:]])
+        return self._encoded(
+            [*introduction, replace(sent[0], parts=message.parts, thinking=message.thinking), *sent[1:]]
+        )
 
     def _encoded(self, messages: Iterable[Message]) -> Sequence[str]:
         return [piece for line in encoded(messages) for piece in self._pieces_of(line)]

@@ -9,6 +9,7 @@ Source: seeds/opencode-message-shape (option 2); rows OM17-OM25, OM29, OM34; arc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.chat.message import Image, Message, Part, Role, Text
+from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock
 from turnwright_core.checks import check_chars, check_count, invalid, over_limit
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX, PATH_CHARS_MAX, PROMPT_EDITS_BYTES_MAX, PROMPT_EDITS_MAX
@@ -35,6 +36,10 @@ class Verb(Enum):
 TARGETS: Final = {"last-user": Role.USER, "last-assistant": Role.ASSISTANT}
 """What `append_to` can add to: the latest message of a role."""
 
+BETWEEN: Final = "\n\n"
+"""What stands between texts that are sent as one."""
+
+_PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,9})((?::\d{1,9})?)")
 _INSERTS: Final = (Verb.INSERT_AFTER, Verb.INSERT_BEFORE)
 _SPEAKERS: Final = (Role.USER, Role.ASSISTANT)
 
@@ -234,10 +239,31 @@ def joined(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
 
 
 def _with_one_text(one: PromptMessage) -> PromptMessage:
-    texts = [part.text for part in one.message.parts if isinstance(part, Text)]
-    if len(texts) < 2:
+    parts = one.message.parts
+    if len(parts) <= 1:
         return one
-    return replace(one, message=replace(one.message, parts=(Text("\n\n".join(texts)),)))
+    # Only users have images.
+    after = BETWEEN.join(part.text for part in parts[1:] if isinstance(part, Text))
+    return replace(one, message=with_text(replace(one.message, parts=parts[:1]), after=after))
+
+
+def with_text(message: Message, *, before: str = "", after: str = "") -> Message:
+    """A message of the assistant with more text; where its vendor placed pieces of it, they grow at the ends."""
+    old = message.text
+    text = BETWEEN.join(filter(None, (before, old, after)))
+    shift = len(before + BETWEEN) if before and old else 0
+    thinking = tuple(_moved(block, shift, len(old), len(text)) for block in message.thinking)
+    return replace(message, parts=(Text(text),), thinking=thinking)
+
+
+def _moved(block: ThinkingBlock, shift: int, old: int, new: int) -> ThinkingBlock:
+    """A block that places a piece of the text, `start:end` in `data`; see the provider's blocks. All others stay."""
+    placed = _PLACE.fullmatch(block.data) if block.type == "text" else None
+    if not placed:
+        return block
+    start, end = int(placed[1]), int(placed[2])
+    moved = (start + shift if start else 0, new if end == old else end + shift)
+    return replace(block, data=f"{moved[0]}:{moved[1]}{placed[3]}")
 
 
 def check_shape(messages: Sequence[PromptMessage], *, prefill: bool) -> None:

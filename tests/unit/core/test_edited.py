@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_core.chat.edited import edited_pieces, prompt_messages
+from turnwright_core.chat.edited import alternating, edited_pieces, prompt_messages
 from turnwright_core.chat.message import Image, Message, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.chat.prompt_edits import (
     TARGETS,
@@ -18,6 +18,7 @@ from turnwright_core.chat.prompt_edits import (
     insert_before,
     joined,
     prepend,
+    with_text,
 )
 from turnwright_core.chat.transcript import LEFT_OUT, Conversation, Standing, decoded
 from turnwright_core.errors import Reason, TurnwrightError
@@ -108,6 +109,31 @@ def test_a_reply_that_is_added_to_keeps_its_calls_its_thinking_and_its_results()
     assert answer == HISTORY["log://turn_3/get/1"]
 
 
+def test_what_the_assistant_is_made_to_say_beside_a_reply_is_one_with_it():
+    # OM34: many chat templates refuse two replies in a row
+    edits = [
+        insert_after("prompt://1", "assistant", "1"), insert_after("event://turn_1/mode_switch/x", "assistant", "2"),
+        insert_after("prompt://3", "assistant", ["3", "4"]), insert_after("assistant://2", "assistant", "5"),
+    ]  # fmt: skip
+    assert sent(edits) == [
+        ("user", "a"), ("assistant", "1"), ("user", "<event/>"), ("assistant", "2\n\nb"), ("tool", "result c1"),
+        ("tool", "result c2"), ("assistant", "c\n\n5"), ("user", "d"), ("assistant", "3\n\n4\n\ne"), ("tool", "result c3"),
+    ]  # fmt: skip
+
+
+PLACED = (
+    ThinkingBlock("thinking", 0, signature="s"), ThinkingBlock("text", 1, data="0:3"), ThinkingBlock("text", 3, data="3:6:2"),
+)  # fmt: skip
+
+
+def test_pieces_whose_place_a_vendor_told_grow_at_the_ends():
+    reply = Message(Role.ASSISTANT, (Text("abcdef"),), thinking=PLACED)
+    both = with_text(reply, before="12", after="34")
+    assert both.text == "12\n\nabcdef\n\n34"
+    assert [block.data for block in both.thinking] == ["", "0:7", "7:14:2"]
+    assert [block.data for block in with_text(reply, after="34").thinking] == ["", "0:3", "3:10:2"]
+
+
 def test_an_image_stands_among_the_texts_of_its_message():
     [first, *_] = decoded("".join(pieces([insert_after("prompt://1", "user", ["1", Image(url="https://a/b.png")])])))
     assert first.parts == (Text("a\n\n1"), Image(url="https://a/b.png"), Text("<event/>"))
@@ -168,15 +194,16 @@ def test_it_is_the_conversation_of_the_edited_messages(edits):
     # OM29: encoded anew, from all messages, it has the same bytes
     segments = list(conversation().segments())
     made = joined(edited(prompt_messages(segments, speaker), edits))
+    results = [one for one in made if one.role is Role.TOOL]
     anew = Conversation()
-    for place, one in enumerate(made):
+    for place, one in enumerate([*alternating(one for one in made if one not in results), *results]):
         anew.put(one.id or f"edit {place}", Standing(one.id or f"edit {place}", place, one.message))
     anew.compose()
     assert "".join(pieces(edits, prefill=True)) == "".join(anew.pieces)
 
 
 @given(st.lists(EDITS, max_size=8))
-def test_pairs_stay_together_and_users_never_follow_each_other(edits):
+def test_pairs_stay_together_and_nobody_speaks_twice_in_a_row(edits):
     # OM34
     waiting: list[str] = []
     before = None
@@ -185,7 +212,7 @@ def test_pairs_stay_together_and_users_never_follow_each_other(edits):
             assert one.call_id == waiting.pop(0)
         else:
             assert not waiting
-            assert not (one.role is before is Role.USER)
+            assert one.role is not before
         waiting += [call.call_id for call in one.calls]
         before = one.role
     assert not waiting
