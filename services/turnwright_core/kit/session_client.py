@@ -19,6 +19,7 @@ import msgspec
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.kit.in_process_context import Metadata, error_of
+from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
 from turnwright_core.kit.session_frames import (
     METHOD,
     PART_BYTES,
@@ -137,7 +138,9 @@ class SessionChannel:
         """Keep a session until it ends."""
         if self._values is None:
             self._values = ValueCodecs(self._codecs)
-        call: Any = self._channel.stream_stream(METHOD)(metadata=metadata)
+        # Without the trace of the first call.
+        own = [pair for pair in metadata if pair[0] not in (TRACEPARENT, TRACESTATE)]
+        call: Any = self._channel.stream_stream(METHOD)(metadata=own)
         session = _Session(self._values, call.cancel)
         writing = asyncio.create_task(session.write(call), name="session writes")
         why = "the session has ended"

@@ -8,6 +8,7 @@ from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.kit.auth import call_metadata
+from turnwright_core.kit.session_frames import METHOD
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 
 INSTRUCTIONS = "instructions://system"
@@ -145,8 +146,11 @@ class CountingProxy(grpc.GenericRpcHandler):
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers((self,))
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         method = handler_call_details.method
+        if method == METHOD:
+            # Without sessions, each call is seen.
+            return None
 
         async def forward(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
             if not method.startswith("/grpc.health."):  # the assembler's look at whether its store is ready
