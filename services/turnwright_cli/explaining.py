@@ -64,7 +64,7 @@ def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
         *step_words(explanation),
         *explanation.gaps,
     ):
-        write_line(sentence)
+        write_line(safe_line(sentence))
     by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, piece.begin))
     columns = ("tokens", "kind", "section", "path", "form", "reduced by", "in turn", "begin", "bytes", "why")
     show_table(

@@ -145,7 +145,7 @@ def _percent(part: int, whole: int) -> str:
 
 def _lines(text: str, width: int, *, hanging: bool = False, indent: str = "") -> Iterator[Text]:
     more = f"{indent}{_INDENT}" if hanging else indent
-    for line in textwrap.wrap(text, max(10, width), initial_indent=indent, subsequent_indent=more) or [""]:
+    for line in textwrap.wrap(safe_line(text), max(10, width), initial_indent=indent, subsequent_indent=more) or [""]:
         yield Text(line)
 
 

@@ -165,8 +165,18 @@ async def projects(services):
 async def test_the_assembler_answers_services_only(services):
     async with direct(services, "assembler", assembler_service_pb2_grpc.AssemblerServiceStub) as (peer, stub):
         await refused(peer.call(stub.CheckBudget, budget_pb2.CheckBudgetRequest()))
+        await refused(peer.call(stub.Explain, assembler_service_pb2.ExplainRequest()))
         async with peer.stream(stub.Assemble, assembler_service_pb2.AssembleRequest(), 10.0) as parts:
             await refused(anext(parts))
+
+
+async def test_who_may_read_a_run_may_read_why_its_packets_are_as_they_are(services):
+    services.script(GO_ON, DONE)
+    await services.until(await services.act())
+    async with guest(services) as client:
+        assert (await client.get_run(services.project, "r")).run.turn == 2
+        assert (await client.explain_packet(services.project, "r", 1)).turn == 1
+        assert (await client.preview_packet(services.project, "r")).turn == 3
 
 
 async def test_no_model_is_called_outside_of_runs_and_their_budgets(services):

@@ -1,6 +1,9 @@
 """Every packet explains itself: its pieces, why each is in, what was demoted by which step, where the prefix breaks."""
 
+import asyncio
 import hashlib
+import sqlite3
+from contextlib import closing
 
 import pytest
 import pytest_asyncio
@@ -112,11 +115,35 @@ async def test_a_preview_is_what_the_next_turn_is_sent_and_writes_nothing(servic
     queued = await services.act(yolo=False)
     await services.until(queued, 202)
     state = await everything(services)
+    await settled(services)
+    rows = tables(services)
     previews = [await services.client.preview_packet(services.project, "r") for _ in range(3)]
-    assert await everything(services) == state
+    told = await services.client.explain_packet(services.project, "r", 1)
+    assert (told.digest, await everything(services), tables(services)) == (told.stored_digest, state, rows)
     assert previews[0] == previews[1] == previews[2]
     assert (previews[0].turn, previews[0].preview, previews[0].prefix.before_turn) == (3, True, 2)
     assert not previews[0].stored_digest
+
+
+TABLES = ("entries", "versions", "views", "scopes", "runs", "loops", "turns", "packets", "blocks")
+
+
+def tables(services) -> list[tuple]:
+    """Every row of the tables behind a run, where the database is a file."""
+    file = services.root / "home" / "turnwright.db"
+    if not file.exists():
+        return []
+    with closing(sqlite3.connect(file)) as database:
+        return [row for table in TABLES for row in database.execute(f"SELECT '{table}', * FROM {table}")]
+
+
+async def settled(services) -> None:
+    """Wait until the store's chores have nothing left to do: nothing changes from one look to the next."""
+    for _ in range(50):
+        before = tables(services)
+        await asyncio.sleep(0.1)
+        if tables(services) == before:
+            return
 
 
 async def everything(services) -> str:

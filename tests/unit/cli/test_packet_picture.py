@@ -77,8 +77,15 @@ def test_a_picture_is_as_it_was_drawn(name) -> None:
 
 @pytest.mark.parametrize("width", [20, 33, 50, 80, 200])
 def test_no_line_is_longer_than_the_terminal_and_none_has_control_characters(width) -> None:
+    hostile = explained(gaps=["first at a\x1b[2Jb\n"], pieces=[piece("p", 99, "\x1b]0;t\x07", 1, "why\x1b[31m")])
     many = explained(kinds=[pb.KindTotal(kind=kind, tokens=300_000) for kind in KINDS])
-    for told in (explained(), many, explained(tokens=2**32 - 1, ceiling=1, context_length=1), pb.PacketExplanation()):
+    for told in (
+        explained(),
+        many,
+        hostile,
+        explained(tokens=2**32 - 1, ceiling=1, context_length=1),
+        pb.PacketExplanation(),
+    ):
         for line in drawn(told, width):
             assert len(line.plain) <= width
             assert line.plain.isprintable()
