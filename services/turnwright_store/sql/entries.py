@@ -8,13 +8,14 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Select, and_, bindparam, func, insert, select, update
+from sqlalchemy import Select, and_, bindparam, case, func, insert, literal_column, select, type_coerce, update
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.path_state import StoredVersion, View
 from turnwright_store.ports import Connection, RowsOf
+from turnwright_store.sql.dialect import DigestOrText
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.tables import BODY_HASH, chunks, entries, versions, views
+from turnwright_store.sql.tables import chunks, entries, versions, views
 
 T = TypeVar("T")
 
@@ -26,6 +27,11 @@ SEEN_VERSION: Final = is_version(views.c.entry_id, func.coalesce(views.c.version
 
 HEAD: Final = is_version(entries.c.id, entries.c.head_rev)
 """The latest version of an entry."""
+
+BODY_HASH: Final = type_coerce(
+    case((func.length(versions.c.hash) == literal_column("0"), versions.c.body), else_=versions.c.hash), DigestOrText
+)
+"""The digest of a version's body."""
 
 _CONTENT: Final = (
     entries.c.id,

@@ -9,8 +9,8 @@ from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, func, i
 
 from turnwright_core.entries import State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import HEAD, SEEN_VERSION
-from turnwright_store.sql.tables import BODY_HASH, entries, versions, views
+from turnwright_store.sql.entries import BODY_HASH, HEAD, SEEN_VERSION
+from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import ENTRY, ViewFilter, condition
 
 _STORED: Final = versions.c.stored_bytes == versions.c.body_size_bytes + views.c.chunk_bytes

@@ -24,11 +24,9 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     and_,
-    case,
     func,
     literal_column,
     text,
-    type_coerce,
 )
 
 from turnwright_store.sql.columns import (
@@ -42,7 +40,7 @@ from turnwright_store.sql.columns import (
     refers,
     text_column,
 )
-from turnwright_store.sql.dialect import CompressedText, Digest, DigestOrText, Key, Path, Serialized, json_object
+from turnwright_store.sql.dialect import CompressedText, Digest, Key, Path, Serialized, json_object
 
 metadata: Final = named
 """All tables."""
@@ -266,7 +264,7 @@ versions = Table(
     text_column("actor", None),
     number_column("create_ms", None),
     # SHA-256 of the body with everything that was appended to it, as far as it is compacted; empty: `body` is shorter
-    # than its digest. Read as BODY_HASH.
+    # than its digest. Read as sql.entries.BODY_HASH.
     Column("hash", Digest, nullable=False),
     # Bytes of the body as it was written; what was appended since counts in the views.
     number_column("body_size_bytes", None),
@@ -283,11 +281,6 @@ versions = Table(
     CheckConstraint(f"from_rev BETWEEN 0 AND {REVISIONS_OF_ENTRY - 1}", name="from_rev"),
     CheckConstraint("writer BETWEEN 1 AND 4", name="writer"),
 )
-
-BODY_HASH: Final = type_coerce(
-    case((func.length(versions.c.hash) == literal_column("0"), versions.c.body), else_=versions.c.hash), DigestOrText
-)
-"""The digest of a version's body."""
 
 views = Table(
     "views",

@@ -17,9 +17,9 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal_col
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.entries import BODY_HASH, SEEN_VERSION, parts
 from turnwright_store.sql.runs import RunHead, run_not_found
-from turnwright_store.sql.tables import BODY_HASH, chunks, entries, versions, views
+from turnwright_store.sql.tables import chunks, entries, versions, views
 
 
 class ViewFilter(IntEnum):
