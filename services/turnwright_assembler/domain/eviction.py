@@ -160,7 +160,7 @@ def evict(messages: Sequence[WeighedMessage], room: Room) -> Evicted:
     if evicted.chars <= room.chars:
         return evicted
     droppable = list(_droppable(messages, room))
-    target = _target(messages, droppable, room)
+    target = min(room.chars, _target(messages, droppable, room))
     evicted.condense(DUPLICATES, _covered(messages), target, CompressionStrength.LOW)
     evicted.condense(RESULTS, _replied_to(messages), target, CompressionStrength.LOW)
     evicted.drop(droppable, target)
