@@ -41,8 +41,8 @@ def calls_once(vendor, number):
 
 
 @contextlib.asynccontextmanager
-async def started(folder, url, setting):
-    stack = Stack(folder, "", executors=2, **{setting: url})
+async def started(folder, database, url, setting):
+    stack = Stack(folder, database, executors=2, **{setting: url})
     try:
         await stack.start()
         yield stack
@@ -73,12 +73,26 @@ async def loop_through(stack, point, number, model):
     return loop.status, loop.reason
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request):
+    if request.param == "sqlite":
+        yield ""
+        return
+    databases = request.getfixturevalue("postgres")
+    url = databases.take()
+    yield url
+    databases.give_back(url)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", MODELS)
-async def test_no_request_is_refused_wherever_an_executor_is_killed(tmp_path, name):
+async def test_no_request_is_refused_wherever_an_executor_is_killed(tmp_path, database, name):
     model, setting = MODELS[name]
     vendor = STRICT[name](lambda number: calls_once(vendor, number))
-    async with SseServer([vendor] * 1000, pages=COUNTS) as server, started(tmp_path, server.url, setting) as stack:
+    async with (
+        SseServer([vendor] * 1000, pages=COUNTS) as server,
+        started(tmp_path, database, server.url, setting) as stack,
+    ):
         ends = {point: await loop_through(stack, point, number, model) for number, point in enumerate(POINTS, start=1)}
     assert vendor.refusals == []
     assert {point: end for point, end in ends.items() if end[0] != 200} == {}

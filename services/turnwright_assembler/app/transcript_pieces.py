@@ -113,7 +113,9 @@ def _said(segment: Segment, line: str, rows: TranscriptRows, shown: _Shown) -> I
 
 
 def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown) -> Piece:
-    entry = rows.entries[path]
+    entry = rows.entries.get(path)
+    if entry is None:
+        return Piece(text, PieceKind.NOTICE, role, "The runtime asks for a summary.")
     kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
     form = _FORMS.get(shown.visibility(entry), Form.WHOLE) if kind is PieceKind.RESULT else Form.WHOLE
     piece = Piece(text, kind, role, _WHYS[kind], path, form)

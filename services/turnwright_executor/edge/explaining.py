@@ -17,7 +17,7 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX
-from turnwright_core.runs import Assembly, Turn
+from turnwright_core.runs import Assembly, RequestKind, Turn
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.prompt_edits import edit_to_pb
 from turnwright_core.wire.runs import turn_from_pb
@@ -99,6 +99,7 @@ class PacketExplanations:
             calibration=calibration,
             transcript=turn.request.assembly is Assembly.TRANSCRIPT,
             output_reserve=turn.request.output_reserve,
+            compaction=turn.request.kind is RequestKind.COMPACTION,
             edits=map(edit_to_pb, edits),
             # They were accepted, whatever is known of the model now.
             prefill=True,

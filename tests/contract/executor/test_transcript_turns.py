@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 
+import grpc
 import pytest
 from turnwright.types.v1 import run_message_pb2, settings_pb2, turn_pb2
 
@@ -167,6 +169,30 @@ async def test_an_abort_keeps_thinking_and_calls_as_far_as_vendors_take_them(tmp
     assert [block["type"] for block in said] == ["thinking", "tool_use", "tool_use"]
 
 
+class Asked(grpc.aio.ServerInterceptor):
+    """Counts the calls of each method of all services."""
+
+    def __init__(self) -> None:
+        self.methods: Counter[str] = Counter()
+
+    async def intercept_service(self, continuation, details):
+        self.methods[details.method.rpartition("/")[2]] += 1
+        return await continuation(details)
+
+
+async def test_a_turn_is_assembled_from_what_the_turn_before_wrote_and_reads_nothing(tmp_path, over_http, monkeypatch):
+    steps = [calling(("set", {"path": f"known://{number}", "body": "b"})) for number in range(12)]
+    asked = Asked()
+    async with over_http(*steps, chat("Done.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path, [asked]) as services:
+            loop = await act(services)
+    assert (loop.turns, asked.methods["Assemble"]) == (13, 13)
+    # The first turn reads all there is, and each later one is told what has changed.
+    assert asked.methods["ReadView"] == 1
+    assert sum(len(request["messages"]) for request in sent(server)) == sum(2 + 2 * turn for turn in range(13))
+
+
 async def test_a_reply_of_more_than_a_hundred_calls_is_sent_again(tmp_path, over_http, monkeypatch):
     many: Answer = calling(*(("get", {"path": f"known://{number}"}, f"c{number}") for number in range(128)))
     async with over_http(many, chat("Done.")) as server:
@@ -204,6 +230,7 @@ async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_ar
             turns = sorted(await turns_of(services), key=lambda turn: turn.number)
             told = [one async for one in services.client.list_messages(services.project, "r")]
             run = (await services.client.get_run(services.project, "r")).run
+            packets = [await services.client.explain_packet(services.project, "r", turn.number) for turn in turns]
     assert vendor.refusals == []
     assert (loop.status, loop.summary) == (200, "All is read.")
     kinds = [turn.result.kind for turn in turns]
@@ -211,6 +238,8 @@ async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_ar
     assert summaries
     assert all(turn.request.kind == turn_pb2.REQUEST_KIND_COMPACTION for turn in summaries)
     assert kinds.count(turn_pb2.REPLY_KIND_SUMMARY) * 10 <= len(turns)
+    # Each packet is assembled again as it was sent, that of the summary too.
+    assert [one.turn for one in packets if one.digest != one.stored_digest] == []
     # It is charged like any turn, and its calls are none.
     assert all(turn.result.usage.total_tokens > 0 and turn.result.status == 102 for turn in summaries)
     assert run.loop.turns == len(turns)
