@@ -1,4 +1,4 @@
-"""Rewinding what a run sees: two statements, whatever the number of entries.
+"""Rewinding what a run sees: three statements, whatever the number of entries.
 
 Views are intervals, so an earlier moment is still there: the views that have changed since are closed, and those that
 ended since are opened again with their versions and positions. Only entries of the run's own are touched (and those
@@ -70,14 +70,17 @@ _CLOSE: Final = (
         views.c.to_rev.is_(None),
         views.c.from_rev > number("since"),
         exists(_OWN),
-        or_(
-            views.c.position >= number("position"),
-            and_(~_IS_MESSAGE, _was_seen()),
-            # A message that was written anew since stays so; one that was only demoted is shown again.
-            and_(_IS_MESSAGE, _was_seen(_SAME_VERSION)),
-        ),
     )
     .values(to_rev=number("now"))
+)
+_CLOSE_FROM: Final = _CLOSE.where(views.c.position >= number("position"))
+_CLOSE_BEFORE: Final = _CLOSE.where(
+    views.c.position < number("position"),
+    or_(
+        and_(~_IS_MESSAGE, _was_seen()),
+        # A message that was written anew since stays so; one that was only demoted is shown again.
+        and_(_IS_MESSAGE, _was_seen(_SAME_VERSION)),
+    ),
 )
 
 _current: Final = views.alias("current_seen")
@@ -143,7 +146,10 @@ def rewind_views(
     shared = [run.project_scope, run.global_scope]
     values = {"source": moment.source, "at": moment.revision, "position": position, "shared": shared}
     since = moment.revision if is_own else -1
-    closed = connection.execute(_CLOSE, {**values, "run_is": run.id, "since": since, "now": now}).rowcount
+    closing = {"run_is": run.id, "since": since, "now": now, "position": position, "shared": shared}
+    closed = connection.execute(_CLOSE_FROM, closing).rowcount
+    if position:
+        closed += connection.execute(_CLOSE_BEFORE, {**values, **closing}).rowcount
     reopen = _REOPEN_OWN if is_own else _REOPEN
     opened = connection.execute(reopen, {**values, "child": run.id, "first": now}).rowcount
     return closed, opened

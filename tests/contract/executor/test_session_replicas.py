@@ -83,7 +83,7 @@ async def test_an_abort_keeps_what_was_streamed_and_the_queue_whoever_takes_it(s
                 break
     await services.client.submit(services.project, "r", user_message=user_message("Two.", settings=ACT))
     async with another_executor(services) as other:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await other.submit(services.project, "r", abort=pb.AbortSession())
             await until_state(services, "completed")
     draft = await services.entry("assistant://1")
