@@ -13,8 +13,10 @@ from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.token_estimate import (
     IMAGE_TOKENS,
+    KEPT_CHARS,
     SAMPLE_CHARS,
     SAMPLES,
+    _weighed_once,
     counted_call,
     estimated_tokens,
     family_of,
@@ -174,3 +176,12 @@ def test_calls_results_images_and_thoughts_count():
     plain = counted_call(ModelCall("m", (text_message(Role.USER, "what?"),)), estimated_tokens)
     assert counted_call(ModelCall("m", (image,)), estimated_tokens) == plain + IMAGE_TOKENS
     assert counted_call(ModelCall("m", (called,)), estimated_tokens) > 25
+
+
+def test_the_same_long_text_is_estimated_once():
+    text = "\n".join(f"Line {number} of the instructions." for number in range(KEPT_CHARS // 16))
+    _weighed_once.cache_clear()
+    assert estimated_tokens(text) == estimated_tokens(f"{text}"[:-1] + ".") > 0
+    assert (_weighed_once.cache_info().misses, _weighed_once.cache_info().hits) == (1, 1)
+    assert estimated_tokens(text[: KEPT_CHARS - 1]) > 0
+    assert _weighed_once.cache_info().misses == 1
