@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections import Counter
 
 import grpc
 import pytest
-from turnwright.types.v1 import run_message_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import entry_pb2, run_message_pb2, settings_pb2, turn_pb2
 
 from contract.executor.test_transcripts import (
     DONE,
@@ -22,7 +23,7 @@ from contract.executor.test_transcripts import (
     turns_of,
 )
 from services import running
-from sse_server import Answer, SseServer, chat
+from sse_server import Answer, SseServer, chat, never
 from strict_vendors import STRICT, Reply, unmarked
 
 pytestmark = pytest.mark.asyncio
@@ -262,3 +263,45 @@ async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_ar
     around = {place for turn in summaries for place in (turn.number - 1, turn.number)}
     broken = [place for place, (one, two) in enumerate(itertools.pairwise(bodies), 1) if not two.startswith(one)]
     assert set(broken) <= around
+
+
+async def test_a_summary_that_an_executor_left_is_asked_for_again_and_replaces_the_same(tmp_path, monkeypatch):
+    # C44
+    asked: list[str] = []
+
+    def script(number: int) -> Reply | Answer:
+        conversation = json.dumps(vendor.bodies[number]["messages"])
+        if "about to be shortened" in conversation:
+            asked.append(conversation)
+            return never() if len(asked) == 1 else Reply("I read them.")
+        return Reply("", [("get", {"path": f"f{number}.txt"})]) if not asked else Reply("All is read.")
+
+    vendor = STRICT["anthropic"](script)
+    async with SseServer([vendor] * 60) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "anthropic/claude-x")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        async with running(tmp_path) as services:
+            for number in range(40):
+                (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "some words of it, " * 150)
+            limits = settings_pb2.RunSettings(model="m", context_limit=16_384)
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT, summaries=True)
+            queued = await services.client.act(
+                services.project, "Read all.", run="r", settings=settings, run_settings=limits
+            )
+            while not asked:  # noqa: ASYNC110 - the vendor says it
+                await asyncio.sleep(0.05)
+            await services.restart("executor")
+            loop = await services.until(queued)
+            turns = await turns_of(services)
+            [summary] = [turn for turn in turns if turn.result.kind == turn_pb2.REPLY_KIND_SUMMARY]
+            packet = await services.client.explain_packet(services.project, "r", summary.number)
+            reply = await services.entry(f"assistant://{summary.number}")
+            replaced = json.loads(reply.attributes_json)["summarizes"]
+            first = await services.entry(replaced[0])
+    assert vendor.refusals == []
+    assert loop.status == 200
+    assert asked[0] == asked[1]
+    assert packet.digest == packet.stored_digest
+    assert first.visibility == entry_pb2.VISIBILITY_ARCHIVED
+    assert "about to be shortened" not in json.dumps(vendor.bodies[-1]["messages"])
