@@ -128,8 +128,10 @@ def _compaction(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: 
     request = Standing(_REQUEST_PATH, sys.maxsize, text_message(Role.USER, _REQUEST))
     rows.conversation.put(_REQUEST_PATH, request)
     left = replace(room, chars=max(0, room.chars - 2 * len(_REQUEST)))
-    made = _after_eviction(rows, shrink(weighed, left), ask, divisor)
-    rows.conversation.put(_REQUEST_PATH, None)
+    try:
+        made = _after_eviction(rows, shrink(weighed, left), ask, divisor)
+    finally:
+        rows.conversation.put(_REQUEST_PATH, None)
     return replace(made, after_reply=summary_writes(replaced[:SUMMARIZED_MAX], short, ask.turn, ask.loop))
 
 

@@ -127,7 +127,8 @@ class TranscriptRows:
 
     def speaker(self, path: str) -> Role | None:
         """Who speaks in a message that is sent as the user's and is none of theirs; None for all others."""
-        return _SPEAKERS.get(self.kinds[path])
+        kind = self.kinds.get(path)
+        return _SPEAKERS.get(kind) if kind else None
 
     def _standing(self, entry: Entry, kind: MessageKind) -> Standing:
         parts = {path: self.entries[path] for path in parts_of(entry) if path in self.entries}

@@ -85,13 +85,12 @@ class ModelSteps:
         return self._scope.open.turn.request.kind is RequestKind.COMPACTION
 
     async def _assembled(self, rate: TokenRate, edits: Sequence[PromptEdit] | None = None) -> Packet:
-        """The packet with these edits: those of the loop and of plugins, unless they are given; none of a summary's."""
-        if self._is_compaction:
-            edits = ()
+        """The packet with these edits, or else those of the loop (none for a summary) and of plugins."""
         scope, open_turn = self._scope, self._scope.open
+        own = () if self._is_compaction else edits_of(scope.loop)
         return await scope.services.packets.assemble(
             scope.address, open_turn.turn, open_turn.at_least, rate, self._stored_packet, scope.view_changes.all(),
-            edits_of(scope.loop) if edits is None else edits,
+            own if edits is None else edits,
             plugins=edits is None,
             prefill=scope.model.capabilities.prefill is True,
         )  # fmt: skip

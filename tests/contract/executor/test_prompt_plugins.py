@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnwright.types.v1 import message_pb2, prompt_edit_pb2, settings_pb2
+from turnwright.types.v1 import message_pb2, prompt_edit_pb2, settings_pb2, turn_pb2
 
 from log_lines import logged
 from services import Services, running
 from sse_server import SseServer, chat
+from strict_vendors import STRICT, Reply, serving
 from turnwright_core.chat.prompt_edits import PromptEdit, append, append_to
 from turnwright_core.wire.prompt_edits import edit_to_pb, edits_from_pb
 
@@ -285,3 +286,52 @@ async def test_a_client_cannot_speak_for_a_plugin(services):
         await services.client.act(services.project, "Do it.", run="r", settings=settings)
     assert edits_from_pb([edit])[0].plugin == "p"
     assert append_to("last-user", "x").plugin == ""
+
+
+async def test_a_summary_is_edited_by_plugins_that_ask_for_it_and_by_nobody_else(plugin, tmp_path, monkeypatch):
+    # OM36: in its own turn; the client's edits are for the turns of the task
+    by_kind = """
+    KINDS = []
+
+    def register(registry):
+        registry.prompt(lambda prompt, context: prompt.append("user", "PRIMARY"))
+        registry.prompt(compact, kinds=["compaction"])
+
+    def compact(prompt, context):
+        KINDS.append(context.kind)
+        prompt.append("user", "COMPACT")
+    """
+
+    def script(number: int) -> Reply:
+        if "about to be shortened" in json.dumps(vendor.bodies[number]["messages"]):
+            return Reply("I read all, and found nothing.")
+        return Reply("", [("get", {"path": f"f{number % 20}.txt"})]) if number < 20 else Reply("All is read.")
+
+    monkeypatch.setenv("TURNWRIGHT_PROMPT", plugin("by_kind", by_kind))
+    vendor = STRICT["chat"](script)
+    async with SseServer([vendor] * 60) as server:
+        serving(monkeypatch, tmp_path, "chat", server.url)
+        async with running(tmp_path) as services:
+            for number in range(20):
+                (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "some words of it, " * 150)
+            limits = settings_pb2.RunSettings(model="m", context_limit=16_384)
+            wanted = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT, summaries=True)
+            queued = await services.client.act(
+                services.project,
+                "Read all.",
+                run="r",
+                settings=wanted,
+                run_settings=limits,
+                edits=[append("user", "CLIENT")],
+            )
+            loop = await services.until(queued)
+            summaries = [one for one in await turns(services) if one.request.kind == turn_pb2.REQUEST_KIND_COMPACTION]
+    assert (vendor.refusals, loop.status) == ([], 200), loop.reason
+    found = {"summary": set(), "turn": set()}
+    for body in vendor.bodies:
+        text = json.dumps(body["messages"])
+        words = tuple(word for word in ("CLIENT", "PRIMARY", "COMPACT") if word in text)
+        found["summary" if "about to be shortened" in text else "turn"].add(words)
+    assert found == {"summary": {("COMPACT",)}, "turn": {("CLIENT", "PRIMARY")}}
+    assert set(sys.modules["by_kind"].KINDS) == {"compaction"}
+    assert [[edit.plugin for edit in one.result.edits] for one in summaries] == [["by_kind:register"]] * len(summaries)
