@@ -7,7 +7,7 @@ Source: architecture 4; rows RL02-RL06, RH05; decisions C40-C44.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, takewhile
 from sys import getsizeof
 from typing import Final
@@ -23,7 +23,7 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Role, Text
-from turnwright_core.chat.run_message import MessageKind, RunMessage
+from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, kind_of, parts_of, run_message
 from turnwright_core.chat.transcript import Conversation, Standing, known
 from turnwright_core.differences import Copied, Differences
@@ -73,6 +73,8 @@ class TranscriptRows:
         """Of the entries that are messages."""
         self._reports: dict[str, Compression] = {}
         self._evicted: dict[str, CompressionStrength] = {}
+        self._calls: dict[bytes, RecordedCall] = {}
+        """By record, while changes are applied."""
         self._used_by: dict[str, tuple[str, ...]] = {}
         """The messages that an entry is a part of beside its own."""
         self._system: Sequence[str] = short_pieces((system_text("{}"),))
@@ -101,6 +103,7 @@ class TranscriptRows:
                 changed.update(dict.fromkeys(self._used_by.get(path, ())))
         for path in changed:
             self._make(path)
+        self._calls = {}
         if part.cursor:
             self.cursor = part.cursor
 
@@ -119,20 +122,28 @@ class TranscriptRows:
                 self.conversation.put(path, None)
             return
         self.kinds[path] = kind
-        for part in parts_of(entry):
+        parts = parts_of(entry)
+        for part in parts:
             users = self._used_by.get(part, ())
             if path not in users:
                 self._used_by[part] = (*users, path)
-        self.conversation.put(path, self._standing(entry, kind))
+        self.conversation.put(path, self._standing(entry, kind, parts))
 
     def speaker(self, path: str) -> Role | None:
         """Who speaks in a message that is sent as the user's and is none of theirs; None for all others."""
         kind = self.kinds.get(path)
         return _SPEAKERS.get(kind) if kind else None
 
-    def _standing(self, entry: Entry, kind: MessageKind) -> Standing:
-        parts = {path: self.entries[path] for path in parts_of(entry) if path in self.entries}
-        said = run_message(entry, parts, None, recorded_call)
+    def _read_record(self, record: bytes) -> RecordedCall:
+        """The call in a record, which a reply and its result both need."""
+        call = self._calls.get(record)
+        if call is None:
+            call = self._calls[record] = recorded_call(record)
+        return call
+
+    def _standing(self, entry: Entry, kind: MessageKind, names: Iterable[str]) -> Standing:
+        parts = {path: self.entries[path] for path in names if path in self.entries}
+        said = run_message(entry, parts, None, self._read_record)
         if kind is MessageKind.RESULT and entry.visibility is not Visibility.VISIBLE:
             said = _as_evicted(entry, said)
         is_gone = entry.visibility is Visibility.ARCHIVED and kind is not MessageKind.PLAN

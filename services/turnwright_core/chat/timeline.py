@@ -171,14 +171,15 @@ def _result(entry: Entry, read_record: ReadRecord) -> Message:
 
 def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_record: ReadRecord) -> RunMessage:
     attributes = entry.attributes
+    thinking, server_blocks = attributes.get("thinking"), attributes.get("server_blocks")
     reasoning = parts.get(f"reasoning://{turn_of(entry)}")
     message = Message(
         Role.ASSISTANT,
         _text(entry.body),
         reasoning.body if reasoning else "",
         tuple(_call(place, kept, parts, read_record) for place, kept in enumerate(attributes.get(CALLS, ()))),
-        convert(attributes.get("thinking", ()), tuple[ThinkingBlock, ...]),
-        convert(attributes.get("server_blocks", ()), tuple[ServerBlock, ...]),
+        convert(thinking, tuple[ThinkingBlock, ...]) if thinking else (),
+        convert(server_blocks, tuple[ServerBlock, ...]) if server_blocks else (),
         tuple(attributes.get("citations", ())),
         attributes.get("extra", ""),
         turn.request.vendor_model if turn else str((attributes.get("call") or {}).get("model") or ""),
