@@ -38,6 +38,8 @@ SERVER_OPTIONS: Final = (
     # Clients ping every 30 s; the default minimum of five minutes would end their connections with "too many pings".
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # Clients of `dns:///` names then connect anew, and find replicas that have been added. Calls in progress go on.
+    ("grpc.max_connection_age_ms", 600_000),
     # Two processes on one port would share its calls by chance.
     ("grpc.so_reuseport", 0),
 )

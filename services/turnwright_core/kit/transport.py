@@ -60,6 +60,9 @@ def _configuration(found: Certificates, tls: Tls) -> Any:
 
 def open_channel(address: str, options: Options, tls: Tls) -> grpc.aio.Channel:
     """A channel to an address. Raises TurnwrightError if it would send the token in plaintext to another host."""
+    if address.startswith("dns:"):
+        # Such a name has an address for each replica; calls take turns.
+        options = (*options, ("grpc.lb_policy_name", "round_robin"))
     if not tls.is_on or _is_socket(address):
         _check_plaintext(address, tls, "call", "Set TURNWRIGHT_TLS_CA")
         plain: grpc.aio.Channel = grpc.aio.insecure_channel(address, options=options)
