@@ -60,6 +60,15 @@ def test_a_terminal_gets_a_picture_in_colours_unless_it_wants_none(bench, no_col
     assert ("\x1b[" in person.seen) is not bool(no_color)
 
 
+def test_a_restored_backup_is_replayed_as_what_it_came_from(bench, tmp_path) -> None:
+    bench.run("act", "Read it.", "--model", "m", "--run", "r")
+    file, restored = str(tmp_path / "backup"), str(tmp_path / "restored.db")
+    assert bench.run("store", "backup", file).returncode == 0
+    assert bench.run("store", "restore", file, "--db", restored).returncode == 0
+    again = bench.run("replay", "r", TURNWRIGHT_DB=restored)
+    assert (again.returncode, again.stdout) == (0, "r: 2 of 2 packets are the same, 0 differ.\n"), again.stderr
+
+
 def test_a_replay_compares_every_turn_and_names_those_that_differ(bench, tmp_path) -> None:
     (tmp_path / "weather.py").write_text(SECTION)
     with_plugin = {"TURNWRIGHT_SECTIONS": "weather:register", "PYTHONPATH": str(tmp_path)}

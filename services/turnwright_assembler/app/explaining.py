@@ -6,9 +6,9 @@ It reads by itself and keeps nothing: rows that turns go on with are not touched
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -38,11 +38,23 @@ from turnwright_assembler.ports import PastMoment, RunReader, ViewPart
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH
+from turnwright_core.kit.threads import Threads
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import tokens_of
 
 CALLS_MAX: Final = 16
 """Explanations that wait while one is made: each reads all of a run."""
+
+
+T = TypeVar("T")
+
+_NOT_AGAIN: Final = frozenset(
+    {
+        Reason.TURN_NOT_FOUND, Reason.PLUGIN_FAILED, Reason.CURSOR_FOREIGN, Reason.PROMPT_MESSAGE_UNKNOWN,
+        Reason.PROMPT_TARGET_MISSING, Reason.PROMPT_SHAPE_REFUSED,
+    }
+)  # fmt: skip
+"""Why a packet that was sent cannot be assembled again: its bytes are explained as far as they go."""
 
 
 class ExplainRequest(Struct, frozen=True):
@@ -90,6 +102,7 @@ class Explainer:
         self._reader = reader
         self._assembler = assembler
         self._lock = asyncio.Lock()
+        self._threads = Threads("explain", 1)
         self._calls = 0
 
     async def explain(self, ask: ExplainRequest) -> Explanation:
@@ -109,7 +122,16 @@ class Explainer:
                 before = await reader.read_packet(packet.project, packet.run, ask.before_turn)
                 if before is None:
                     gaps.append(f"The packet of turn {ask.before_turn} is not stored, so prefixes are not compared.")
-            return await self._assembler.runner.run(self._explained, ask, sent, again, before, gaps)
+            return await self._off_loop(self._explained, ask, sent, again, before, gaps)
+
+    async def _off_loop(self, work: Callable[..., T], *given: object) -> T:
+        """Do work in a thread: a packet that nobody has kept is assembled as a whole, and turns must not wait for it.
+
+        With plugins it is a step as any other, with its deadline.
+        """
+        if self._assembler.packet_plugins.plugins:
+            return await self._assembler.runner.run(work, *given)
+        return await self._threads.run(work, *given)
 
     async def _again(self, ask: ExplainRequest, gaps: list[str]) -> Reassembled | None:
         """The packet assembled again; None if that is not possible: then `gaps` tells why."""
@@ -121,7 +143,7 @@ class Explainer:
                 return await self._transcript(ask)
             return await self._packet(ask)
         except TurnwrightError as error:
-            if not ask.is_sent or error.reason not in (Reason.TURN_NOT_FOUND, Reason.PLUGIN_FAILED):
+            if not ask.is_sent or error.reason not in _NOT_AGAIN:
                 raise
             gaps.append(f"It cannot be assembled again: {error}")
             return None
@@ -141,7 +163,7 @@ class Explainer:
                 read.note(entry)
         if rows.cursor is None:
             raise _ended_early()
-        return await assembler.runner.run(self._fitted, ask.packet, rows, read)
+        return await self._off_loop(self._fitted, ask.packet, rows, read)
 
     def _fitted(self, packet: PacketRequest, rows: RunRows, read: _Read) -> Reassembled:
         folded, _, climbed, _ = self._assembler.fit(packet, rows)
@@ -170,12 +192,15 @@ class Explainer:
             rows.apply(part)
         if rows.cursor is None:
             raise _ended_early()
-        told = self._assembler.fit_transcript(ask.packet, rows)
-        pieces, steps = explained_transcript(ask.packet.turn, told, rows, self._assembler.packet_plugins)
-        if ask.packet.edits:
+        return await self._off_loop(self._fitted_transcript, ask.packet, rows)
+
+    def _fitted_transcript(self, packet: PacketRequest, rows: TranscriptRows) -> Reassembled:
+        told = self._assembler.fit_transcript(packet, rows)
+        pieces, steps = explained_transcript(packet.turn, told, rows, self._assembler.packet_plugins)
+        if packet.edits:
             texts = [(role, "".join(part for part in parts if isinstance(part, str))) for role, parts in told.messages]
             pieces = with_edits(texts, pieces)
-        ceiling = self._assembler.ceiling(ask.packet)
+        ceiling = self._assembler.ceiling(packet)
         return Reassembled(
             pieces, told.digest, told.tokens + told.edit_tokens, ceiling, rows.cursor, steps, _problems(rows.entries)
         )

@@ -13,7 +13,6 @@ from turnwright.types.v1 import explanation_pb2, run_pb2, settings_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX
@@ -167,8 +166,8 @@ def _pieces_max(request: Any) -> int:
 def _moment(known: _Known) -> read_pb2.Moment | None:
     """The moment that a packet shows; None: not recorded."""
     result = known.turn.result
-    if known.is_inherited:
-        has_moment = result is not None and result.cursor is not None
-        return read_pb2.Moment(packet_of_turn=known.turn.number) if has_moment else None
-    at: Cursor | None = known.note.cursor or (result.cursor if result else None)
+    if result and result.cursor:
+        # By the turn, as a restored backup, or a fork, does not take the cursor of what it came from.
+        return read_pb2.Moment(packet_of_turn=known.turn.number)
+    at = None if known.is_inherited else known.note.cursor
     return read_pb2.Moment(cursor=cursor_to_pb(at)) if at else None
