@@ -21,7 +21,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_core.runs import RUNNING, Run
+from turnwright_core.runs import RUNNING, Run, SessionState
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.registry import with_origin
 from turnwright_store.ports import ANY_SCOPE, Connection, Database
@@ -65,8 +65,8 @@ class _Known(Struct):
     """What the watcher was sent, by the scope of each run: its state, and its alias."""
 
     runs: dict[int, tuple[RunMark, str]] = field(default_factory=dict)
-    running: dict[int, bool] = field(default_factory=dict)
-    """Of those that are running, whether somebody holds them."""
+    running: dict[int, tuple[bool, SessionState]] = field(default_factory=dict)
+    """Of those that are running, whether somebody holds them, and what they are doing: no row is written for either."""
     strangers: set[int] = field(default_factory=set)
     """Scopes that belong to no run of the project and need not be asked for again."""
 
@@ -188,8 +188,12 @@ def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRo
 
 
 def _is_news(known: _Known, row: RunRow, overview: Overview) -> bool:
-    is_held = known.running.get(row.scope, overview.run.held)
-    return known.runs.get(row.scope) != _mark(row, overview) or is_held != overview.run.held
+    now = _running(overview)
+    return known.runs.get(row.scope) != _mark(row, overview) or known.running.get(row.scope, now) != now
+
+
+def _running(overview: Overview) -> tuple[bool, SessionState]:
+    return overview.run.held, overview.run.state
 
 
 def _is_renamed(known: _Known, row: RunRow) -> bool:
@@ -201,7 +205,7 @@ def _mark_sent(known: _Known, found: Sequence[tuple[RunRow, Overview]]) -> None:
         known.runs[row.scope] = _mark(row, overview)
         known.running.pop(row.scope, None)
         if row.run.status == RUNNING:
-            known.running[row.scope] = overview.run.held
+            known.running[row.scope] = _running(overview)
 
 
 def _mark(row: RunRow, overview: Overview) -> tuple[RunMark, str]:

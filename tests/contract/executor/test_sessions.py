@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
@@ -107,3 +108,18 @@ async def test_a_rejection_for_the_run_is_read_by_the_model_which_goes_on(servic
     assert not answer.run.settings.tool_rules.rejected
     services.script(f"{SHELL.format(3)}{GO_ON}", DONE)
     await say(services, "Again.", until="paused")
+
+
+async def test_a_list_of_runs_that_is_watched_follows_what_they_are_doing(services):
+    # RS01: also where no row of the run is written, as when commands are carried out
+    services.script(f"<sh>while [ ! -e go ]; do sleep 0.1; done</sh>{GO_ON}", DONE)
+    states = []
+    async with contextlib.aclosing(services.client.watch_runs(services.project)) as messages:
+        await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ACT))
+        async for message in messages:
+            states += [named(one.run.state) for one in (*message.snapshot.runs, *message.changed.runs)]
+            if states and states[-1] == "executing_tools":
+                (services.files / "go").touch()
+            if states and states[-1] == "completed":
+                break
+    assert "executing_tools" in states
