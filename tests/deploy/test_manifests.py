@@ -25,7 +25,9 @@ def built(overlay: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("overlay", ["tls", "mesh"])
 def test_the_api_accepts_them(overlay) -> None:
-    for one in built(overlay):
+    manifests = built(overlay)
+    assert manifests
+    for one in manifests:
         kubernetes_validate.validate(one, "1.37", strict=True)
 
 
