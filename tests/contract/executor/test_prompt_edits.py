@@ -14,6 +14,7 @@ from turnwright.types.v1 import model_pb2, settings_pb2
 from services import Services, running
 from sse_server import Answer, SseServer, chat
 from strict_vendors import STRICT, Reply, serving
+from turnwright_client.sessions import user_message
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.prompt_edits import append, append_to, insert_after, insert_before, prepend
 from turnwright_core.errors import Reason, TurnwrightError
@@ -293,3 +294,23 @@ async def test_equal_edits_of_equal_runs_make_equal_prompts(tmp_path, over_http,
                 await act(services, *STRICTLY, no_repo=True)
         first, second = (request.body for request in server.requests)
     assert first == second
+
+
+async def test_a_message_of_a_session_is_sent_with_its_own_edits_and_the_next_without_them(
+    tmp_path, over_http, monkeypatch
+):
+    # OM28: a message that gives no settings takes over those of the latest loop, and not its edits
+    async with over_http(chat("One."), chat("Two.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            given = settings_pb2.LoopSettings(
+                mode=settings_pb2.MODE_ACT, model="m", assembly=TRANSCRIPT, edits=[edit_to_pb(append("user", "EDIT"))]
+            )
+            for number, settings in enumerate([given, None], 1):
+                message = user_message(f"Message {number}.", settings=settings)
+                await services.client.submit(services.project, "r", user_message=message)
+                loop = await services.client.wait_loop(services.project, "r", number)
+                assert loop.status == 200, loop.reason
+    first, second = sent(server)
+    assert first[-1]["content"].endswith("Message 1.\n\nEDIT")
+    assert (second[-1]["content"].endswith("Message 2."), "EDIT" in json.dumps(second)) == (True, False)

@@ -186,8 +186,8 @@ class UserMessage(_message.Message):
 
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
-        """Settings of the loop. Absent: as in the run's latest loop, without its budget, images and response format, or else
-        MODE_ACT. Images of `parts` are added to `images`.
+        """Settings of the loop. Absent: as in the run's latest loop, without its budget, images, edits of prompts and response
+        format, or else MODE_ACT. Images of `parts` are added to `images`.
         """
 
     def __init__(
