@@ -1,6 +1,6 @@
 """A channel that makes calls over one stream to the service: a session. Without one they are rpcs, as anybody's.
 
-A session is opened by the first call, which does not wait for it. Source: docs/adr/0040.
+A session is opened by the first call, which does not wait for it. Source: docs/adr/0043.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A message of the stream holds all frames that waited for it. Both sides know the same values, else there is no session;
 a request or an answer is a protobuf message, or for calls made in every turn its value.
-Source: docs/adr/0040.
+Source: docs/adr/0043.
 """
 
 from __future__ import annotations

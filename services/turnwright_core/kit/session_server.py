@@ -1,4 +1,4 @@
-"""Serves sessions: the calls that other processes make over one stream. Source: docs/adr/0040."""
+"""Serves sessions: the calls that other processes make over one stream. Source: docs/adr/0043."""
 
 from __future__ import annotations
 
