@@ -69,7 +69,10 @@ async def test_one_read_makes_a_packet_and_asks_only_for_what_changed(store, cli
     assert [section(answer.user, "visible").children[0].body for answer in answers] == ["one", "two", "two"]
     first, second, third = store.requests
     assert first == read_pb2.ReadViewRequest(
-        project="p", run="r", filter=read_pb2.VIEW_FILTER_PACKET, include_paths=["instructions://system"]
+        project="p",
+        run="r",
+        filter=read_pb2.VIEW_FILTER_PACKET,
+        include_paths=["instructions://system", "instructions://project"],
     )
     assert (second.after, third.after) == (cursor_to_pb(at(1)), cursor_to_pb(at(5)))
 
