@@ -103,6 +103,7 @@ def _limit(values: Mapping[str, str]) -> str:
 
 _TOKEN: Final = "Set TURNWRIGHT_TOKEN to the token of that deployment (the file `token` in its home)."  # noqa: S105 - advice
 _DOCTOR: Final = "`turnwright doctor` shows which service or vendor has a problem."
+_MESSAGES: Final = "`turnwright explain RUN --next` lists the messages that the next prompt will have."
 _RUNS: Final = "`turnwright runs` lists the runs of this project."
 
 _PROPOSALS: Final = "`turnwright runs show RUN` shows what waits for a decision."
@@ -157,6 +158,10 @@ _RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
     ),
     Reason.MESSAGE_TOO_LARGE: (FAILED, _nothing),
     Reason.PLAN_ENTRY: (FAILED, _nothing),
+    Reason.COMMAND_GATED: (USAGE, _say("`turnwright runs show RUN` tells what the run is doing.")),
+    Reason.PROMPT_MESSAGE_UNKNOWN: (USAGE, _say(_MESSAGES)),
+    Reason.PROMPT_TARGET_MISSING: (USAGE, _say(_MESSAGES)),
+    Reason.PROMPT_SHAPE_REFUSED: (USAGE, _nothing),
     Reason.PACKET_BASE_MISSING: (FAILED, _say("Call again.")),
     Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN --turns` lists the turns of a run.")),
     Reason.SCHEME_FIXED: (USAGE, _nothing),
