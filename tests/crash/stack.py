@@ -65,7 +65,9 @@ class Life:
 
     def count(self):
         """From now on its steps count towards its point."""
-        os.kill(self.process, signal.SIGUSR1)
+        # It may have come to its point a moment ago.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process, signal.SIGUSR1)
 
     def pause(self):
         os.kill(self.process, signal.SIGSTOP)
