@@ -16,6 +16,7 @@ from turnwright_core.entries import Entry
 from turnwright_core.runs import Loop, LoopSettings, Mode
 from turnwright_store.app import message_edits
 from turnwright_store.app.message_edits import Rewound
+from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.session_commands import (
     EditCommand,
     Regenerate,
@@ -29,7 +30,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import user_content
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
-from turnwright_store.sql.runs import RunRow
+from turnwright_store.sql.runs import RunRow, get_run, write_run
 from turnwright_store.sql.views import Wanted, find_shown, load_entries
 
 
@@ -147,6 +148,14 @@ def _loop(tx: Transaction, run: RunRow, sequence: object) -> Loop | None:
 
 def carry_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> Rewound:
     """Carry out an edit. Raises ENTRY_NOT_FOUND, TURN_NOT_FOUND."""
+    done = _carried_out(tx, rules, run, actor, edit)
+    # Its row says so too: what was taken away has no entry by which a client could know the revision of its list.
+    row = bump_revision(tx, get_run(tx.connection, run.project, run.alias))
+    write_run(tx.connection, row, row.revision_run, tx.now_ms)
+    return done
+
+
+def _carried_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> Rewound:
     if edit.rewrite:
         message_edits.update_message(tx, rules, run, actor, edit.rewrite, edit.content)
         return Rewound()

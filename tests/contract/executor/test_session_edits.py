@@ -94,6 +94,11 @@ async def test_a_reply_goes_with_the_results_of_its_commands(services):
     assert not [path for path in left if "turn_2" in path or path == "assistant://2"]
     assert "prompt://2" in left
     assert answer.rewound.entries_closed >= 3
+    # The answer says at which revision the list stands now, where nothing that is left does.
+    place = left.index("prompt://2")
+    command = pb.TruncateMessages(from_index=place, expected_revision=answer.run.revision)
+    await services.client.submit(services.project, "r", truncate_messages=command)
+    assert "prompt://2" not in await messages(services)
 
 
 async def test_truncation_takes_the_run_back_to_the_turn_before_and_leaves_files_alone(services):
