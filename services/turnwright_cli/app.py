@@ -145,6 +145,15 @@ add_command(
     *COMMON,
 )
 
+add_command(
+    app,
+    "watch",
+    "watching:watch_run",
+    "Attach to a run and show what it does, until Ctrl-C. Leaving stops nothing.",
+    RUN,
+    *COMMON,
+)
+
 runs = add_group(
     app,
     "runs",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 
 import pytest
 
@@ -155,3 +157,24 @@ def test_options_of_a_session_do_not_stand_before_a_command(bench) -> None:
     done = bench.run("--yolo", "runs")
     assert done.returncode == 2
     assert "behind the command" in done.stderr
+
+
+def test_a_run_can_be_watched_from_another_terminal_which_stops_nothing(bench) -> None:
+    bench.script("m", EDIT, '<update status="200">All is done.</update>')
+    with terminal(bench) as person:
+        ready(person)
+        person.type("edit it\r")
+        person.expect_text(QUESTION)
+        shown = bench.run("runs", "--json")
+        run = json.loads(shown.stdout.splitlines()[0])["run"]
+        with terminal(bench, "watch", run) as other:
+            other.expect_text("Ctrl-C leaves")
+            person.type("a\r")
+            person.expect_text("changed files:")
+            other.expect_text("All is done")
+            assert "<update" not in other.seen
+            other.process.send_signal(signal.SIGINT)
+            assert other.end() == 0
+        ready(person)
+        person.type("\x04")
+        assert person.end() == 0

@@ -1,0 +1,48 @@
+"""`watch RUN`: attach to a run and see what it does, until Ctrl-C. Nothing is changed, and leaving stops nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from turnwright.executor.v1 import query_pb2
+
+from turnwright_cli.inbox import show_watch
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.output import console
+from turnwright_cli.render import TextScreen
+from turnwright_cli.session import open_project
+from turnwright_cli.status_words import run_words
+from turnwright_client.client import loop_in
+from turnwright_client.fold import Event
+from turnwright_core.runs import LOOP_ENDED
+from turnwright_grammar import DEFAULT_TOOLS
+
+
+async def watch_run(call: Invocation, *, run: str) -> int:
+    """Show what happens in a run from now on. Raises TurnwrightError if there is no such run."""
+    async with open_project(call) as (client, name):
+        answer = await client.get_run(name, run)
+        await show_watch(call, client.watch(name, run, plans="operations"), _shown(answer))
+    return 0
+
+
+def _shown(answer: query_pb2.GetRunResponse) -> Callable[[Event], None]:
+    """A function that shows an event: whichever loop is the current one, and each proposal that waits."""
+    screen = TextScreen(console(), DEFAULT_TOOLS)
+    screen.begin(answer.run, answer.run.loop.sequence)
+    screen.note(f"{run_words(answer.run)}; Ctrl-C leaves, and the run goes on")
+    ended: set[int] = set()
+
+    def show(event: Event) -> None:
+        loop = loop_in(event)
+        if loop is not None:
+            screen.begin(answer.run, loop.sequence)
+        screen.show(event)
+        kind = event.WhichOneof("event")
+        if kind == "proposal_pending":
+            screen.propose(event.proposal_pending.proposal)
+        if kind == "run_state" and loop is not None and loop.status in LOOP_ENDED and loop.sequence not in ended:
+            ended.add(loop.sequence)
+            screen.end(event.run_state.run, loop)
+
+    return show
