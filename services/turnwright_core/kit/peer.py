@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import grpc
@@ -75,6 +76,7 @@ class Peer:
         self.name = name
         self.address = address
         self.channel = _channel(address, local_servers or {}, tls, codecs)
+        self._takes_values = isinstance(self.channel, (LocalChannel, SessionChannel))
         self.timeout_s = timeout_s
         self._token = token
         self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
@@ -101,10 +103,6 @@ class Peer:
         if answer is None:
             raise unanswered(self.name, self.address, "the call ended without an answer")
         return answer
-
-    @property
-    def _takes_values(self) -> bool:
-        return isinstance(self.channel, LocalChannel | SessionChannel)
 
     async def call_by_value(self, method: Any, codec: RpcCodec[Q, A], request: Q) -> A:
         """One answer as `call` gives it, by values. Raises TurnwrightError."""
@@ -150,14 +148,18 @@ class Peer:
         finally:
             call.cancel()
 
-    @contextlib.asynccontextmanager
-    async def stream_by_value(
+    def stream_by_value(
         self, method: Any, codec: RpcCodec[Q, A], request: Q, timeout_s: float | None
-    ) -> AsyncIterator[AsyncIterator[A]]:
+    ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[A]]:
         """A stream as `stream` gives it, by values. Raises TurnwrightError."""
-        sent: Any = request if self._takes_values else codec.request_to_pb(request)
-        async with self.stream(method, sent, timeout_s) as messages:
-            yield messages if self._takes_values else (codec.answer_from_pb(message) async for message in messages)
+        return (self.stream if self._takes_values else partial(self._converted, codec))(method, request, timeout_s)
+
+    @contextlib.asynccontextmanager
+    async def _converted(
+        self, codec: RpcCodec[Q, A], method: Any, request: Q, timeout_s: float | None
+    ) -> AsyncIterator[AsyncIterator[A]]:
+        async with self.stream(method, codec.request_to_pb(request), timeout_s) as messages:
+            yield (codec.answer_from_pb(message) async for message in messages)
 
     def cut_short(self, without: str) -> TurnwrightError:
         """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
