@@ -19,10 +19,10 @@ from turnwright_core.limits import COMMENT_BYTES_MAX
 
 SHOW: Final = "[s]how all, "
 """Offered if the terminal shows only a part."""
-QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, accept a[l]l? "
+QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l? "
 ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
 COMMENT: Final = "comment for the model: "
-ANSWERS: Final = "Answer with a, r, c, e or l; Ctrl-D leaves the decision for later."
+ANSWERS: Final = "Answer with a, r, c, e, k or l; Ctrl-D leaves the decision for later."
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -61,18 +61,19 @@ class LineSource(Protocol):
 
 
 class Prompter:
-    """Asks the person at the terminal. After `accept all` it asks no more."""
+    """Asks the person at the terminal: after `accept all` no more, after `always this kind` not about that tool."""
 
     def __init__(self, lines: LineSource, say: Callable[[str], None]) -> None:
         self._lines = lines
         self._say = say
         self._accepts_all = False
+        self._accepted_tools: set[str] = set()
 
     async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision; None to leave it for later. The proposal has been shown."""
         if proposal.HasField("question"):
             return await self._answered(proposal.question.options)
-        while not self._accepts_all:
+        while not (self._accepts_all or proposal.tool in self._accepted_tools):
             self._lines.forget()
             word = await self._lines.read(SHOW + QUESTION if is_cut(proposal) else QUESTION)
             if word is None:
@@ -82,6 +83,8 @@ class Prompter:
                 return await self._commented()
             if word in ("l", "all"):
                 self._accepts_all = True
+            elif word in ("k", "kind"):
+                self._accepted_tools.add(proposal.tool)
             elif word in _DECISIONS:
                 return _DECISIONS[word]
             else:

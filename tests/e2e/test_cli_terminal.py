@@ -51,7 +51,7 @@ def test_a_rejection_with_a_comment_gives_the_model_another_turn(bench) -> None:
     with terminal(bench, "act", "Edit it.", "--model", "m", "--run", "r") as person:
         person.expect_text(QUESTION)
         person.type("what?\n")
-        person.expect_text("Answer with a, r, c, e or l")
+        person.expect_text("Answer with a, r, c, e, k or l")
         person.expect_text(QUESTION)
         person.type("c\n")
         person.expect_text("comment for the model: $")
@@ -82,6 +82,24 @@ def test_accept_all_asks_no_second_time(bench) -> None:
     with terminal(bench, "act", "Edit them.", "--model", "two") as person:
         person.expect_text(QUESTION)
         person.type("l\n")
+        assert person.end() == 0
+
+    assert "[a]ccept" not in person.seen
+    assert (bench.project / "b.txt").read_text() == "new"
+
+
+def test_a_kind_that_is_always_accepted_is_not_asked_about_again_and_others_are(bench) -> None:
+    bench.script(
+        "three",
+        '<set path="a.txt">new</set><sh>true</sh><set path="b.txt">new</set><update status="102">Edited.</update>',
+        DONE,
+    )
+    with terminal(bench, "act", "Edit them.", "--model", "three") as person:
+        person.expect_text(QUESTION)
+        person.type("k\n")
+        person.expect_text(QUESTION)
+        assert "true" in person.seen
+        person.type("a\n")
         assert person.end() == 0
 
     assert "[a]ccept" not in person.seen
