@@ -41,8 +41,15 @@ _IS_OWN: Final = and_(
     entries.c.scope_id.not_in(bindparam("shared", expanding=True)),
     entries.c.scheme.not_in(KEPT_SCHEMES),
 )
-_OWN: Final[Select[Any]] = select(literal_column("1")).select_from(entries).where(_IS_OWN).correlate(views)
-_IS_MESSAGE: Final = exists(_OWN.where(entries.c.scheme.in_(MESSAGES_OF)))
+
+
+def _of_own(*more: ColumnElement[bool]) -> ColumnElement[bool]:
+    """The view is of an entry that may be rewound."""
+    return exists(select(literal_column("1")).select_from(entries).where(_IS_OWN, *more).correlate(views))
+
+
+_OWN: Final = _of_own()
+_IS_MESSAGE: Final = _of_own(entries.c.scheme.in_(MESSAGES_OF))
 
 _then: Final = views.alias("then_seen")
 _at: Final = number("at")
@@ -69,7 +76,7 @@ _CLOSE: Final = (
         views.c.run_id == number("run_is"),
         views.c.to_rev.is_(None),
         views.c.from_rev > number("since"),
-        exists(_OWN),
+        _OWN,
     )
     .values(to_rev=number("now"))
 )
@@ -111,7 +118,7 @@ def _seen_then(*moment: ColumnElement[bool]) -> Any:
     return select(*(value.label(name) for name, value in COPIED.items())).where(
         views.c.run_id == number("source"),
         *moment,
-        exists(_OWN),
+        _OWN,
         _IS_GONE,
         # A message that was taken away before stays away.
         or_(number("position") == literal_column("0"), ~_IS_MESSAGE, _WAS_CLOSED),
