@@ -19,7 +19,6 @@ from turnwright_provider.domain.failures import Failure, FailureClass, VendorErr
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.urls import SECRET_NAMES, below, public_url, secrets_of
-from turnwright_provider.domain.wires.anthropic import AnthropicWire
 from turnwright_provider.domain.wires.counting import count_request, counted
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.refused_fields import refused_field
@@ -136,7 +135,7 @@ class HttpVendor:
     async def count_tokens(self, call: ModelCall) -> int | None:
         """Implements ports.TokenCounter."""
         # llama.cpp counts by Anthropic's endpoint alone.
-        wire = AnthropicWire() if self._access.preset == "llamacpp" else self._wire
+        wire = _anthropic_wire() if self._access.preset == "llamacpp" else self._wire
         call = replace(call, extra=with_extra(self._access.extra, call.extra))
         request = count_request(wire, call, self._refused.get(call.model, frozenset()) | call.lacks)
         if request is None:
@@ -215,3 +214,9 @@ def check_required(call: ModelCall, dropped: Iterable[Dropped]) -> None:
     for one in dropped:
         if one.field in call.required:
             raise failed(FailureClass.INVALID, f"{one.field} is not supported, and this call requires it: {one.reason}")
+
+
+def _anthropic_wire() -> Wire:
+    from turnwright_provider.domain.wires.anthropic import AnthropicWire  # noqa: PLC0415 - few servers need it
+
+    return AnthropicWire()

@@ -35,7 +35,7 @@ class Store:
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
 
     async def claim(self, project: str, run: str, owner: str = "another", **more):
-        request = lease_pb2.ClaimRunRequest(project=project, run=run, owner=owner, address="there:1", **more)
+        request = lease_pb2.ClaimRunRequest(project=project, run=run, owner=owner, address="127.0.0.1:1", **more)
         return await self.peer.call(self.stub.ClaimRun, request)
 
     async def until_claimed(self, project: str, run: str):
