@@ -184,6 +184,14 @@ add_command(
 
 add_command(
     app,
+    "init",
+    "initializing:init",
+    "Find a model server on this host, and write it into your turnwright.toml.",
+    Option(["--url"], metavar="URL", help="Ask this server instead, such as http://127.0.0.1:8080/v1."),
+    Option(["--force"], is_flag=True, help="Replace the file that there is."),
+)
+add_command(
+    app,
     "doctor",
     "doctor:doctor",
     "Show what is configured, which services answer, and what is missing.",

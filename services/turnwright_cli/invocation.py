@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from turnwright.types.v1 import budget_pb2, settings_pb2
 
 from turnwright_cli.config import CliSettings
+from turnwright_cli.config_file import apply_file, config_file
 from turnwright_cli.exit_codes import usage
 from turnwright_core.kit.settings import load
 
@@ -27,7 +29,8 @@ class Invocation:
 
     @cached_property
     def settings(self) -> CliSettings:
-        """Raises SettingsError."""
+        """From options, variables, and the person's file, in this order. Raises SettingsError."""
+        apply_file(config_file(), os.environ)
         return load(CliSettings, server=self._server)
 
     @cached_property

@@ -1,0 +1,77 @@
+"""`turnwright.toml`: settings of a person in a file. Variables of the environment win over it.
+
+    think = true                                    # TURNWRIGHT_THINK=true
+    openai_base_url = "http://127.0.0.1:8080/v1"    # TURNWRIGHT_OPENAI_BASE_URL
+
+    [models]
+    local = "openai/qwen3-coder"                    # TURNWRIGHT_MODEL_local
+    [context]
+    local = 65536                                   # TURNWRIGHT_CONTEXT_local
+
+There is no such file in a project: whoever gives you a repository would decide what commands may do on your host.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Final
+
+from turnwright_core.kit.settings import PREFIX, SettingsError
+
+_TABLES: Final = {"models": "MODEL", "context": "CONTEXT", "price": "PRICE"}
+_SECRET: Final = ("_api_key", "token")
+
+
+def config_file() -> Path:
+    """`$XDG_CONFIG_HOME/turnwright/turnwright.toml`, else `~/.config/turnwright/turnwright.toml`."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "turnwright" / "turnwright.toml"
+
+
+def apply_file(file: Path, environment: MutableMapping[str, str]) -> None:
+    """Set what the file says and the environment does not. Raises SettingsError if the file cannot be used."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} cannot be read: {error}") from None
+    variables = dict(_variables(file, _parsed(file, text)))
+    if any(name.lower().endswith(_SECRET) for name in variables) and stat.S_IMODE(file.stat().st_mode) & 0o077:
+        raise SettingsError(f"{file} holds a secret, and others may read it: run `chmod 600 {file}`.")
+    for name, value in variables.items():
+        environment.setdefault(name, value)
+
+
+def _parsed(file: Path, text: str) -> Mapping[str, Any]:
+    import tomllib  # noqa: PLC0415 - most people have no such file
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file} is not TOML: {error}") from None
+
+
+def _variables(file: Path, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Variables and their values. Raises SettingsError for anything but plain values and the known tables."""
+    for key, value in found.items():
+        if isinstance(value, Mapping):
+            if key not in _TABLES:
+                raise SettingsError(
+                    f"{file}: there is no table [{key}]; known are {', '.join(f'[{t}]' for t in _TABLES)}."
+                )
+            for alias, one in value.items():
+                yield f"{PREFIX}{_TABLES[key]}_{alias}", _text(file, f"{key}.{alias}", one)
+        else:
+            yield f"{PREFIX}{key.upper()}", _text(file, key, value)
+
+
+def _text(file: Path, key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise SettingsError(f"{file}: {key} must be a text, a number, true or false.")

@@ -1,0 +1,99 @@
+"""`turnwright.toml` and `init`, in real processes, with a real server to find."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from e2e.cli_process import Bench
+
+
+class Models(BaseHTTPRequestHandler):
+    def do_GET(self):
+        found = self.path == "/v1/models"
+        body = json.dumps({"data": [{"id": 'odd "name"'}, {"id": "second"}]} if found else {}).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_told):
+        """Nothing: tests are quiet."""
+
+
+@pytest.fixture
+def url():
+    server = HTTPServer(("127.0.0.1", 0), Models)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    made = Bench(tmp_path)
+    made.environment["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    return made
+
+
+@pytest.fixture
+def file(bench):
+    found = bench.root / "config" / "turnwright" / "turnwright.toml"
+    found.parent.mkdir(parents=True)
+    return found
+
+
+def test_init_writes_the_server_that_answers_and_never_over_a_file(bench, url) -> None:
+    done = bench.run("init", "--url", url)
+    assert done.returncode == 0, done.stderr
+    file = bench.root / "config" / "turnwright" / "turnwright.toml"
+    assert file.stat().st_mode & 0o777 == 0o600
+    listed = bench.run("models", "--json")
+    assert [json.loads(line)["vendor_model"] for line in listed.stdout.splitlines()] == ['openai/odd "name"']
+    again = bench.run("init", "--url", url)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+
+
+def test_init_says_what_to_do_where_nothing_answers(bench) -> None:
+    done = bench.run("init", "--url", "http://127.0.0.1:9/v1")
+    assert done.returncode == 5
+    assert "--url" in done.stderr
+
+
+def test_the_file_counts_and_variables_win(bench, file) -> None:
+    file.write_text('[models]\nlocal = "openai/one"\nother = "openai/two"\n[context]\nlocal = 4096\n')
+    bench.environment["TURNWRIGHT_MODEL_other"] = "openai/three"
+    listed = [json.loads(line) for line in bench.run("models", "--json").stdout.splitlines()]
+    assert {(one["alias"], one["vendor_model"]) for one in listed} == {
+        ("local", "openai/one"),
+        ("other", "openai/three"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("think = ", "is not TOML"),
+        ("[modles]\na = 'b/c'", "there is no table [modles]"),
+        ("think = [1]", "think must be a text"),
+        ("think = 'perhaps'", "TURNWRIGHT_THINK"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(bench, file, text, told) -> None:
+    file.write_text(text)
+    done = bench.run("models")
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_secret_that_others_may_read_is_refused(bench, file) -> None:
+    file.write_text("openai_api_key = 'x'\n")
+    file.chmod(0o644)
+    done = bench.run("models")
+    assert done.returncode == 2
+    assert "chmod 600" in done.stderr
