@@ -60,9 +60,8 @@ def _variables(file: Path, found: Mapping[str, Any]) -> Iterator[tuple[str, str]
     for key, value in found.items():
         if isinstance(value, Mapping):
             if key not in _TABLES:
-                raise SettingsError(
-                    f"{file}: there is no table [{key}]; known are {', '.join(f'[{t}]' for t in _TABLES)}."
-                )
+                known = ", ".join(f"[{name}]" for name in _TABLES)
+                raise SettingsError(f"{file}: there is no table [{key}]; known are {known}.")
             for alias, one in value.items():
                 yield f"{PREFIX}{_TABLES[key]}_{alias}", _text(file, f"{key}.{alias}", one)
         else:

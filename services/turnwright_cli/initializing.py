@@ -42,15 +42,13 @@ async def init(_call: Invocation, *, url: str | None, force: bool) -> int:
             _write(file, str(at), models[0])
             out = console()
             put(out, Text(f"{name} at {at} has {', '.join(map(safe_line, models[:5]))}."))
-            put(
-                out, Text(f"Wrote {file}: the model {safe_line(models[0])} is called `local`. Try: turnwright -m local")
-            )
+            put(out, Text(f"Wrote {file}: {safe_line(models[0])} is called `local`. Try: turnwright -m local"))
             return 0
     where = url or ", ".join(f"{name} ({at})" for name, at in SERVERS.items())
     raise FailureError(
         FAILED,
-        f"No model server answers. Asked: {where}.\nStart one, name another one with --url URL, or set the key of a vendor "
-        "(docs/vendors.md), such as OPENAI_API_KEY.",
+        f"No model server answers. Asked: {where}.\nStart one, name another one with --url URL, or set the key of a "
+        "vendor (docs/vendors.md), such as OPENAI_API_KEY.",
     )
 
 
