@@ -35,7 +35,7 @@ async def init(_call: Invocation, *, url: str | None, force: bool) -> int:
     """Write the first server that answers. Raises FailureError if none does, or if there is a file already."""
     file = config_file()
     if file.exists() and not force:
-        raise usage(f"{file} exists already. Edit it, or write it anew with --force.")
+        raise usage(f"{file} exists already. Edit it, or replace it with --force.")
     for name, at in {"the server": url}.items() if url else SERVERS.items():
         models = await _models_at(str(at))
         if models:

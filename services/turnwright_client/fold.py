@@ -64,6 +64,14 @@ class RunView(Struct):
     cursor: task_pb2.EventCursor | None = None
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Take the state from the run, where it stands in answers and not in events."""
+        if self.run is not None and self.run.state:
+            run = run_pb2.Run()
+            run.CopyFrom(self.run)
+            run.ClearField("state")
+            self.state, self.run = self.run.state, run
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RunView):
             return NotImplemented

@@ -19,11 +19,11 @@ from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.plugins import VENDORS, chosen
 from turnwright_core.kit.server import Service
-from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.endpoints import SCRIPTED
 
 if TYPE_CHECKING:
+    from turnwright_core.rpc_codec import Codecs
     from turnwright_provider.app.generate import FlowControl
     from turnwright_provider.domain.endpoints import EndpointSpec
     from turnwright_provider.domain.retry import RetryPolicy
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
 Close = Callable[[], Awaitable[None]]
+
+
+def _codecs() -> Codecs:
+    from turnwright_core.wire.owner_calls import OWNER_CALLS
+
+    return OWNER_CALLS
 
 
 def build(settings: ProviderSettings, secret: str) -> Service:
@@ -57,7 +63,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
             await closer()
 
     name = provider_service_pb2.DESCRIPTOR.services_by_name["ProviderService"].full_name
-    return Service("provider", name, register, start=start, close=close, settings=settings, codecs=OWNER_CALLS)
+    return Service("provider", name, register, start=start, close=close, settings=settings, codecs=_codecs)
 
 
 def _servicer(

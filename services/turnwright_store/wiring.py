@@ -95,7 +95,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(
         "store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close,
-        settings=settings, ready=ready, codecs=OWNER_CALLS,
+        settings=settings, ready=ready, codecs=lambda: OWNER_CALLS,
     )  # fmt: skip
 
 

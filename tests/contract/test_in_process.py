@@ -146,7 +146,7 @@ async def serving(tmp_path, way: str, **peer):
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(probe, server)
 
     server = RunningServer(
-        Service("store", "turnwright.store.v1.StoreService", register, codecs={}),
+        Service("store", "turnwright.store.v1.StoreService", register, codecs=dict),
         f"unix:{tmp_path}/s.sock",
         SECRET,
         0.1,

@@ -92,7 +92,7 @@ class Service(Struct, frozen=True):
     """Readiness check: raises TurnwrightError if a dependency is unavailable. None: there are no dependencies."""
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
-    codecs: Codecs | None = None
+    codecs: Callable[[], Codecs] | None = None
     """The rpcs that other services call by values. None: the service has no sessions."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
 import grpc
@@ -42,8 +42,8 @@ UNAVAILABLE: Final[int] = grpc.StatusCode.UNAVAILABLE.value[0]
 class SessionHandlers(grpc.GenericRpcHandler):
     """The handler of the method that opens a session."""
 
-    def __init__(self, local: LocalServer, codecs: Codecs) -> None:
-        """Calls go to the handlers that `local` has."""
+    def __init__(self, local: LocalServer, codecs: Callable[[], Codecs]) -> None:
+        """Calls go to the handlers that `local` has. `codecs` is asked when the first session opens."""
         self._local = local
         self._codecs = codecs
         self._values: ValueCodecs | None = None
@@ -60,7 +60,7 @@ class SessionHandlers(grpc.GenericRpcHandler):
 
     async def _open(self, requests: Any, _context: Any) -> AsyncIterator[bytes]:
         if self._values is None:
-            self._values = ValueCodecs(self._codecs)
+            self._values = ValueCodecs(self._codecs())
         if _decoded(await anext(aiter(requests), b"")) != [Hello(self._values.schema)]:
             # Another release: its calls come as rpcs.
             raise invalid("hello", "The two sides of a session must know the same values.")

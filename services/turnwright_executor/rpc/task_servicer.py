@@ -11,7 +11,7 @@ from typing import Any, Final
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import task_pb2
 from turnwright.store.v1 import queue_pb2, registry_pb2
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import session_pb2, settings_pb2
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -93,7 +93,7 @@ class TaskRpcs(Forwarding):
         # An existing run is opened before the task is stored, so that its cursor precedes all that the task causes.
         if alias and await self._run_exists(task.project, alias):
             async with self._hubs.hold(RunAddress(task.project, alias)) as hub:
-                cursor = hub.cursor()
+                cursor, state = hub.cursor(), hub.state
                 answer = await self._enqueue(wanted)
         else:
             answer = await self._enqueue(wanted)
@@ -101,12 +101,14 @@ class TaskRpcs(Forwarding):
             fresh = (run_from_pb(answer.run), cursor_from_pb(answer.cursor)) if answer.created else None
             try:
                 async with self._hubs.hold(address, fresh=fresh) as hub:
-                    cursor = hub.cursor()
+                    cursor, state = hub.cursor(), hub.state
             except BaseException:
                 # The task is stored, so it is worked on even if the caller has gone.
                 self._scheduler.kick(address)
                 raise
         self._scheduler.kick(RunAddress(task.project, answer.run.run))
+        # What the run was doing at the cursor: from there on, events report it.
+        answer.run.state = session_pb2.SessionState.ValueType(int(state))
         return task_pb2.QueuedTask(run=answer.run, loop=answer.loop, cursor=cursor)
 
     async def _enqueue(self, request: queue_pb2.EnqueueLoopRequest) -> queue_pb2.EnqueueLoopResponse:

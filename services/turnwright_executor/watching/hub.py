@@ -27,7 +27,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Loop, Run, RunSettings
+from turnwright_core.runs import Loop, Run, RunSettings, SessionState
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.runs import run_settings_from_pb, run_to_pb
 from turnwright_executor.config import ExecutorSettings
@@ -178,6 +178,11 @@ class RunHub:
         """See Publisher."""
         known = self._known.run
         return run_settings_from_pb(known.settings) if known.revision > run.revision else run.settings
+
+    @property
+    def state(self) -> SessionState:
+        """What the run is doing, as watchers were told."""
+        return self._known.state
 
     def cursor(self) -> task_pb2.EventCursor:
         """The current position."""

@@ -43,6 +43,8 @@ class RunFold(Struct):
 
     def load(self, run: run_pb2.Run, entries: Iterable[entry_pb2.Entry]) -> None:
         """Replace the state by what the store has now; the streaming message is kept."""
+        # A snapshot has the state in a field of its own, which events keep up to date.
+        run.ClearField("state")
         self.run, self.entries, self._waits = run, {}, {}
         for entry in entries:
             self._keep(entry)

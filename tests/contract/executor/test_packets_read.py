@@ -15,6 +15,7 @@ from turnwright_core.kit.server import RunningServer, Service
 from turnwright_core.runs import Turn, TurnRequest
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.ports.packets import PacketMessage, StoredPacket
 
@@ -66,7 +67,7 @@ async def scripted(tmp_path):
 
 async def assembled(scripted, base: StoredPacket | None, *answers: list[pb.AssembleResponse]):
     scripted.answers = list(answers)
-    return await AssemblerPackets(scripted.peer).assemble(ADDRESS, TURN, None, 0.0, base)
+    return await AssemblerPackets(scripted.peer).assemble(ADDRESS, TURN, None, TokenRate(), base)
 
 
 async def test_copied_pieces_are_those_of_the_packet_before(scripted):
