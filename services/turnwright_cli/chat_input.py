@@ -83,6 +83,16 @@ def _bindings() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
+    # On simple terminals prompt_toolkit has no keys of its own.
+    @bindings.add(Keys.ControlC)
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(exception=KeyboardInterrupt())
+
+    @bindings.add(Keys.ControlD)
+    def _(event: KeyPressEvent) -> None:
+        if not event.current_buffer.text:
+            event.app.exit(exception=EOFError())
+
     return bindings
 
 

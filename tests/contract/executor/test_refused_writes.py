@@ -221,7 +221,7 @@ async def test_what_a_command_brought_is_reported_where_the_turn_cannot_end(tmp_
 
 async def test_demotions_that_are_more_than_a_request_carries_are_written_in_parts(tmp_path, monkeypatch) -> None:
     """As many as may be in one request, and some more; a store may allow fewer than the contract."""
-    monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "60000")
+    monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "38000")
     text = "A fact of some length that takes room. " * 24
     facts = "".join(f'<set path="known://{n}">{text}</set>' for n in range(90))
     async with SseServer([priced(f"{facts}{GO_ON}"), priced('<update status="200">Done.</update>')]) as server:
