@@ -73,7 +73,7 @@ async def loop_through(stack, point, number, model):
     return loop.status, loop.reason
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def database(request):
     if request.param == "sqlite":
         yield ""
@@ -85,7 +85,16 @@ def database(request):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("database", "name"),
+    [
+        ("sqlite", "chat"),
+        ("postgresql", "anthropic"),
+        pytest.param("sqlite", "anthropic", marks=pytest.mark.soak),
+        pytest.param("postgresql", "chat", marks=pytest.mark.soak),
+    ],
+    indirect=["database"],
+)
 async def test_no_request_is_refused_wherever_an_executor_is_killed(tmp_path, database, name):
     model, setting = MODELS[name]
     vendor = STRICT[name](lambda number: calls_once(vendor, number))
