@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
 from click import Argument, Option
 
+from turnwright_cli.app_models import add_model_commands
+from turnwright_cli.app_runs import add_run_commands
+from turnwright_cli.app_services import add_service_commands
 from turnwright_cli.options import (
     AS_JSON,
-    AT_LEAST_0,
     CALLS,
     COMMON,
-    DATABASE,
-    FILE,
     LIMITS,
     PROMPT_EDITS,
     RUN,
     SERVER,
+    WATCH,
     add_command,
-    add_group,
     make_app,
 )
 
@@ -134,13 +133,12 @@ add_command(
     *COMMON,
 )
 
-_WATCH: Final = Option(["--watch"], is_flag=True, help="Keep watching until Ctrl-C.")
 add_command(
     app,
     "inbox",
     "inbox:inbox",
     "List proposals that wait for a decision, the longest waiting first.",
-    _WATCH,
+    WATCH,
     Option(["--all", "every"], is_flag=True, help="All projects, not only this one."),
     *COMMON,
 )
@@ -154,285 +152,6 @@ add_command(
     *COMMON,
 )
 
-runs = add_group(
-    app,
-    "runs",
-    "Manage the runs of a project; without a command, list them, latest first.",
-    _WATCH,
-    *COMMON,
-    work="steering:runs",
-)
-add_command(
-    runs,
-    "show",
-    "lists:show_run",
-    "Show one run: its loops, and what waits for a decision.",
-    RUN,
-    Option(["--full"], is_flag=True, help="Show long proposals in full."),
-    Option(["--turns"], is_flag=True, help="Show its turns too, with each command and how it ended."),
-    *COMMON,
-)
-add_command(runs, "abort", "lists:abort_run", "End the active loop of a run.", RUN, *COMMON)
-add_command(
-    runs,
-    "remove",
-    "steering:remove_run",
-    "Remove a run with everything that belongs to it alone; its loops must have ended.",
-    RUN,
-    *COMMON,
-)
-
-add_command(
-    app,
-    "init",
-    "initializing:init",
-    "Find a model server on this host, and write it into your turnwright.toml.",
-    Option(["--url"], metavar="URL", help="Ask this server instead, such as http://127.0.0.1:8080/v1."),
-    Option(["--force"], is_flag=True, help="Replace the file that there is."),
-)
-add_command(
-    app,
-    "doctor",
-    "doctor:doctor",
-    "Show what is configured, which services answer, and what is missing.",
-    AS_JSON,
-    SERVER,
-)
-add_command(
-    app,
-    "serve",
-    "serving:serve",
-    "Run all four services, or those named, until SIGINT or SIGTERM.",
-    Option(["--only"], metavar="NAME", multiple=True, help="Run this service; repeatable."),
-    Option(
-        ["--listen"],
-        metavar="[NAME=]ADDR",
-        multiple=True,
-        help="Address to listen on; without NAME, the executor's.",
-    ),
-    *(
-        Option([f"--{peer}"], metavar="ADDR", help=f"Address of {article} {peer} that runs elsewhere.")
-        for article, peer in (("a", "store"), ("an", "assembler"), ("a", "provider"))
-    ),
-    DATABASE,
-)
-
-store = add_group(app, "store", "The store's database.")
-_BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)
-add_command(
-    store,
-    "backup",
-    "storing:backup_store",
-    "Back up the store's database into a new file, also while the store is running.",
-    *_BACKUP,
-)
-add_command(
-    store,
-    "restore",
-    "storing:restore_store",
-    "Restore a backup into an empty database, SQLite or PostgreSQL.",
-    *_BACKUP,
-)
-
-policy = add_group(app, "policy", "Test voters and other plugins.")
-add_command(
-    policy,
-    "test",
-    "policy:try_policy",
-    "Show which verdicts of stored turns would differ with a voter; changes nothing. Exits with 1 if some would.",
-    Option(
-        ["--hook"],
-        metavar="MODULE:FUNCTION",
-        multiple=True,
-        help="A voter, or a plugin's register; repeatable.",
-    ),
-    Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Test on this run; repeatable."),
-    Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),
-    *COMMON,
-)
-
-add_command(
-    app,
-    "token",
-    "tokens:print_token",
-    "Print a token with fewer rights, derived from this deployment's secret.",
-    Option(
-        ["--tier"],
-        metavar="TIER",
-        type=click.Choice(["client", "model", "plugin"]),
-        required=True,
-        help="client, model or plugin.",
-    ),
-    Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
-)
-add_command(
-    app,
-    "demo",
-    "demonstration:demo",
-    "Show a complete run on a small project, without a key or a network.",
-    Option(["--source"], hidden=True, type=click.Path(path_type=Path, exists=True, file_okay=False)),
-)
-
-models = add_group(
-    app,
-    "models",
-    "Manage models; without a command, list them and whether each can be called now.",
-    AS_JSON,
-    SERVER,
-    work="models:list_models",
-)
-_ALIAS: Final = Argument(["alias"], metavar="ALIAS", help="Alias of the model.")
-_OF_MODEL: Final = (
-    Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: ask its vendor."),
-    Option(["--output"], type=AT_LEAST_0, metavar="TOKENS", help="Longest reply that it writes; 0: ask its vendor."),
-    Option(["--tools/--no-tools"], default=None, help="Whether it calls tools natively."),
-    Option(["--images/--no-images"], default=None, help="Whether it reads images."),
-    Option(["--reasoning/--no-reasoning"], default=None, help="Whether it reasons before it answers."),
-    Option(["--response-format/--no-response-format"], default=None, help="Whether it answers by a JSON Schema."),
-    Option(["--prefill/--no-prefill"], default=None, help="Whether it continues a message of its own."),
-)
-add_command(
-    models,
-    "add",
-    "models:add_model",
-    "Add a model, or change which model an alias names. What you leave out is asked from its vendor.",
-    Argument(["alias"], metavar="ALIAS", help="Name that runs use."),
-    Argument(["vendor_model"], metavar="VENDOR/MODEL", help="The vendor and its own name for the model."),
-    *_OF_MODEL,
-    AS_JSON,
-    SERVER,
-)
-add_command(
-    models,
-    "set",
-    "models:set_model",
-    "Change the properties of a model; what you leave out stays as it is.",
-    _ALIAS,
-    Option(["--model", "vendor_model"], metavar="VENDOR/MODEL", help="Another vendor or model."),
-    *_OF_MODEL,
-    AS_JSON,
-    SERVER,
-)
-add_command(
-    models,
-    "remove",
-    "models:remove_model",
-    "Remove a model, so that runs can no longer name it.",
-    _ALIAS,
-    AS_JSON,
-    SERVER,
-)
-
-plan = add_group(app, "plan", "Manage the plans of a run: what it intends to do, and its progress.")
-_PLAN_ID: Final = Option(["--plan-id"], default="", metavar="ID", help="Which plan [main]")
-_TEXT_FILE: Final = Option(["--file"], metavar="FILE", type=FILE, help="Read the text from this file.")
-add_command(
-    plan,
-    "show",
-    "plans:show_plans",
-    "Show the plans of a run, or one of them.",
-    RUN,
-    Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
-    Option(["--version"], default=0, metavar="N", type=AT_LEAST_0, help="This version of it [the latest]"),
-    *COMMON,
-)
-add_command(
-    plan,
-    "set",
-    "plans:set_plan",
-    "Create a plan, or replace it with a new version.\n\n"
-    "An item is an object with content, priority (high, medium, low), status (pending, in_progress, completed, "
-    "cancelled, blocked) and, optionally, evidence_paths.",
-    RUN,
-    Argument(["text"], metavar="[TEXT]", required=False, help="The plan, in Markdown; - reads standard input."),
-    _TEXT_FILE,
-    Option(["--items"], metavar="JSON", help="A plan of items: a JSON array; - reads standard input."),
-    Option(["--mode"], default="", metavar="WORD", help="The mode in which it was written."),
-    _PLAN_ID,
-    *COMMON,
-)
-add_command(
-    plan,
-    "update",
-    "plans:update_plan",
-    "Append to a plan without changing what it says.",
-    RUN,
-    Argument(["text"], metavar="[TEXT]", required=False, help="What to add; - reads standard input."),
-    _TEXT_FILE,
-    _PLAN_ID,
-    *COMMON,
-)
-add_command(
-    plan,
-    "rm",
-    "plans:remove_plan",
-    "Remove a plan; its versions can still be shown.",
-    RUN,
-    _PLAN_ID,
-    *COMMON,
-)
-
-add_command(
-    app,
-    "explain",
-    "explaining:explain",
-    "Show what a packet consists of: the budget, each piece with its tokens and why it is in, and where it leaves the "
-    "prefix of the turn before.",
-    RUN,
-    Argument(["turn"], metavar="[TURN]", default=0, type=AT_LEAST_0, help="Number of the turn [the latest]"),
-    Option(["--next", "following"], is_flag=True, help="Preview the packet of the next turn; writes nothing."),
-    Option(["--full"], is_flag=True, help="Show all pieces, not only the largest ones."),
-    *COMMON,
-)
-add_command(
-    app,
-    "replay",
-    "explaining:replay",
-    "Assemble the packet of every stored turn again, and show those that differ from what was sent. Exits with 1 if "
-    "some do.",
-    RUN,
-    *COMMON,
-)
-add_command(
-    app,
-    "fork",
-    "steering:fork_run",
-    "Fork a run: make one that starts with its state.",
-    RUN,
-    Option(["--to"], default="", metavar="ALIAS", help="Alias of the fork; by default one is generated."),
-    Option(["--turn"], default=0, metavar="N", type=AT_LEAST_0, help="Begin at the end of this turn."),
-    *COMMON,
-)
-add_command(
-    app,
-    "rename",
-    "steering:rename_run",
-    "Change the alias of a run; its loops must have ended.",
-    RUN,
-    Argument(["new"], metavar="NEW", help="The new alias."),
-    *COMMON,
-)
-add_command(
-    app,
-    "inject",
-    "steering:inject_message",
-    "Send the model a message for its next turn, without giving it a task.",
-    RUN,
-    Argument(["message"], metavar="MESSAGE", help="Message to the model; - reads standard input."),
-    *COMMON,
-)
-add_command(
-    app,
-    "config",
-    "steering:configure_run",
-    "Show or change the settings of a run. Limits replace all existing limits of the run.",
-    RUN,
-    Option(["--model"], metavar="MODEL", help="Alias of the model for later loops, or vendor/model."),
-    Option(["--temperature"], metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature."),
-    Option(["--persona-file"], metavar="FILE", type=FILE, help="Persona; before the first turn only."),
-    Option(["--context-limit"], metavar="TOKENS", type=AT_LEAST_0, help="Context window; 0: the model's."),
-    *LIMITS,
-    Option(["--yolo/--no-yolo"], default=None, help="Accept every proposal of the run."),
-    CALLS,
-    *COMMON,
-)
+add_run_commands(app)
+add_model_commands(app)
+add_service_commands(app)
