@@ -202,9 +202,11 @@ class Assembler:
         async with self._cache.hold((ask.project, ask.run)) as held:
             if ask.transcript:
                 rows = await self._transcripts.up_to_date(ask, held)
-                ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
-                summarize = needs_summary(rows, ask, divisor, TokenBudget(ceiling, ask.calibration))
-                return Checked((), tokens_of(rows.chars, divisor), ceiling, summarize)
+                divisor = self.rules.token_divisor
+                summarize = needs_summary(rows, replace(ask, turn=ask.turn + 1), divisor, self.budget(ask))
+                return Checked(
+                    (), tokens_of(rows.chars, divisor) + self._edit_tokens(ask), self.ceiling(ask), summarize
+                )
             return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
 
     def ceiling(self, ask: PacketRequest) -> int:
@@ -214,9 +216,12 @@ class Assembler:
 
     def budget(self, ask: PacketRequest) -> TokenBudget:
         """What a packet may take beside its edits."""
-        ceiling = TokenBudget(self.ceiling(ask), ask.calibration)
-        edits = tokens_of(added_chars_max(ask.edits), self.rules.token_divisor)
-        return replace(ceiling, ceiling=max(0, ceiling.ceiling - ceiling.expected(edits)))
+        whole = TokenBudget(self.ceiling(ask), ask.calibration)
+        return replace(whole, ceiling=max(0, whole.ceiling - whole.expected(self._edit_tokens(ask))))
+
+    def _edit_tokens(self, ask: PacketRequest) -> int:
+        """The most tokens that its edits can add."""
+        return tokens_of(added_chars_max(ask.edits), self.rules.token_divisor)
 
     def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
         return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)
@@ -234,14 +239,15 @@ class Assembler:
         return draft_of(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, rows.project)
 
     def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
-        folded, ceiling = self._folded(ask, rows), self.ceiling(ask)
+        folded, budget = self._folded(ask, rows), self.budget(ask)
         blocks = folded.blocks
         prompt = active_prompt(blocks, ask.loop)
         packet = self._composed(ask, rows, folded, blocks)
-        budget = TokenBudget(ceiling, ask.calibration)
         step = turn_demotion(blocks, ask.turn, prompt.path if prompt else None, budget, packet)
-        effects = turn_effects(step, turn=ask.turn, loop=ask.loop, ceiling=ceiling, taken=rows, schemes=rows.schemes)
-        return Checked(effects, packet.tokens, ceiling)
+        effects = turn_effects(
+            step, turn=ask.turn, loop=ask.loop, ceiling=budget.ceiling, taken=rows, schemes=rows.schemes
+        )
+        return Checked(effects, packet.tokens + self._edit_tokens(ask), self.ceiling(ask))
 
     def fit(self, ask: PacketRequest, rows: RunRows) -> Fitted:
         """The packet of these rows, with events folded and entries demoted as far as necessary."""

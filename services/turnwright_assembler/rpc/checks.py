@@ -58,6 +58,7 @@ def _checked_edits(edits: Sequence[PromptEdit]) -> tuple[PromptEdit, ...]:
 
 
 def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBudgetRequest) -> AssembleCall:
+    check_count("edits", len(request.edits), PROMPT_EDITS_MAX)
     call = AssembleCall(
         request.project,
         request.run,
@@ -68,16 +69,15 @@ def _decoded(request: assembler_service_pb2.AssembleRequest | budget_pb2.CheckBu
         request.calibration,
         transcript=request.transcript,
         output_reserve=request.output_reserve,
+        edits=edits_from_pb(request.edits),
     )
     if not isinstance(request, assembler_service_pb2.AssembleRequest):
         return call
     check_count("view_changes", len(request.view_changes), VIEW_CHANGES_MAX)
-    check_count("edits", len(request.edits), PROMPT_EDITS_MAX)
     return replace(
         call,
         base_digest=request.base_digest,
         view_changes=tuple(map(view_change_from_pb, request.view_changes)),
-        edits=edits_from_pb(request.edits),
         request=turn_request_from_pb(request.request) if request.HasField("request") else None,
         prefill=request.prefill,
         compaction=request.compaction,

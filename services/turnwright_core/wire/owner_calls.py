@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from turnwright.assembler.v1 import assembler_service_pb2
+from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
 from turnwright.types.v1 import view_pb2
 
@@ -36,7 +36,7 @@ from turnwright_core.wire.entries import (
     write_to_pb,
 )
 from turnwright_core.wire.packets import piece_from_pb, piece_to_pb, shown_in
-from turnwright_core.wire.prompt_edits import EDITS
+from turnwright_core.wire.prompt_edits import EDITS, edit_to_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     loop_to_pb,
@@ -89,6 +89,24 @@ assemble_to_pb, _ = codec(
     edits=EDITS,
     request=(turn_request_to_pb, turn_request_from_pb),
 )
+
+
+def check_budget_to_pb(call: AssembleCall) -> budget_pb2.CheckBudgetRequest:
+    """What of a call matters to whether its turn has room for more."""
+    return budget_pb2.CheckBudgetRequest(
+        project=call.project,
+        run=call.run,
+        turn=call.turn,
+        loop=call.loop,
+        context_length=call.context_length,
+        at_least=cursor_to_pb(call.at_least) if call.at_least else None,
+        calibration=call.calibration,
+        transcript=call.transcript,
+        output_reserve=call.output_reserve,
+        edits=map(edit_to_pb, call.edits),
+    )
+
+
 turn_ended_to_pb, turn_ended_from_pb = codec(
     TurnEnded,
     ledger_pb2.EndTurnResponse,

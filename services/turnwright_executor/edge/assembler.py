@@ -6,29 +6,41 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
-from turnwright.assembler.v1 import assembler_service_pb2_grpc, budget_pb2
+from turnwright.assembler.v1 import assembler_service_pb2_grpc
 from turnwright.types.v1 import message_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.differences import Copied, whole
-from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Assembly, CompressionStrength, RequestKind, Turn
-from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known, write_from_pb
-from turnwright_core.wire.owner_calls import ASSEMBLE
+from turnwright_core.wire.entries import cursor_from_pb, known, write_from_pb
+from turnwright_core.wire.owner_calls import ASSEMBLE, check_budget_to_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_core.wire.prompt_edits import edits_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
-from turnwright_executor.ports.packets import Packet, PacketMessage, StoredPacket
+from turnwright_executor.ports.packets import CheckedBudget, Packet, PacketMessage, StoredPacket
 
 _log = get_logger("assembler")
 
 _ROLES = {message_pb2.ROLE_SYSTEM: "system", message_pb2.ROLE_USER: "user"}
+
+
+def assemble_call(
+    address: RunAddress, turn: Turn, calibration: float, edits: Sequence[PromptEdit] = (), *, prefill: bool = False
+) -> AssembleCall:
+    """What the packet of a turn follows from, beside what the store has of its run."""
+    request = turn.request
+    return AssembleCall(
+        address.project, address.run, turn.number, turn.loop, request.context_length, None, calibration,
+        transcript=request.assembly is Assembly.TRANSCRIPT, output_reserve=request.output_reserve, edits=edits,
+        prefill=prefill, compaction=request.kind is RequestKind.COMPACTION,
+    )  # fmt: skip
 
 
 class AssemblerPackets:
@@ -51,12 +63,13 @@ class AssemblerPackets:
         plugins: bool = True,
         prefill: bool = False,
     ) -> Packet:
-        call = AssembleCall(
-            address.project, address.run, turn.number, turn.loop, turn.request.context_length, at_least,
-            rate.calibration, base.digest if base else "", view_changes, turn.request.assembly is Assembly.TRANSCRIPT,
-            turn.request.output_reserve,
-            edits, turn.request if plugins else None, prefill, turn.request.kind is RequestKind.COMPACTION,
-        )  # fmt: skip
+        call = replace(
+            assemble_call(address, turn, rate.calibration, edits, prefill=prefill),
+            at_least=at_least,
+            base_digest=base.digest if base else "",
+            view_changes=view_changes,
+            request=turn.request if plugins else None,
+        )
         packet = await self._assembled(call, base.pieces if base else ())
         if packet is None:
             # Not the packet that the assembler built: request it again without a base.
@@ -87,34 +100,16 @@ class AssemblerPackets:
         raise self._peer.cut_short("a report")
 
     async def check_budget(
-        self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
-    ) -> tuple[EntryWrite, ...]:
-        request = budget_pb2.CheckBudgetRequest(
-            project=address.project,
-            run=address.run,
-            turn=turn.number,
-            loop=turn.loop,
-            context_length=turn.request.context_length,
-            at_least=cursor_to_pb(at_least) if at_least else None,
-            calibration=calibration,
-        )
-        answer = await self._peer.call(self._stub.CheckBudget, request)
-        return tuple(map(write_from_pb, answer.effects))
-
-    async def needs_summary(self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> bool:
-        request = budget_pb2.CheckBudgetRequest(
-            project=address.project,
-            run=address.run,
-            # Of the turn that would follow.
-            turn=turn.number + 1,
-            loop=turn.loop,
-            context_length=turn.request.context_length,
-            at_least=cursor_to_pb(at_least) if at_least else None,
-            calibration=calibration,
-            transcript=True,
-            output_reserve=turn.request.output_reserve,
-        )
-        return (await self._peer.call(self._stub.CheckBudget, request)).summarize
+        self,
+        address: RunAddress,
+        turn: Turn,
+        at_least: Cursor | None,
+        calibration: float,
+        edits: Sequence[PromptEdit] = (),
+    ) -> CheckedBudget:
+        call = replace(assemble_call(address, turn, calibration, edits), at_least=at_least)
+        answer = await self._peer.call(self._stub.CheckBudget, check_budget_to_pb(call))
+        return CheckedBudget(tuple(map(write_from_pb, answer.effects)), answer.summarize)
 
 
 def _role_of(pieces: pb.MessagePieces) -> str:

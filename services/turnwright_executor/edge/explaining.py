@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
@@ -16,12 +17,13 @@ from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX
-from turnwright_core.runs import Assembly, RequestKind, Turn
+from turnwright_core.runs import Assembly, Turn
 from turnwright_core.wire.entries import cursor_to_pb
-from turnwright_core.wire.prompt_edits import edit_to_pb
+from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import rate_after
+from turnwright_executor.edge.assembler import assemble_call
 from turnwright_executor.edge.packets import PacketNote, packet_note
 
 
@@ -52,7 +54,7 @@ class PacketExplanations:
         number = known.turn.number
         result = known.turn.result
         edits = known.note.edits or (result.edits if result else ())
-        call = self._call(address, known.turn, known.calibration, edits)
+        call = _call(address, known.turn, known.calibration, edits)
         asked = assembler_service_pb2.ExplainRequest(
             assemble=call, at=_moment(known), sent=True, before_turn=number - 1, pieces_max=pieces_max
         )
@@ -78,31 +80,11 @@ class PacketExplanations:
         calibration = await self._calibration(address, latest if latest.result else latest.number - 1, latest.loop)
         # What plugins will edit is known only when they are called, and they may do more than edit.
         edits = [edit for edit in latest.result.edits if not edit.plugin] if latest.result else ()
-        call = self._call(address, latest, calibration, edits)
-        call.turn = number
+        call = _call(address, replace(latest, number=number), calibration, edits)
         asked = assembler_service_pb2.ExplainRequest(assemble=call, before_turn=number - 1, pieces_max=pieces_max)
         told = await self._explained(asked, latest)
         told.turn, told.preview = number, True
         return explain_pb2.PreviewPacketResponse(explanation=told)
-
-    def _call(
-        self, address: RunAddress, turn: Turn, calibration: float, edits: Iterable[PromptEdit]
-    ) -> assembler_service_pb2.AssembleRequest:
-        """What the assembler was asked for, as AssemblerPackets asks."""
-        return assembler_service_pb2.AssembleRequest(
-            project=address.project,
-            run=address.run,
-            turn=turn.number,
-            loop=turn.loop,
-            context_length=turn.request.context_length,
-            calibration=calibration,
-            transcript=turn.request.assembly is Assembly.TRANSCRIPT,
-            output_reserve=turn.request.output_reserve,
-            compaction=turn.request.kind is RequestKind.COMPACTION,
-            edits=map(edit_to_pb, edits),
-            # They were accepted, whatever is known of the model now.
-            prefill=True,
-        )
 
     async def _explained(
         self, asked: assembler_service_pb2.ExplainRequest, turn: Turn
@@ -156,6 +138,13 @@ class PacketExplanations:
             if error.reason is not Reason.TURN_NOT_FOUND:
                 raise
         return None
+
+
+def _call(
+    address: RunAddress, turn: Turn, calibration: float, edits: Sequence[PromptEdit]
+) -> assembler_service_pb2.AssembleRequest:
+    # What continues a message of the assistant was accepted, whatever is known of the model now.
+    return assemble_to_pb(assemble_call(address, turn, calibration, edits, prefill=True))
 
 
 def _pieces_max(request: Any) -> int:

@@ -120,6 +120,15 @@ class ViewChanges:
         return self._changes
 
 
+class CheckedBudget(Struct, frozen=True):
+    """What to do where the next packet would not fit."""
+
+    effects: tuple[EntryWrite, ...] = ()
+    """The demotions to write."""
+    summarize: bool = False
+    """Whether the next transcript would evict replies."""
+
+
 class Packets(Protocol):
     """The assembler."""
 
@@ -142,11 +151,13 @@ class Packets(Protocol):
         `prefill`: the model continues a message of the assistant at the end.
         """
 
-    async def needs_summary(self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float) -> bool:
-        """Whether the transcript of the next turn would evict replies. Raises TurnwrightError."""
-        ...
-
     async def check_budget(
-        self, address: RunAddress, turn: Turn, at_least: Cursor | None, calibration: float
-    ) -> tuple[EntryWrite, ...]:
-        """The demotions to write if the turn added more than fits into the next packet. Raises TurnwrightError."""
+        self,
+        address: RunAddress,
+        turn: Turn,
+        at_least: Cursor | None,
+        calibration: float,
+        edits: Sequence[PromptEdit] = (),
+    ) -> CheckedBudget:
+        """Whether what the turn added fits into the next packet, with edits like these. Raises TurnwrightError."""
+        ...

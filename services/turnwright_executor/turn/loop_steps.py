@@ -41,7 +41,6 @@ from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, 
 from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.project_instructions import bytes_max
 from turnwright_executor.domain.run_events import verdict_changed
-from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.client_tools import check_names
 from turnwright_executor.tools.contract import failed
@@ -70,7 +69,7 @@ from turnwright_executor.turn.records import record_write, settled
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.settlement import settle
 from turnwright_executor.turn.spend_meter import BudgetError
-from turnwright_executor.turn.turn_budget import demote_turn, may_exceed
+from turnwright_executor.turn.turn_budget import checked_budget, may_exceed
 from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
@@ -316,10 +315,9 @@ class LoopSteps:
             # Results stand in it as they are: whether the next one fits, it says itself.
             return
         if may_exceed(note, state.records.values(), buffer.footprint, is_left=open_turn.is_left):
-            calibration = rate_after(note.result()).calibration
-            open_turn.is_demoted = await demote_turn(
-                scope.services.packets, scope.address, open_turn.turn, calibration, buffer
-            )
+            checked = await checked_budget(scope.services.packets, scope.address, open_turn.turn, note, buffer)
+            buffer.add(*checked.effects)
+            open_turn.is_demoted = bool(checked.effects)
 
     @property
     def _is_compaction(self) -> bool:
@@ -333,10 +331,7 @@ class LoopSteps:
             return False
         if not may_exceed(note, state.records.values(), buffer.footprint, is_left=open_turn.is_left):
             return False
-        # The assembler must see what the turn added.
-        await buffer.flush()
-        calibration = rate_after(note.result()).calibration
-        return await scope.services.packets.needs_summary(scope.address, open_turn.turn, buffer.cursor, calibration)
+        return (await checked_budget(scope.services.packets, scope.address, open_turn.turn, note, buffer)).summarize
 
     def _after_summary(self) -> Verdict:
         """A summary ends no loop; a limit does."""

@@ -16,7 +16,8 @@ from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
-from turnwright_executor.ports.packets import Packet, Packets
+from turnwright_executor.domain.tokens import rate_after
+from turnwright_executor.ports.packets import CheckedBudget, Packet, Packets
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
@@ -71,12 +72,11 @@ def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprin
     return has_records and (note.room_chars is None or footprint.chars > note.room_chars)
 
 
-async def demote_turn(
-    packets: Packets, address: RunAddress, turn: Turn, calibration: float, pending: WriteBuffer
-) -> bool:
-    """Summarize the results of a turn if they are too large; returns whether they were. Raises TurnwrightError."""
+async def checked_budget(
+    packets: Packets, address: RunAddress, turn: Turn, note: ModelCallRecord, pending: WriteBuffer
+) -> CheckedBudget:
+    """Whether what a turn added fits into the next packet, by the assembler. Raises TurnwrightError."""
     # The assembler must see it.
     await pending.flush()
-    effects = await packets.check_budget(address, turn, pending.cursor, calibration)
-    pending.add(*effects)
-    return bool(effects)
+    # The next prompt is edited as this one was: what plugins will add to it is not known before.
+    return await packets.check_budget(address, turn, pending.cursor, rate_after(note.result()).calibration, note.edits)

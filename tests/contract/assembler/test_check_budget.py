@@ -2,12 +2,17 @@
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from contract.assembler.stack import at, part
+from turnwright_core.chat.prompt_edits import append, prepend
 from turnwright_core.entries import SetEntry, State, Visibility
 from turnwright_core.kit.errors import from_rpc
+from turnwright_core.limits import PROMPT_EDITS_MAX
 from turnwright_core.wire.entries import write_from_pb
+from turnwright_core.wire.prompt_edits import edit_to_pb
 from unit.assembler.entries import entry
+from unit.assembler.test_transcript_rows import prompt, record, reply
 
 pytestmark = pytest.mark.asyncio
 
@@ -78,6 +83,35 @@ async def test_what_the_vendor_counted_decides(store, client):
     plain = await client.check_budget(turn=2, context_length=tight)
     calibrated = await client.check_budget(turn=2, context_length=tight, calibration=1.5)
     assert (len(effects(plain)), len(effects(calibrated))) == (0, 5)
+
+
+async def test_edits_take_room_from_what_the_turn_brought(store, client):
+    # OM27: what edits add to the next packet is counted as what it would be sent with
+    for _ in range(4):
+        store.says(part(*ROWS, cursor=at(1)))
+    edits = [edit_to_pb(append("user", "word " * 400)), edit_to_pb(replace(prepend("user", "x" * 99), plugin="p"))]
+    tight = (await client.check_budget(turn=2)).tokens * 10 // 9 + 2
+    plain = await client.check_budget(turn=2, context_length=tight)
+    edited = await client.check_budget(turn=2, context_length=tight, edits=edits)
+    assert (len(effects(plain)), len(effects(edited))) == (0, 5)
+    assert edited.tokens - plain.tokens > (400 * len("word ") + 99) // 2
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.check_budget(edits=[edits[0]] * (PROMPT_EDITS_MAX + 1))
+    assert from_rpc(refused.value, "assembler", "here").metadata["field"] == "edits"
+
+
+async def test_edits_take_room_from_a_transcript(store, client):
+    turns = [one for turn in range(1, 6) for one in (reply(turn, 1), record(turn, 0, "r" * 2000))]
+    for _ in range(3):
+        store.says(part(prompt(), *turns, cursor=at(1)))
+    asked = {"turn": 5, "transcript": True, "output_reserve": 1000}
+    tokens = (await client.check_budget(**asked)).tokens
+    window = (tokens + 500) * 10 // 9 + 1000
+    edits = [edit_to_pb(append("user", "word " * 800))]
+    plain = await client.check_budget(**asked, context_length=window)
+    edited = await client.check_budget(**asked, context_length=window, edits=edits)
+    assert (plain.summarize, edited.summarize) == (False, True)
+    assert edited.tokens - plain.tokens > 800 * len("word ") // 2
 
 
 async def test_a_malformed_question_is_refused_before_anything_is_read(store, client):

@@ -11,6 +11,8 @@ from turnwright.types.v1 import entry_pb2, settings_pb2
 
 from contract.executor.proposing import waiting
 from services import running
+from turnwright_core.chat.prompt_edits import append_to
+from turnwright_core.wire.prompt_edits import edit_to_pb
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,11 +27,11 @@ VISIBLE, SUMMARIZED = entry_pb2.VISIBILITY_VISIBLE, entry_pb2.VISIBILITY_SUMMARI
 
 
 class Calls(grpc.aio.ServerInterceptor):
-    """Counts what the services are asked, and keeps how each turn was ended."""
+    """Counts what the services are asked, and keeps how each turn was ended and checked."""
 
     def __init__(self):
         self.asked = collections.Counter()
-        self.ends = []
+        self.requests = {"EndTurn": [], "CheckBudget": []}
         self._heard = collections.defaultdict(asyncio.Event)
 
     async def first(self, name):
@@ -42,11 +44,11 @@ class Calls(grpc.aio.ServerInterceptor):
         name = details.method.rpartition("/")[2]
         self.asked[name] += 1
         self._heard[name].set()
-        if name != "EndTurn":
+        if name not in self.requests:
             return handler
 
         async def kept(request, context):
-            self.ends.append(request)
+            self.requests[name].append(request)
             return await handler.unary_unary(request, context)
 
         return grpc.unary_unary_rpc_method_handler(kept, handler.request_deserializer, handler.response_serializer)
@@ -71,7 +73,8 @@ async def test_results_that_do_not_fit_are_summarized_with_the_end_of_the_turn_a
     async with running(tmp_path, [calls], record_after_s=1e6) as services:
         (services.files / "big.txt").write_text(BIG)
         services.script(f'<get path="big.txt"/><get path="none.txt"/>{GO_ON}', DONE)
-        loop = await worked(services, WINDOW)
+        edit = edit_to_pb(append_to("last-user", "Mind the size."))
+        loop = await worked(services, WINDOW, edits=[edit])
         told = await services.entry(ERROR)
         kept = {path: await services.entry(path) for path in ("big.txt", "log://turn_1/get/big.txt")}
         failed = await services.entry("log://turn_1/get/none.txt")
@@ -81,7 +84,9 @@ async def test_results_that_do_not_fit_are_summarized_with_the_end_of_the_turn_a
         assert (failed.visibility, failed.status) == (SUMMARIZED, 404)
         assert (await services.entry("prompt://1")).visibility == VISIBLE
         assert "budget_turn" in (await services.entry("user://2")).body
-    first, _ = calls.ends
+    first, _ = calls.requests["EndTurn"]
+    [checked] = calls.requests["CheckBudget"]
+    assert list(checked.edits) == [edit]
     assert {write.path for write in first.writes} >= {"big.txt", ERROR}
     assert (calls.asked["CheckBudget"], calls.asked["EndTurn"]) == (1, 2)
 

@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from turnwright.store.v1 import write_pb2 as turnwright_dot_store_dot_v1_dot_write__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
+from turnwright.types.v1 import prompt_edit_pb2 as turnwright_dot_types_dot_v1_dot_prompt__edit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/assembler/v1/budget.proto\x12\x17turnwright.assembler.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\"\xe8\x01\n\x12\x43heckBudgetRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x32\n\x08\x61t_least\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x13\n\x0b\x63\x61libration\x18\x07 \x01(\x01\x12\x12\n\ntranscript\x18\x08 \x01(\x08\x12\x16\n\x0eoutput_reserve\x18\t \x01(\rB\x0b\n\t_at_least\"{\n\x13\x43heckBudgetResponse\x12\x30\n\x07\x65\x66\x66\x65\x63ts\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x0e\n\x06tokens\x18\x02 \x01(\r\x12\x0f\n\x07\x63\x65iling\x18\x03 \x01(\r\x12\x11\n\tsummarize\x18\x04 \x01(\x08\x42\xbc\x01\n\x1b\x63om.turnwright.assembler.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\xaa\x02\x17Turnwright.Assembler.V1\xca\x02\x17Turnwright\\Assembler\\V1\xea\x02\x19Turnwright::Assembler::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/assembler/v1/budget.proto\x12\x17turnwright.assembler.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a%turnwright/types/v1/prompt_edit.proto\"\x98\x02\n\x12\x43heckBudgetRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x32\n\x08\x61t_least\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x13\n\x0b\x63\x61libration\x18\x07 \x01(\x01\x12\x12\n\ntranscript\x18\x08 \x01(\x08\x12\x16\n\x0eoutput_reserve\x18\t \x01(\r\x12.\n\x05\x65\x64its\x18\n \x03(\x0b\x32\x1f.turnwright.types.v1.PromptEditB\x0b\n\t_at_least\"{\n\x13\x43heckBudgetResponse\x12\x30\n\x07\x65\x66\x66\x65\x63ts\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x0e\n\x06tokens\x18\x02 \x01(\r\x12\x0f\n\x07\x63\x65iling\x18\x03 \x01(\r\x12\x11\n\tsummarize\x18\x04 \x01(\x08\x42\xbc\x01\n\x1b\x63om.turnwright.assembler.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\xaa\x02\x17Turnwright.Assembler.V1\xca\x02\x17Turnwright\\Assembler\\V1\xea\x02\x19Turnwright::Assembler::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +35,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.assembler.v1.bud
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033com.turnwright.assembler.v1P\001ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\252\002\027Turnwright.Assembler.V1\312\002\027Turnwright\\Assembler\\V1\352\002\031Turnwright::Assembler::V1'
-  _globals['_CHECKBUDGETREQUEST']._serialized_start=133
-  _globals['_CHECKBUDGETREQUEST']._serialized_end=365
-  _globals['_CHECKBUDGETRESPONSE']._serialized_start=367
-  _globals['_CHECKBUDGETRESPONSE']._serialized_end=490
+  _globals['_CHECKBUDGETREQUEST']._serialized_start=172
+  _globals['_CHECKBUDGETREQUEST']._serialized_end=452
+  _globals['_CHECKBUDGETRESPONSE']._serialized_start=454
+  _globals['_CHECKBUDGETRESPONSE']._serialized_end=577
 # @@protoc_insertion_point(module_scope)

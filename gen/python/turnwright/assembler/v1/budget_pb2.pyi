@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import prompt_edit_pb2 as _prompt_edit_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -35,6 +36,7 @@ class CheckBudgetRequest(_message.Message):
     CALIBRATION_FIELD_NUMBER: _builtins.int
     TRANSCRIPT_FIELD_NUMBER: _builtins.int
     OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -57,6 +59,12 @@ class CheckBudgetRequest(_message.Message):
     def at_least(self) -> _cursor_pb2.Cursor:
         """The answer must include this moment: that of the turn's last write. Absent: whatever the store has."""
 
+    @_builtins.property
+    def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
+        """The edits that the next prompt is expected to have, those of plugins included: what they add takes room too. At most
+        as many, and as large, as in AssembleRequest.
+        """
+
     def __init__(
         self,
         *,
@@ -69,10 +77,11 @@ class CheckBudgetRequest(_message.Message):
         calibration: _builtins.float = ...,
         transcript: _builtins.bool = ...,
         output_reserve: _builtins.int = ...,
+        edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "calibration", b"calibration", "context_length", b"context_length", "loop", b"loop", "output_reserve", b"output_reserve", "project", b"project", "run", b"run", "transcript", b"transcript", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "at_least", b"at_least", "calibration", b"calibration", "context_length", b"context_length", "edits", b"edits", "loop", b"loop", "output_reserve", b"output_reserve", "project", b"project", "run", b"run", "transcript", b"transcript", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
@@ -91,7 +100,7 @@ class CheckBudgetResponse(_message.Message):
     CEILING_FIELD_NUMBER: _builtins.int
     SUMMARIZE_FIELD_NUMBER: _builtins.int
     tokens: _builtins.int
-    """Estimated size of the next packet without the effects, in tokens."""
+    """Estimated size of the next packet without the effects, in tokens, with the edits."""
     ceiling: _builtins.int
     """Maximum size of a packet in tokens."""
     summarize: _builtins.bool
