@@ -24,8 +24,8 @@ from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.kit.plugins import TOOLS
 from turnwright_core.kit.server import Service
 from turnwright_core.kit.settings import SettingsError
-from turnwright_core.kit.telemetry import observe
-from turnwright_core.kit.telemetry_names import LEASES, LOOPS, SANDBOX
+from turnwright_core.kit.telemetry import count, observe
+from turnwright_core.kit.telemetry_names import LEASES, LEASES_LOST, LOOPS, SANDBOX
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.clients.outside_entries import OutsideEntries
 from turnwright_executor.clients.tool_calls import ToolCalls, ToolHost
@@ -260,6 +260,7 @@ async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> 
 
 def _observe(leases: Leases, scheduler: Scheduler, sandbox: Sandbox) -> None:
     """The gauges of this executor."""
+    count(LEASES_LOST, 0)
     observe(LEASES, leases.held)
     observe(LOOPS, scheduler.working)
     observe(SANDBOX, lambda: 1, {"backend": sandbox.name})

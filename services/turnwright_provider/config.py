@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from turnwright_core.kit.private_files import read_private
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, SourcedValue, endpoints_of, read_tables
 from turnwright_provider.domain.presets import PRESETS, Preset
@@ -55,8 +56,8 @@ _KEY: Final = "API key. Leave it empty if the server needs none."
 def _read_key(path: Path, setting_name: str) -> str:
     """The key in a file. Raises SettingsError."""
     try:
-        return path.expanduser().read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        return read_private(path.expanduser()).decode().strip()
+    except (OSError, ValueError) as error:
         raise SettingsError(f"{setting_name}: {path} cannot be read as a key: {error}") from None
 
 

@@ -20,7 +20,7 @@ from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.expiry import expiry
-from turnwright_store.app.gauges import gauges
+from turnwright_store.app.gauges import BacklogGauges
 from turnwright_store.app.idempotency import forgetting
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
@@ -63,6 +63,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     watches = Watches()
     maintenance = Maintenance()
     store = StoreService(database, watches, time.monotonic, _now_ms)
+    gauges: list[BacklogGauges] = []
 
     async def start() -> None:
         if not settings.is_on_postgresql:
@@ -72,6 +73,8 @@ def build(settings: StoreSettings, _secret: str) -> Service:
             stack.push_async_callback(database.close)
             store.opened = await _open(database, settings)
             maintenance.start([*_chores(store, settings), Chore("check", CHECK_EVERY_S, check)])
+            if telemetry.is_on():
+                gauges.append(BacklogGauges(database, _now_ms))
             stack.pop_all()
 
     async def check() -> bool:
@@ -79,6 +82,8 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         return False
 
     async def close() -> None:
+        for each in gauges:
+            each.close()
         await maintenance.stop()
         await database.close()
 
@@ -121,10 +126,8 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         if settings.proposal_expire_s
         else []
     )
-    measuring = [gauges(store.database, _now_ms)] if telemetry.is_on() else []
     return [
         *expiring,
-        *measuring,
         compaction(store.database, settings.fold_s),
         forgetting(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),

@@ -110,9 +110,9 @@ def is_open(method: str) -> bool:
 class Authenticator:
     """Authenticates callers, and refuses calls without a valid token or with a tier above what it allows."""
 
-    def __init__(self, secret: str, floor: Tier) -> None:
-        """Verify tokens with this secret; callers below the floor are refused."""
-        self._secret = secret
+    def __init__(self, secret: str, floor: Tier, accepted: Iterable[str] = ()) -> None:
+        """Verify tokens with this secret, or with others while it is replaced; callers below the floor are refused."""
+        self._secrets = (secret, *accepted)
         self._floor = floor
 
     def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
@@ -132,7 +132,8 @@ class Authenticator:
         scheme, _, token = _only(sent, AUTHORIZATION, Reason.UNAUTHENTICATED).partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise fault(Reason.UNAUTHENTICATED, _SEND_ONE)
-        caller = authenticate(token, self._secret)
+        found = (authenticate(token, secret) for secret in self._secrets)
+        caller = next((each for each in found if each), None)
         if caller is None:
             raise fault(Reason.UNAUTHENTICATED, _UNKNOWN)
         wanted = _only(sent, TIER, Reason.INVALID_FIELD)

@@ -8,16 +8,16 @@ were read before stay in use.
 from __future__ import annotations
 
 import datetime as dt
-import os
-import stat
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.private_files import read_private
 from turnwright_core.kit.telemetry import count
 from turnwright_core.kit.telemetry_names import CERTIFICATES_REFUSED
 
@@ -38,6 +38,8 @@ class Certificates(Struct, frozen=True):
     chain: bytes = b""
     key: bytes = b""
     authorities: bytes = b""
+    expiry_s: float = 0.0
+    """When the certificate expires, in seconds since 1970."""
 
 
 class Tls:
@@ -105,13 +107,13 @@ class Tls:
             _certificates("TURNWRIGHT_TLS_CA", self._authorities, authorities)
         if self._chain is None or self._key is None:
             return Certificates(authorities=authorities)
-        _check_private("TURNWRIGHT_TLS_KEY", self._key)
-        chain, key = _content("TURNWRIGHT_TLS_CERT", self._chain), _content("TURNWRIGHT_TLS_KEY", self._key)
+        chain = _content("TURNWRIGHT_TLS_CERT", self._chain)
+        key = _content("TURNWRIGHT_TLS_KEY", self._key, read_private)
         own = _certificates("TURNWRIGHT_TLS_CERT", self._chain, chain)[0]
         _check_dates(self._chain, own)
         _check_names(self._chain, own)
         _check_key(self._key, key, own)
-        return Certificates(chain, key, authorities)
+        return Certificates(chain, key, authorities, own.not_valid_after_utc.timestamp())
 
 
 def _identity(path: Path) -> tuple[int, int, int]:
@@ -122,23 +124,15 @@ def _identity(path: Path) -> tuple[int, int, int]:
     return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-def _content(variable: str, path: Path | None) -> bytes:
+def _content(variable: str, path: Path | None, read: Callable[[Path], bytes] = Path.read_bytes) -> bytes:
     if path is None:
         return b""
     try:
-        return path.read_bytes()
+        return read(path)
     except OSError as error:
         raise ValueError(f"{variable}: {path} cannot be read: {error.strerror}") from None
-
-
-def _check_private(variable: str, path: Path) -> None:
-    """Raises ValueError if everybody on the host may read the file."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise ValueError(f"{variable}: {path} cannot be read: {error.strerror}") from None
-    if mode & stat.S_IROTH and os.name == "posix":
-        raise ValueError(f"{variable}: everybody on this host may read {path}: run `chmod o-rwx {path}`")
+    except ValueError as error:
+        raise ValueError(f"{variable}: {error}") from None
 
 
 def _certificates(variable: str, path: Path, content: bytes) -> list[x509.Certificate]:

@@ -10,6 +10,8 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from turnwright_core.kit.private_files import read_private
+
 SOCKET_PATH_BYTES_MAX: Final = 100
 """Linux limits socket paths to 108 bytes; with a longer home path, services listen on loopback instead."""
 
@@ -55,7 +57,7 @@ def read_or_make_token(home: Path) -> str:
 
 
 def _read(file: Path) -> str:
-    token = file.read_text().strip()
+    token = read_private(file).decode().strip()
     if not token:
         raise ValueError(f"{file} is empty: delete it, and the next start makes a new one")
     return token

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ from turnwright_core.kit.readiness import Readiness
 from turnwright_core.kit.session_server import SessionHandlers
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.settings_report import ShownSettings
+from turnwright_core.kit.telemetry import count, observe
+from turnwright_core.kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
 from turnwright_core.kit.transport import PLAINTEXT, listen
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
@@ -130,7 +133,8 @@ class RunningServer:
         """Start the service, then listen. Raises OSError if the address cannot be bound."""
         await self.service.start()
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
-        gate = Authenticator(self._secret, self.service.floor)
+        accepted = self.service.settings.secrets_accepted if self.service.settings else ()
+        gate = Authenticator(self._secret, self.service.floor, accepted)
         guarded: Any = GuardedServer(server, self.local, gate, self._calls)
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
@@ -158,11 +162,19 @@ class RunningServer:
         if self._wanted.endswith(":0"):
             self.address = f"{self._wanted[:-2]}:{port}"
         self.service.listening(self.address)
+        self._measure_certificate()
         await server.start()
         self.local.open()
         self._server = server
         await self._readiness.begin()
         _log.info("service_started", service=self.service.name, address=self.address)
+
+    def _measure_certificate(self) -> None:
+        if self._tls.has_certificate:
+            # A counter that begins with its first event would hide that event from `increase()` of Prometheus.
+            count(CERTIFICATES_REFUSED, 0)
+            labels = {"service": self.service.name}
+            observe(CERTIFICATE_EXPIRY, lambda: self._tls.current().expiry_s - time.time(), labels)
 
     async def leave(self) -> None:
         """Report NOT_SERVING; calls are still served."""

@@ -107,6 +107,13 @@ def _checked_token(text: str) -> str:
     return check_token(text) if text else text
 
 
+def _checked_tokens(text: str) -> str:
+    """Tokens separated by commas. Raises ValueError with a sentence."""
+    for each in filter(None, text.split(",")):
+        check_token(each)
+    return text
+
+
 def _checked_listen(text: str) -> str:
     """HOST:PORT, or empty. Raises ValueError with a sentence."""
     host, separator, port = text.rpartition(":")
@@ -126,6 +133,12 @@ class Settings:
     home: Path = setting("Directory for the database, token, sockets and log.", default_factory=default_home)
     token: str = setting(
         "The deployment's secret. Empty: the file `token` in the home.", "", repr=False, check=_checked_token
+    )
+    tokens_accepted: str = setting(
+        "Further secrets that callers may use while the deployment's secret is replaced, separated by commas.",
+        "",
+        repr=False,
+        check=_checked_tokens,
     )
     listen: str = setting("Address that this service listens on. Empty: the service's default port on loopback.", "")
     log_level: Literal["debug", "info", "warning", "error"] = setting("Lowest severity that is logged.", "info")
@@ -221,6 +234,11 @@ class Settings:
     def secret(self) -> str:
         """The deployment's secret; creates the token file if there is none."""
         return self.token or read_or_make_token(self.home)
+
+    @property
+    def secrets_accepted(self) -> tuple[str, ...]:
+        """Secrets that callers may use besides the deployment's own."""
+        return tuple(filter(None, self.tokens_accepted.split(",")))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"settings are frozen: {name}")

@@ -116,7 +116,7 @@ def measure(name: str, value: float, attributes: SpanAttributes | None = None) -
         _sdk.record(name, value, attributes or {})
 
 
-def observe(name: str, read: Callable[[], float], attributes: SpanAttributes | None = None) -> None:
-    """Have a gauge of METRICS read whenever metrics are collected, by another thread."""
+def observe(name: str, read: Callable[[], float | None], attributes: SpanAttributes | None = None) -> None:
+    """Have a gauge of METRICS read whenever metrics are collected, by another thread. None: it has no value now."""
     if _sdk is not None:
         _sdk.observe(name, read, attributes or {})

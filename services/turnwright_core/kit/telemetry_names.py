@@ -46,6 +46,7 @@ LOOPS_QUEUED: Final = "turnwright.loops.queued"
 QUEUE_AGE: Final = "turnwright.queue.age"
 VENDOR_ERRORS: Final = "turnwright.vendor.errors"
 CERTIFICATES_REFUSED: Final = "turnwright.tls.certificates.refused"
+CERTIFICATE_EXPIRY: Final = "turnwright.tls.certificate.expiry"
 SANDBOX: Final = "turnwright.sandbox"
 
 METRICS: Final = {
@@ -63,6 +64,13 @@ METRICS: Final = {
     LOOPS_QUEUED: ("gauge", "{loop}", "Loops that wait for an executor, in the whole store."),
     QUEUE_AGE: ("gauge", "s", "Age of the loop that has waited longest for an executor, in the whole store."),
     CERTIFICATES_REFUSED: ("counter", "{file}", "Replaced certificates that could not be used."),
-    SANDBOX: ("gauge", "1", "1, with the backend that confines commands as an attribute."),
+    CERTIFICATE_EXPIRY: ("gauge", "s", "Time until the certificate in use expires; negative: since it has."),
+    SANDBOX: ("gauge", "{backend}", "1, with the backend that confines commands as an attribute."),
 }
 """Every metric: its kind, unit and meaning."""
+
+BOUNDARIES: Final = {
+    "s": (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
+    "{token}": tuple(4.0**power for power in range(14)),
+}
+"""Upper limits of the buckets of histograms, by unit. From an rpc within a host to a model that reasons for minutes."""

@@ -32,6 +32,7 @@ from prometheus_client import start_http_server
 from turnwright_core.kit.scope import TRACEPARENT, CallScope, TextMetadata, current_scope, own_scope
 from turnwright_core.kit.telemetry import SpanAttributes, TelemetrySettings
 from turnwright_core.kit.telemetry_names import (
+    BOUNDARIES,
     ERROR_TYPE,
     METRICS,
     RPC_CODE,
@@ -77,12 +78,17 @@ class Sdk:
         self._meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
         self._tracer = self._tracers.get_tracer("turnwright", release, schema_url=SCHEMA_URL)
         meter: Any = self._meters.get_meter("turnwright", release, schema_url=SCHEMA_URL)
-        made = {"counter": meter.create_counter, "histogram": meter.create_histogram}
-        self._instruments = {
-            name: made[kind](name, unit, meaning) for name, (kind, unit, meaning) in METRICS.items() if kind in made
-        }
+        self._instruments: dict[str, Any] = {}
+        for name, (kind, unit, meaning) in METRICS.items():
+            if kind == "counter":
+                self._instruments[name] = meter.create_counter(name, unit, meaning)
+            elif kind == "histogram":
+                bounds = BOUNDARIES[unit]
+                self._instruments[name] = meter.create_histogram(
+                    name, unit, meaning, explicit_bucket_boundaries_advisory=bounds
+                )
         self._meter = meter
-        self._gauges: dict[str, list[tuple[Callable[[], float], SpanAttributes]]] = {}
+        self._gauges: dict[str, list[tuple[Callable[[], float | None], SpanAttributes]]] = {}
 
     def stop(self) -> None:
         """Send what is left, and stop. A collector that does not answer is waited for no longer than STOP_S_MAX."""
@@ -164,7 +170,7 @@ class Sdk:
     def record(self, name: str, value: float, attributes: SpanAttributes) -> None:
         self._instruments[name].record(value, attributes)
 
-    def observe(self, name: str, read: Callable[[], float], attributes: SpanAttributes) -> None:
+    def observe(self, name: str, read: Callable[[], float | None], attributes: SpanAttributes) -> None:
         """Several readers of one gauge are several series: their attributes differ."""
         if name in self._gauges:
             self._gauges[name].append((read, attributes))
@@ -173,8 +179,9 @@ class Sdk:
         _, unit, meaning = METRICS[name]
 
         def collect(_options: CallbackOptions) -> Iterator[Observation]:
-            for get, exporter in observed:
-                yield Observation(get(), exporter)
+            for get, labels in observed:
+                if (value := get()) is not None:
+                    yield Observation(value, labels)
 
         self._meter.create_observable_gauge(name, [collect], unit, meaning)
 

@@ -34,6 +34,7 @@ def written(tmp_path, monkeypatch):
 
     def write(url: str, text: str = FILE) -> None:
         (tmp_path / "endpoints.toml").write_text(text.format(url=url))
+        (tmp_path / "second.key").touch(0o600)
         (tmp_path / "second.key").write_text("key-of-a-file\n")
         monkeypatch.setenv("WORK_KEY", "key-of-a-variable")
 
@@ -76,6 +77,7 @@ async def test_a_refused_key_is_reported_with_the_place_where_it_is_set(provider
 
 
 async def test_a_preset_reads_its_key_from_a_file_where_the_variable_has_none(provider, tmp_path):
+    (tmp_path / "key").touch(0o600)
     (tmp_path / "key").write_text(" key-of-a-file \n")
     async with SseServer([chat("one"), chat("two")]) as server:
         settings = {"groq_base_url": server.url, "groq_api_key_file": str(tmp_path / "key")}
@@ -105,6 +107,7 @@ async def test_an_endpoint_that_lacks_its_url_is_inert_and_says_so(provider, wri
         ("[endpoint.work]\npreset = 'deepsek'", r"no preset 'deepsek' \(did you mean deepseek\?\)"),
         ("[endpoint.work]\nkey = 'a'\nkey_file = 'b'", "give one of key, key_file and key_variable"),
         ("[endpoint.work]\nkey_file = 'gone'", "endpoint.work.key_file: .*gone cannot be read"),
+        ("[endpoint.work]\nkey_file = 'open.key'", "endpoint.work.key_file: .*chmod o-rwx .*open.key"),
         ("[endpoint.work]\nheaders = { 'a b' = 'c' }", "the header 'a b' must be printable ASCII"),
         ("[endpoint.scripted]\nurl = 'x'", "`scripted` is taken"),
         ("[endpoint.'A B']\nurl = 'x'", "a name is of a-z"),
@@ -114,6 +117,7 @@ async def test_an_endpoint_that_lacks_its_url_is_inert_and_says_so(provider, wri
 async def test_a_mistake_in_the_file_is_reported_at_the_start(tmp_path, text, words):
     path = tmp_path / "servers.toml"
     path.write_text(text)
+    (tmp_path / "open.key").write_text("a key")
     with pytest.raises(SettingsError, match=f"(?s){words}"):
         ProviderSettings(home=tmp_path, endpoints_file=str(path))
 

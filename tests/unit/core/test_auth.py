@@ -56,6 +56,18 @@ def test_who_is_refused_is_told_what_is_wrong_with_the_token(metadata, told) -> 
     assert refused.value.reason is Reason.UNAUTHENTICATED
 
 
+def test_while_the_secret_is_replaced_tokens_of_both_are_accepted() -> None:
+    def admit(token: str) -> str:
+        gate = Authenticator("new", Tier.CLIENT, ["old"])
+        return gate.admit("/turnwright.executor.v1.ExecutorService/Act", (("authorization", f"Bearer {token}"),))
+
+    assert [admit(token) for token in ("new", "old", derive_token("old", Tier.CLIENT, "ci"))] == [
+        "operator", "operator", "ci",
+    ]  # fmt: skip
+    with pytest.raises(TurnwrightError):
+        admit("older")
+
+
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 65, "é", "operator"])
 def test_a_principal_that_cannot_stand_in_a_token_is_refused(name) -> None:
     with pytest.raises(ValueError, match="principal"):
@@ -77,6 +89,16 @@ def test_the_token_file_is_private_and_made_once(tmp_path) -> None:
 
 
 def test_an_empty_token_file_is_said_to_be_empty(tmp_path) -> None:
-    (tmp_path / "token").touch()
+    (tmp_path / "token").touch(mode=0o600)
     with pytest.raises(ValueError, match="is empty"):
         read_or_make_token(tmp_path)
+
+
+def test_a_token_file_that_everybody_may_read_is_refused_with_the_remedy(tmp_path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    file.chmod(0o644)
+    with pytest.raises(ValueError, match=f"chmod o-rwx {file}"):
+        read_or_make_token(tmp_path)
+    file.chmod(0o640)
+    assert read_or_make_token(tmp_path) == "secret"

@@ -1,0 +1,15 @@
+"""Files with secrets: read only if not everybody on the host can."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def read_private(path: Path) -> bytes:
+    """The content of a file. Raises OSError if it cannot be read, ValueError if everybody on the host may read it."""
+    with path.open("rb") as file:
+        if os.name == "posix" and os.fstat(file.fileno()).st_mode & stat.S_IROTH:
+            raise ValueError(f"everybody on this host may read {path}: run `chmod o-rwx {path}`")
+        return file.read()
