@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import cache
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,34 @@ SERVICES = {"store", "assembler", "provider", "executor"}
 pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl builds the manifests; it is not installed")
 
 
+@cache
 def built(overlay: str) -> list[dict[str, Any]]:
-    command = ["kubectl", "kustomize", str(MANIFESTS / "overlays" / overlay)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return list(yaml.safe_load_all(shown.stdout))
+    return shown(MANIFESTS / "overlays" / overlay)
+
+
+def shown(folder: Path) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def find(manifests: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    return next(one for one in manifests if (one["kind"], one["metadata"]["name"]) == (kind, name))
+
+
+def is_restricted(spec: dict[str, Any]) -> bool:
+    """Whether a pod meets the Pod Security Standard `restricted`."""
+    (container,) = spec["containers"]
+    own = container["securityContext"]
+    return (
+        spec["securityContext"]["runAsNonRoot"]
+        and spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+        and own["capabilities"] == {"drop": ["ALL"]}
+        and own["allowPrivilegeEscalation"] is False
+        and "procMount" not in own
+    )
 
 
 @pytest.mark.parametrize("overlay", ["tls", "mesh"])
@@ -46,6 +72,11 @@ def test_pods_are_unprivileged_probed_and_drained(overlay) -> None:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         assert {"readinessProbe", "startupProbe", "lifecycle"} <= container.keys()
         assert spec["terminationGracePeriodSeconds"] > 20
+        assert not spec["automountServiceAccountToken"]
+    # What bubblewrap needs; the others need nothing.
+    assert {name for name, spec in pods.items() if not is_restricted(spec)} == {"executor"}
+    assert pods["executor"]["containers"][0]["securityContext"]["procMount"] == "Unmasked"
+    assert pods["executor"]["hostUsers"] is False
 
 
 def test_services_listen_with_tls_or_say_that_a_mesh_protects_them() -> None:
@@ -57,5 +88,48 @@ def test_services_listen_with_tls_or_say_that_a_mesh_protects_them() -> None:
 
 
 def test_each_service_has_a_network_policy() -> None:
-    policies = {one["metadata"]["name"] for one in built("tls") if one["kind"] == "NetworkPolicy"}
-    assert policies == SERVICES
+    policies = {one["metadata"]["name"]: one["spec"] for one in built("tls") if one["kind"] == "NetworkPolicy"}
+    assert policies.keys() == SERVICES
+    for name, spec in policies.items():
+        assert spec["podSelector"]["matchLabels"] == {"app": "turnwright", "service": name}
+    # A command can reach neither the metadata of the cloud nor private networks.
+    blocks = [to["ipBlock"] for rule in policies["executor"]["egress"] for to in rule.get("to", ()) if "ipBlock" in to]
+    for private in ("169.254.169.254", "10.1.2.3", "192.168.1.1", "172.20.0.1", "8.8.8.8"):
+        allowed = any(reaches(block, private) for block in blocks)
+        assert allowed == (private == "8.8.8.8")
+
+
+def reaches(block: dict[str, Any], address: str) -> bool:
+    at = ip_address(address)
+    return at in ip_network(block["cidr"]) and not any(at in ip_network(one) for one in block["except"])
+
+
+def test_replicas_survive_a_drain_and_follow_the_queue() -> None:
+    manifests = built("tls")
+    for name in ("store", "executor"):
+        budget = find(manifests, "PodDisruptionBudget", name)["spec"]
+        replicas = find(manifests, "Deployment", name)["spec"]["replicas"]
+        assert replicas > budget["minAvailable"] >= 1
+    scaler = find(manifests, "HorizontalPodAutoscaler", "executor")["spec"]
+    assert scaler["scaleTargetRef"]["name"] == "executor"
+    assert scaler["minReplicas"] >= 2
+    (metric,) = scaler["metrics"]
+    assert metric["external"]["metric"]["name"] == "turnwright_loops_queued"
+
+
+def test_in_gvisor_every_pod_is_restricted(tmp_path) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "kubernetes")
+    overlay = tmp_path / "kubernetes" / "overlays" / "tls" / "kustomization.yaml"
+    overlay.write_text(overlay.read_text() + "components: [../../components/gvisor]\n")
+    manifests = shown(overlay.parent)
+    for one in manifests:
+        kubernetes_validate.validate(one, "1.37", strict=True)
+    specs = [one["spec"]["template"]["spec"] for one in manifests if one["kind"] == "Deployment"]
+    assert all(is_restricted(spec) for spec in specs)
+    executor = find(manifests, "Deployment", "executor")["spec"]["template"]["spec"]
+    assert executor["runtimeClassName"] == "gvisor"
+    assert executor["nodeSelector"]
+    sandbox = [one["value"] for one in executor["containers"][0]["env"] if one["name"] == "TURNWRIGHT_SH_SANDBOX"]
+    assert sandbox == ["limits"]
+    namespace = find(manifests, "Namespace", "turnwright")["metadata"]["labels"]
+    assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
