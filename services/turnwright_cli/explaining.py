@@ -18,10 +18,9 @@ from turnwright_cli.packet_picture import (
     FORMS,
     PIECES_SHOWN,
     budget_words,
+    change_words,
     heading,
     picture,
-    prefix_words,
-    step_words,
     words_of,
 )
 from turnwright_cli.plain import safe_line
@@ -60,13 +59,14 @@ def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
     for sentence in (
         heading(run, explanation),
         budget_words(explanation),
-        *prefix_words(explanation),
-        *step_words(explanation),
-        *explanation.gaps,
+        *change_words(explanation),
     ):
         write_line(safe_line(sentence))
-    by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, piece.begin))
-    columns = ("tokens", "kind", "section", "path", "form", "reduced by", "in turn", "begin", "bytes", "why")
+    by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))
+    columns = (
+        "tokens", "kind", "section", "path", "form", "reduced by", "in turn", "begin", "bytes", "why", "whole",
+        "healed",
+    )  # fmt: skip
     show_table(
         list(map(Column, columns)),
         [
@@ -81,6 +81,8 @@ def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
                 str(piece.begin),
                 str(piece.bytes),
                 piece.why,
+                str(piece.whole_tokens or ""),
+                piece.healed,
             )
             for piece in by_size
         ],

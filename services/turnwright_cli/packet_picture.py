@@ -20,7 +20,10 @@ from turnwright.types.v1 import settings_pb2
 from turnwright_cli.plain import safe_line
 
 PIECES_SHOWN: Final = 15
-"""Pieces in the picture, the largest ones."""
+"""Pieces in the picture, the largest ones, and as many that are left out."""
+
+HEALED_SHOWN: Final = 5
+"""Pieces that were healed, as far as sentences name them."""
 
 NARROW: Final = 50
 """Columns below which bars have no labels, and totals stand one below the other."""
@@ -85,13 +88,15 @@ def picture(
     yield from _bars(explanation, width, styled)
     yield from _legend(explanation, width, styled)
     yield Text()
-    for sentence in (*prefix_words(explanation), *step_words(explanation), *explanation.gaps):
+    for sentence in change_words(explanation):
         yield from _lines(sentence, width, hanging=True)
     yield Text()
-    by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, piece.begin))
-    for piece in by_size[:pieces_max]:
+    by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))
+    shown = [piece for piece in by_size if piece.form != pb.PIECE_FORM_LEFT_OUT][:pieces_max]
+    gone = [piece for piece in by_size if piece.form == pb.PIECE_FORM_LEFT_OUT][:pieces_max]
+    for piece in (*shown, *gone):
         yield from _piece(piece, explanation.tokens, width, styled)
-    more = len(by_size) - pieces_max + explanation.pieces_left_out
+    more = len(by_size) - len(shown) - len(gone) + explanation.pieces_left_out
     if more > 0:
         yield from _lines(f"... and {more:,} smaller pieces: --full shows them.", width)
 
@@ -137,6 +142,34 @@ def step_words(explanation: pb.PacketExplanation) -> list[str]:
         entries = f"{step.entries:,} {'entry' if step.entries == 1 else 'entries'}"
         found.append(f"Step {safe_line(step.name)}: {entries}{before}.")
     return found
+
+
+def change_words(explanation: pb.PacketExplanation) -> list[str]:
+    """Where it differs from the packet before, what was done to it, and what is not known."""
+    return [
+        *prefix_words(explanation),
+        *step_words(explanation),
+        *_saved_words(explanation),
+        *_healed_words(explanation),
+        *explanation.gaps,
+    ]
+
+
+def _saved_words(explanation: pb.PacketExplanation) -> list[str]:
+    """How much smaller the packet is than it would be if everything in it were whole."""
+    less = [piece for piece in explanation.pieces if piece.whole_tokens > piece.tokens]
+    gone = sum(piece.form == pb.PIECE_FORM_LEFT_OUT for piece in less)
+    saved = sum(piece.whole_tokens - piece.tokens for piece in less)
+    counted = f"Pieces shortened: {len(less) - gone:,}, left out: {gone:,}"
+    return [f"{counted}; whole they would take {saved:,} tokens more."] if less else []
+
+
+def _healed_words(explanation: pb.PacketExplanation) -> list[str]:
+    healed = [piece for piece in explanation.pieces if piece.healed]
+    named = ((safe_line(piece.path) or words_of(piece.kind).name, piece.healed) for piece in healed[:HEALED_SHOWN])
+    told = [f"Healed {name}: {sentence}" for name, sentence in named]
+    more = len(healed) - len(told)
+    return [*told, f"Healed besides: {more:,}."] if more else told
 
 
 def _percent(part: int, whole: int) -> str:
@@ -221,13 +254,15 @@ def _piece(piece: pb.ExplainedPiece, whole: int, width: int, styled: bool) -> It
     line.stylize(_style(words, styled), len(tokens), len(tokens) + 1)
     yield line
     yield from map(Text, more)
-    why = f"{_percent(piece.tokens, whole)}{_where(piece)}. {piece.why}{_reduced(piece)}"
+    healed = f" {piece.healed}" if piece.healed else ""
+    why = f"{_percent(piece.tokens, whole)}{_where(piece)}. {piece.why}{healed}{_reduced(piece)}"
     yield from _lines(why, width, indent=indent)
 
 
 def _where(piece: pb.ExplainedPiece) -> str:
     section = f" in {safe_line(piece.section)}" if piece.section else ""
-    return f"{section}, {FORMS[piece.form]}" if piece.form in FORMS else section
+    whole = f" (whole: {piece.whole_tokens:,})" if piece.whole_tokens else ""
+    return f"{section}, {FORMS[piece.form]}{whole}" if piece.form in FORMS else section
 
 
 def _reduced(piece: pb.ExplainedPiece) -> str:

@@ -196,7 +196,9 @@ class Explainer:
 
     def _fitted_transcript(self, packet: PacketRequest, rows: TranscriptRows) -> Reassembled:
         told = self._assembler.fit_transcript(packet, rows)
-        pieces, steps = explained_transcript(packet.turn, told, rows, self._assembler.packet_plugins)
+        pieces, steps = explained_transcript(
+            packet.turn, told, rows, self._assembler.packet_plugins, self._assembler.rules.token_divisor
+        )
         if packet.edits:
             texts = [(role, "".join(part for part in parts if isinstance(part, str))) for role, parts in told.messages]
             pieces = with_edits(texts, pieces)

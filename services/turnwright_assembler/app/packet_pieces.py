@@ -200,7 +200,8 @@ class _UserPieces:
             if block.is_visible:
                 return Piece(text, kind, tag, why, block.path, Form.SUMMARIZED)
             form = Form.SUMMARIZED
-        return self._reduced_piece(Piece(text, kind, tag, why, block.path, form))
+        whole = 0 if form is Form.WHOLE else block.s_tokens + block.a_tokens
+        return self._reduced_piece(Piece(text, kind, tag, why, block.path, form, whole_tokens=whole))
 
     def _reduced_piece(self, piece: Piece) -> Piece:
         reduced = self._reduced.get(piece.path) if piece.form is Form.SUMMARIZED else None

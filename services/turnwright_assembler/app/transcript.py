@@ -129,10 +129,12 @@ def _compaction(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: 
     rows.conversation.put(_REQUEST_PATH, request)
     left = replace(room, chars=max(0, room.chars - 2 * len(_REQUEST)))
     try:
-        made = _after_eviction(rows, shrink(weighed, left), ask, divisor)
+        shrunk = shrink(weighed, left)
+        made = _after_eviction(rows, shrunk, ask, divisor)
     finally:
         rows.conversation.put(_REQUEST_PATH, None)
-    return replace(made, after_reply=summary_writes(replaced[:SUMMARIZED_MAX], short, ask.turn, ask.loop))
+    after = summary_writes(replaced[:SUMMARIZED_MAX], short, ask.turn, ask.loop)
+    return replace(made, after_reply=after, evicted=shrunk)
 
 
 def _room(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Room:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -12,15 +13,17 @@ from msgspec.structs import replace
 from turnwright_assembler.app.packet_pieces import Reduction, files_words, system_pieces, tool_pieces
 from turnwright_assembler.app.transcript import Transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
+from turnwright_assembler.domain.compression import SUMMARY
 from turnwright_assembler.domain.explanation import FittingStep, MessageOfPieces, Piece, PieceKind
 from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_assembler.sections.project import system_with
 from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.chat.transcript import Segment
-from turnwright_core.entries import Entry, SetEntry, Visibility
+from turnwright_core.chat.transcript import Segment, Standing
+from turnwright_core.entries import Entry, Visibility
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION
+from turnwright_core.text import tokens_of
 
 _KINDS: Final[Mapping[MessageKind, PieceKind]] = {
     MessageKind.PROMPT: PieceKind.PROMPT,
@@ -40,6 +43,11 @@ _WHYS: Final = {
     PieceKind.PLAN: "Plans are never left out.",
     PieceKind.NOTICE: "The runtime tells it.",
 }
+_AS_TEXT: Final = "What a command did, told as text: no call waits for it."
+_LEFT_OUT: Final = "Left out so that the rest fits; its entry keeps it."
+_SUMMARIZED: Final = "Left out: a summary stands for it."
+_SECOND: Final = "A call has one result."
+_ARCHIVED: Final = "Archived, so that no model reads it."
 _FORMS: Final = {Visibility.SUMMARIZED: Form.SUMMARIZED, Visibility.ARCHIVED: Form.STUB}
 
 
@@ -49,13 +57,15 @@ class _Shown(Struct, frozen=True):
     now: Mapping[str, Visibility]
     """Those that are evicted in this turn."""
     reduced: Mapping[str, Reduction]
+    healed: Mapping[str, str]
+    divisor: int
 
     def visibility(self, entry: Entry) -> Visibility:
         return self.now.get(entry.path, entry.visibility)
 
 
 def explained_transcript(
-    turn: int, made: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins
+    turn: int, made: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins, divisor: int
 ) -> tuple[list[MessageOfPieces], tuple[FittingStep, ...]]:
     """The pieces by message, and the steps by which it was made to fit. It is sent whole."""
     system = rows.entries.get(SYSTEM_PATH)
@@ -68,9 +78,11 @@ def explained_transcript(
         elif role == "tools":
             messages.append((role, list(tool_pieces(text, attributes))))
         elif role == CONVERSATION:
-            shown = _Shown(_shown_by(made), _reductions(made, rows, turn))
-            said = [piece for segment in made.segments for piece in _pieces(segment, rows, shown)]
-            messages.append((role, said))
+            healed: dict[str, str] = {}
+            for path, sentence in rows.conversation.heals():
+                healed[path] = f"{healed[path]} {sentence}" if path in healed else sentence
+            shown = _Shown(_shown_by(made), _reductions(made, rows, turn), healed, divisor)
+            messages.append((role, list(_conversation(made.segments, rows, shown))))
     return messages, _steps(made)
 
 
@@ -85,6 +97,31 @@ def _system(
     return [*system_pieces(text.removesuffix(end), attributes, packet_plugins), said]
 
 
+def _conversation(segments: Sequence[Segment], rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
+    """What is said, with what is left out at the places where it would stand."""
+    left = deque(rows.conversation.left_out(segments))
+    for segment in segments:
+        begin = min(part.position for part in segment.parts if part)
+        while left and left[0].position < begin:
+            yield _left_out(left.popleft(), rows, shown)
+        yield from _pieces(segment, rows, shown)
+    for one in left:
+        yield _left_out(one, rows, shown)
+
+
+def _left_out(one: Standing, rows: TranscriptRows, shown: _Shown) -> Piece:
+    path = one.path
+    kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
+    reduced, healed = shown.reduced.get(path), shown.healed.get(path, "")
+    whole = tokens_of(rows.whole_chars(path), shown.divisor)
+    why = _SECOND if healed else _ARCHIVED
+    piece = Piece("", kind, one.message.role.value, why, path, Form.LEFT_OUT, whole_tokens=whole, healed=healed)
+    if reduced is None:
+        return piece
+    why = _SUMMARIZED if reduced.step == SUMMARY else _LEFT_OUT
+    return replace(piece, why=why, reduced_by=reduced.step, reduced_in_turn=reduced.turn)
+
+
 def _pieces(segment: Segment, rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
     # Not splitlines: a message may hold other characters that end lines.
     lines = [f"{line}\n" for line in "".join(segment.pieces).split("\n") if line]
@@ -92,10 +129,12 @@ def _pieces(segment: Segment, rows: TranscriptRows, shown: _Shown) -> Iterator[P
         yield from _said(segment, lines[0], rows, shown)
         return
     for line in lines[: len(lines) - len(segment.parts)]:
-        yield Piece(line, PieceKind.NOTICE, "user", "A conversation begins with the user.")
+        why = "Vendors refuse a conversation that begins with a reply."
+        yield Piece(line, PieceKind.NOTICE, "user", why, healed="The user says that earlier messages were left out.")
     for line, part in zip(lines[-len(segment.parts) :], segment.parts, strict=True):
         if part is None:
-            yield Piece(line, PieceKind.RESULT, "tool", "The call has no result, and vendors want one.")
+            healed = "The call has no result: it is sent with one that says so."
+            yield Piece(line, PieceKind.RESULT, "tool", _WHYS[PieceKind.RESULT], healed=healed)
         else:
             yield _piece(line, part.path, part.message.role.value, rows, shown)
 
@@ -118,13 +157,20 @@ def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown)
         return Piece(text, PieceKind.NOTICE, role, "The runtime asks for a summary.")
     kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
     form = _FORMS.get(shown.visibility(entry), Form.WHOLE) if kind is PieceKind.RESULT else Form.WHOLE
-    piece = Piece(text, kind, role, _WHYS[kind], path, form)
-    reduced = shown.reduced.get(path) if form is not Form.WHOLE else None
+    why = _AS_TEXT if kind is PieceKind.RESULT and role == "user" else _WHYS[kind]
+    piece = Piece(text, kind, role, why, path, form, healed=shown.healed.get(path, ""))
+    if form is Form.WHOLE:
+        return piece
+    piece = replace(piece, whole_tokens=tokens_of(rows.whole_chars(path), shown.divisor))
+    reduced = shown.reduced.get(path)
     return replace(piece, reduced_by=reduced.step, reduced_in_turn=reduced.turn) if reduced else piece
 
 
 def _shown_by(made: Transcript) -> dict[str, Visibility]:
-    return {one.path: one.change.visibility for one in made.effects if isinstance(one.change, SetEntry)}
+    if made.evicted is None:
+        return {}
+    condensed = dict.fromkeys(made.evicted.condensed, Visibility.SUMMARIZED)
+    return condensed | dict.fromkeys(made.evicted.dropped, Visibility.ARCHIVED)
 
 
 def _reductions(made: Transcript, rows: TranscriptRows, turn: int) -> dict[str, Reduction]:

@@ -25,7 +25,7 @@ from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Role, Text
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, kind_of, parts_of, run_message
-from turnwright_core.chat.transcript import Conversation, Standing, known
+from turnwright_core.chat.transcript import Conversation, Standing, encoded, known
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
@@ -156,6 +156,11 @@ class TranscriptRows:
         paths = listed if isinstance(listed, list) else ()
         replaced = (self.entries[path].position for path in paths if path in self.entries)
         return min(replaced, default=entry.position)
+
+    def whole_chars(self, path: str) -> int:
+        """Code points of a message if nothing of it were left out."""
+        entry = replace(self.entries[path], visibility=Visibility.VISIBLE)
+        return len(encoded([self._standing(entry, self.kinds[path], parts_of(entry)).message])[0])
 
     def _note(self, path: str, entry: Entry | None, kind: MessageKind | None) -> None:
         """Note whether an entry is evicted, or a report of evictions."""

@@ -56,7 +56,7 @@ class PieceKind(IntEnum):
 
 
 class Piece(Struct, frozen=True):
-    """A piece of a message. `reduced_by` is the step that summarized or replaced it, in turn `reduced_in_turn`."""
+    """A piece of a message. `reduced_by` is the step that shortened it or left it out, in turn `reduced_in_turn`."""
 
     text: str
     kind: PieceKind
@@ -66,6 +66,10 @@ class Piece(Struct, frozen=True):
     form: Form = Form.WHOLE
     reduced_by: str = ""
     reduced_in_turn: int = 0
+    whole_tokens: int = 0
+    """What it would take if it were whole; 0: it is, or that is not known."""
+    healed: str = ""
+    """What vendors would refuse about it, and how it is sent instead."""
 
 
 class PlacedPiece(Struct, frozen=True):
@@ -152,6 +156,9 @@ def aligned(text: str, pieces: Iterable[Piece], role: str) -> list[Piece]:
     found: list[Piece] = []
     at = 0
     for piece in pieces:
+        if piece.form is Form.LEFT_OUT:
+            found.append(piece)
+            continue
         begin = text.find(piece.text, at, at + SEARCHED_CHARS + len(piece.text)) if piece.text else -1
         if begin < 0:
             continue

@@ -93,7 +93,7 @@ def explanation_to_pb(explained: Explanation, pieces_max: int) -> pb.PacketExpla
 
 
 def _weight(one: PlacedPiece) -> int:
-    return 60 + 3 * len(one.piece.path) + len(one.piece.why)
+    return 60 + 3 * len(one.piece.path) + len(one.piece.why) + 3 * len(one.piece.healed)
 
 
 def _kind(kind: PieceKind) -> pb.PieceKind.ValueType:
@@ -113,4 +113,6 @@ def _piece(one: PlacedPiece) -> pb.ExplainedPiece:
         why=piece.why,
         reduced_by=piece.reduced_by,
         reduced_in_turn=piece.reduced_in_turn,
+        whole_tokens=piece.whole_tokens,
+        healed=piece.healed,
     )

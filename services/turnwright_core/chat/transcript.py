@@ -141,6 +141,12 @@ class Conversation:
         self.compose()
         return iter(self._segments)
 
+    def left_out(self, segments: Iterable[Segment]) -> list[Standing]:
+        """What says something and is in none of these segments, in order."""
+        shown = {part.path for segment in segments for part in segment.parts if part}
+        left = (one for one in self._standing.values() if one.path not in shown and _says_something(one.message))
+        return sorted(left, key=_place)
+
     def heals(self) -> Iterator[tuple[str, str]]:
         """What is not as it should be, and stands in a form that vendors take: paths and sentences."""
         for path in self._orphans:

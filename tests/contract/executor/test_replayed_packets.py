@@ -109,6 +109,8 @@ async def test_what_was_demoted_says_by_which_step_in_which_turn(services):
         if piece.reduced_by
     }
     assert reduced
+    saved = [piece.whole_tokens - piece.tokens for one in told for piece in one.pieces if piece.reduced_by]
+    assert (min(saved) >= 0, max(saved) > 500) == (True, True)
     errors = [entry async for entry in services.client.list_entries(services.project, "r", "log://*/error/budget*")]
     listed = {
         (path[2:], json.loads(entry.attributes_json)["step"], int(entry.path.split("turn_")[1].split("/")[0]))

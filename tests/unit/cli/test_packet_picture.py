@@ -58,7 +58,31 @@ def drawn(told: pb.PacketExplanation, width: int, pieces_max: int = 15) -> list[
     return list(picture("fix-tests", told, width, pieces_max=pieces_max, styled=False))
 
 
+def transcript() -> pb.PacketExplanation:
+    """A transcript of which one message was left out and one shortened, and in which one was healed."""
+    pieces = [
+        piece("prompt://1", pb.PIECE_KIND_PROMPT, "user", 60, "A user said it.", form=pb.PIECE_FORM_WHOLE),
+        piece(
+            "assistant://1", pb.PIECE_KIND_REPLY, "assistant", 0, "Left out so that the rest fits.",
+            form=pb.PIECE_FORM_LEFT_OUT, reduced_by="history", reduced_in_turn=6, whole_tokens=1900,
+        ),
+        piece(
+            "log://turn_2/get/a", pb.PIECE_KIND_RESULT, "tool", 240, "A call needs its result.",
+            form=pb.PIECE_FORM_SUMMARIZED, reduced_by="results", reduced_in_turn=6, whole_tokens=4240,
+        ),
+        piece(
+            "", pb.PIECE_KIND_RESULT, "tool", 20, "A call needs its result.", form=pb.PIECE_FORM_WHOLE,
+            healed="The call has no result: it is sent with one that says so.",
+        ),
+    ]  # fmt: skip
+    steps = [pb.PacketStep(name="results", entries=1), pb.PacketStep(name="history", entries=1)]
+    return explained(
+        assembly=settings_pb2.ASSEMBLY_TRANSCRIPT, tokens=320, pieces=pieces, kinds=[], steps=steps, prefix=None
+    )
+
+
 CASES = {
+    "explain_transcript_80": (transcript(), 80, 2),
     "explain_80": (explained(), 80, 15),
     "explain_20": (explained(), 20, 15),
     "explain_preview_80": (explained(preview=True, calibration=0.5, steps=[]), 80, 3),
@@ -83,6 +107,7 @@ def test_no_line_is_longer_than_the_terminal_and_none_has_control_characters(wid
         explained(),
         many,
         hostile,
+        transcript(),
         explained(tokens=2**32 - 1, ceiling=1, context_length=1),
         pb.PacketExplanation(),
     ):

@@ -136,7 +136,7 @@ class _PieceFormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PieceForm.V
     PIECE_FORM_STUB: _PieceForm.ValueType  # 3
     """A note in place of the body, which tells how to read it again."""
     PIECE_FORM_LEFT_OUT: _PieceForm.ValueType  # 4
-    """Nothing: the message was left out at this place."""
+    """Nothing: the message was left out at this place. Its `tokens` and `bytes` are 0."""
 
 class PieceForm(_PieceForm, metaclass=_PieceFormEnumTypeWrapper):
     """How much of its entry a piece shows."""
@@ -150,7 +150,7 @@ PIECE_FORM_SUMMARIZED: PieceForm.ValueType  # 2
 PIECE_FORM_STUB: PieceForm.ValueType  # 3
 """A note in place of the body, which tells how to read it again."""
 PIECE_FORM_LEFT_OUT: PieceForm.ValueType  # 4
-"""Nothing: the message was left out at this place."""
+"""Nothing: the message was left out at this place. Its `tokens` and `bytes` are 0."""
 Global___PieceForm: _TypeAlias = PieceForm  # noqa: Y015
 
 @_typing.final
@@ -169,6 +169,8 @@ class ExplainedPiece(_message.Message):
     WHY_FIELD_NUMBER: _builtins.int
     REDUCED_BY_FIELD_NUMBER: _builtins.int
     REDUCED_IN_TURN_FIELD_NUMBER: _builtins.int
+    WHOLE_TOKENS_FIELD_NUMBER: _builtins.int
+    HEALED_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the entry, name of the tool or of the plugin; empty: none."""
     kind: Global___PieceKind.ValueType
@@ -193,6 +195,12 @@ class ExplainedPiece(_message.Message):
     """
     reduced_in_turn: _builtins.int
     """The turn of that step; 0: none."""
+    whole_tokens: _builtins.int
+    """Estimated tokens that it would take if it were whole. 0: it is whole, or that is not known."""
+    healed: _builtins.str
+    """What vendors would refuse about it, and how it is sent instead, one sentence: a call without a result, a result
+    without a call, a call id that is used again. Empty: nothing. Only in transcripts.
+    """
     def __init__(
         self,
         *,
@@ -206,10 +214,12 @@ class ExplainedPiece(_message.Message):
         why: _builtins.str = ...,
         reduced_by: _builtins.str = ...,
         reduced_in_turn: _builtins.int = ...,
+        whole_tokens: _builtins.int = ...,
+        healed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "bytes", b"bytes", "form", b"form", "kind", b"kind", "path", b"path", "reduced_by", b"reduced_by", "reduced_in_turn", b"reduced_in_turn", "section", b"section", "tokens", b"tokens", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "bytes", b"bytes", "form", b"form", "healed", b"healed", "kind", b"kind", "path", b"path", "reduced_by", b"reduced_by", "reduced_in_turn", b"reduced_in_turn", "section", b"section", "tokens", b"tokens", "whole_tokens", b"whole_tokens", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
