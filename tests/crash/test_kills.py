@@ -100,7 +100,9 @@ class Store:
 
     def kill(self):
         if self.process:
-            os.kill(self.process, signal.SIGKILL)
+            # One that has ended by itself has said why.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process, signal.SIGKILL)
             self._is_over(self.lives.stdout.readline())
 
     def _is_over(self, code):

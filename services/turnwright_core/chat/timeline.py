@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from msgspec import convert
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.run_message import MessageKind, MessageResult, RecordedCall, RunMessage
+from turnwright_core.converters import converter
 from turnwright_core.entries import Entry, State, Tier
 from turnwright_core.plans import PLAN_ID, delta_path, plan_path, version_path
 from turnwright_core.runs import ReplyKind, Turn
@@ -169,6 +169,10 @@ def _result(entry: Entry, read_record: ReadRecord) -> Message:
     )
 
 
+_to_thinking: Final = converter(tuple[ThinkingBlock, ...])
+_to_server_blocks: Final = converter(tuple[ServerBlock, ...])
+
+
 def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_record: ReadRecord) -> RunMessage:
     attributes = entry.attributes
     thinking, server_blocks = attributes.get("thinking"), attributes.get("server_blocks")
@@ -178,8 +182,8 @@ def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_rec
         _text(entry.body),
         reasoning.body if reasoning else "",
         tuple(_call(place, kept, parts, read_record) for place, kept in enumerate(attributes.get(CALLS, ()))),
-        convert(thinking, tuple[ThinkingBlock, ...]) if thinking else (),
-        convert(server_blocks, tuple[ServerBlock, ...]) if server_blocks else (),
+        _to_thinking(thinking) if thinking else (),
+        _to_server_blocks(server_blocks) if server_blocks else (),
         tuple(attributes.get("citations", ())),
         attributes.get("extra", ""),
         turn.request.vendor_model if turn else str((attributes.get("call") or {}).get("model") or ""),

@@ -89,9 +89,13 @@ def waiting_edits(connection: Connection, run: RunHead, until: int | None = None
     return [one for one in found if until is None or one.after_loop <= until]
 
 
+_KEPT: Final = json.Decoder(_Kept)
+_EDIT: Final = json.Decoder(Edit)
+
+
 def _waiting_edit(entry: Entry) -> WaitingEdit:
-    kept = json.decode(entry.attributes_json, type=_Kept)
-    return WaitingEdit(path=entry.path, edit=json.decode(entry.body, type=Edit), **asdict(kept))
+    kept = _KEPT.decode(entry.attributes_json)
+    return WaitingEdit(path=entry.path, edit=_EDIT.decode(entry.body), **asdict(kept))
 
 
 def count_waiting(connection: Connection, run: RunHead) -> int:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from msgspec import convert, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, bindparam, insert, literal_column, select, update
 
+from turnwright_core.converters import converter
 from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import number_in
@@ -64,6 +65,8 @@ _WRITE: Final = (
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
 
+_to_settings: Final = converter(LoopSettings)
+
 
 def settings_json(settings: LoopSettings, **more: object) -> str:
     """Settings as they are stored and shown: the mode by its word, flags by their names."""
@@ -73,7 +76,7 @@ def settings_json(settings: LoopSettings, **more: object) -> str:
 @lru_cache(maxsize=256)
 def _settings(text: str) -> LoopSettings:
     values: dict[str, Any] = json.loads(text)
-    return convert({**values, "mode": Mode[values["mode"].upper()]}, LoopSettings)
+    return _to_settings({**values, "mode": Mode[values["mode"].upper()]})
 
 
 def budget_json(budget: Budget | None) -> str:

@@ -100,10 +100,12 @@ def move_project(connection: Connection, project_id: int, project: Project) -> N
     connection.execute(_PROJECT_MOVE, values)
 
 
+_CAPABILITIES: Final = msgspec.json.Decoder(Capabilities)
+
+
 def _model(row: Sequence[Any]) -> Model:
     alias, vendor_model, context_length, output_tokens_max, capabilities = row
-    can = msgspec.json.decode(capabilities, type=Capabilities)
-    return Model(alias, vendor_model, context_length, output_tokens_max, can)
+    return Model(alias, vendor_model, context_length, output_tokens_max, _CAPABILITIES.decode(capabilities))
 
 
 def _capabilities(model: Model) -> str:

@@ -276,9 +276,12 @@ def _rules(settings: RunSettings) -> dict[str, str]:
     return {"tool_rules": json.encode(settings.tool_rules).decode() if settings.tool_rules else ""}
 
 
+_RULES: Final = json.Decoder(ToolRules)
+
+
 @lru_cache(maxsize=256)
 def rules_of(text: str) -> ToolRules | None:
-    return json.decode(text, type=ToolRules) if text else None
+    return _RULES.decode(text) if text else None
 
 
 def setting_values(settings: RunSettings) -> dict[str, Any]:
