@@ -61,6 +61,7 @@ from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import build_tools, texts_of, with_plugin_tools
+from turnwright_executor.tools.undo import Undo
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.loop_scope import Services
 from turnwright_executor.turn.recording import reply_reader
@@ -169,7 +170,8 @@ class _Wired:
         self._addressed = (ledger, self._owners, status)
         plugins.opened(lambda at: OutsideEntries(ledger, at))
         limit, opened = settings.tool_calls_max, settings.opened_tools
-        self._calls = ToolCalls(ledger, tools, tool_host, self._hooks, self._hubs, limit, owner, opened)
+        for_clients = {Undo.name: Undo(), **tools}
+        self._calls = ToolCalls(ledger, for_clients, tool_host, self._hooks, self._hubs, limit, owner, opened)
         self._servicer = ExecutorServicer(
             store,
             ledger,
@@ -186,7 +188,7 @@ class _Wired:
             explanations.preview,
             status.read,
             Vendors(provider).check,
-            catalogue(texts_of({name: tools[name] for name in tools if name not in settings.unconfigured_tools})),
+            catalogue(texts_of({k: v for k, v in for_clients.items() if k not in settings.unconfigured_tools})),
             heartbeat_s=settings.event_heartbeat_s,
             opens_models=settings.client_models,
         )

@@ -5,7 +5,7 @@ A pattern is a glob, a `/regex/flags`, an xpath, a jsonpath or plain text, told 
 `PatternError`; none hangs, because every run has a deadline.
 
 `replace_region` replaces what a model wrote down from memory, tolerant of whitespace; `unified_patch`
-shows two texts as a diff. Neither raises.
+shows two texts as a diff, and `without_hunks` takes some of it back. None of them raises.
 
 Source: architecture section 5, RU272 to RU276, RU294.
 """
@@ -13,7 +13,7 @@ Source: architecture section 5, RU272 to RU276, RU294.
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.lines import Lines, TextRegion, block_of, lines_in, with_line_ends_of
 from turnwright_core.patterns.matching import find, match, matcher, replace, search
-from turnwright_core.patterns.patch import unified_patch
+from turnwright_core.patterns.patch import PatchHunk, hunks_of, unified_patch, without_hunks
 from turnwright_core.patterns.regions import FoundRegions, Way, find_region
 from turnwright_core.patterns.replacing import NoMatch, Replacement, replace_region
 from turnwright_core.patterns.shapes import Shape, shape_of
@@ -23,6 +23,7 @@ __all__ = [
     "FoundRegions",
     "Lines",
     "NoMatch",
+    "PatchHunk",
     "PatternError",
     "Region",
     "Replacement",
@@ -32,6 +33,7 @@ __all__ = [
     "block_of",
     "find",
     "find_region",
+    "hunks_of",
     "lines_in",
     "match",
     "matcher",
@@ -42,4 +44,5 @@ __all__ = [
     "shape_of",
     "unified_patch",
     "with_line_ends_of",
+    "without_hunks",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
 
 from turnwright_core.patterns.line_diff import LineChange, changes
 
@@ -23,6 +25,51 @@ def unified_patch(path: str, old: str, new: str, *, context_lines: int = 3) -> s
     for hunk in _hunks(changes(before, after), context_lines):
         lines += _written(hunk, before, after, context_lines)
     return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
+
+
+class PatchHunk(Struct, frozen=True):
+    """One hunk of a unified diff: the lines that it replaces and those that it puts there, context included."""
+
+    new_from: int
+    """Index of its first line in the new text."""
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    text: str
+    """The hunk as it stands in the diff."""
+
+
+def hunks_of(patch: str) -> list[PatchHunk]:
+    """The hunks of a diff of one file, as `unified_patch` writes it. Raises ValueError if it is not one."""
+    hunks: list[PatchHunk] = []
+    for part in ("\n" + patch).split("\n@@ ")[1:]:
+        head, _, body = part.removesuffix("\n").partition("\n")
+        old: list[str] = []
+        new: list[str] = []
+        last: tuple[list[str], ...] = ()
+        for line in body.split("\n"):
+            if line.startswith("\\"):
+                for side in last:
+                    side[-1] = side[-1].removesuffix("\n")
+                continue
+            last = {" ": (old, new), "-": (old,), "+": (new,)}.get(line[:1], ())
+            if not last:
+                raise ValueError(f"{line!r} is not a line of a diff")
+            for side in last:
+                side.append(line[1:] + "\n")
+        start = int(head.split("+", 1)[1].split(" ", 1)[0].split(",", 1)[0])
+        hunks.append(PatchHunk(start - 1 if new else start, tuple(old), tuple(new), f"@@ {head}\n{body}\n"))
+    return hunks
+
+
+def without_hunks(text: str, hunks: Collection[PatchHunk]) -> str | None:
+    """The new text of a diff with these hunks of it taken back; None if it is not what the diff was made of."""
+    lines = _lines(text)
+    for hunk in sorted(hunks, key=lambda hunk: hunk.new_from, reverse=True):
+        place = slice(hunk.new_from, hunk.new_from + len(hunk.new))
+        if tuple(lines[place]) != hunk.new:
+            return None
+        lines[place] = hunk.old
+    return "".join(lines)
 
 
 def _lines(text: str) -> list[str]:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import State
-from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect
+from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect, WrittenFile
 from turnwright_grammar import Command
 
 
@@ -75,6 +75,8 @@ class CommandRecord(Struct, frozen=True):
     decision: Decision | None = None
     call: ClientCall | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[WrittenFile, ...] = ()
+    """The project files that it changed, once it has ended."""
 
     @property
     def stage(self) -> Stage:
@@ -121,7 +123,12 @@ class CommandRecord(Struct, frozen=True):
         return replace(self, effect=self.interrupted, interrupted=None)
 
     def settled(
-        self, state: State, outcome: str, body: str, attributes: Mapping[str, Any] | None = None
+        self,
+        state: State,
+        outcome: str,
+        body: str,
+        attributes: Mapping[str, Any] | None = None,
+        files: tuple[WrittenFile, ...] = (),
     ) -> CommandRecord:
         """The command has ended. Its effect is dropped: it has been carried out, or never will be."""
         return replace(
@@ -134,4 +141,5 @@ class CommandRecord(Struct, frozen=True):
             interrupted=None,
             call=replace(self.call, owner="") if self.call else None,
             attributes={**self.attributes, **(attributes or {})},
+            files=files,
         )

@@ -41,6 +41,18 @@ class FileEdit(Struct, frozen=True):
     like: str = ""
 
 
+class WrittenFile(Struct, frozen=True):
+    """One file as a command changed it: hashes as in FileEdit, `hash` None if it was deleted.
+
+    `patch` is the diff from the file before to the file after; None if it was not kept.
+    """
+
+    path: str
+    base_hash: str | None
+    hash: str | None
+    patch: str | None
+
+
 class FileEffect(Struct, frozen=True):
     """Files that change together, in order."""
 

@@ -17,8 +17,7 @@ _TARGET_ATTRIBUTE: Final[dict[str, str | None]] = {
     "env": "command",
     "ask_user": "question",
     **dict.fromkeys(("set_plan", "update_plan", "get_plan")),
-    "think": None,
-    "update": None,
+    **dict.fromkeys(("think", "update", "undo")),
 }
 _LOG: Final = "log://"
 

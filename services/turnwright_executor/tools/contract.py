@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 from turnwright_core.entries import Entry, EntryWrite, State
+from turnwright_executor.domain.effects import WrittenFile
 
 if TYPE_CHECKING:
     from turnwright_core.runs import AnswerFormat, Mode
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 class Done(Struct, frozen=True):
     """A settled command: the content of its record, and the entries that change with it.
 
-    `attributes` are merged into those of the record. `outcome` is `word:code`, empty if resolved.
+    `attributes` are merged into those of the record. `outcome` is `word:code`, empty if resolved. `files` are the
+    project files that the command changed.
     """
 
     body: str
@@ -37,6 +39,7 @@ class Done(Struct, frozen=True):
     outcome: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     writes: tuple[EntryWrite, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
 
 
 class Proposed(Struct, frozen=True):

@@ -8,6 +8,7 @@ RU027, RU259; decision C17; architecture 3 (`mv` never changes a path in place).
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
@@ -170,7 +171,7 @@ class Copying:
         sources = await self._left(path, context)
         gone = [source for source in sources if await normal(destination(path, source.path, to), context) in made]
         writes = (*done.writes, *(removal(source.path) for source in gone))
-        return Done(done.body, done.state, done.outcome, done.attributes, writes)
+        return replace(done, writes=writes)
 
     async def _left(self, path: str, context: Context) -> list[PathItem]:
         """The sources that still exist."""

@@ -16,7 +16,7 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibilit
 from turnwright_core.limits import PATCH_BYTES_MAX, RECORD_BYTES_MAX
 from turnwright_core.patterns import unified_patch
 from turnwright_core.text import cut_bytes
-from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
+from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, WrittenFile
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
@@ -112,18 +112,39 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     """Make the changes and update the entries of the files."""
     if not isinstance(effect, FileEffect):
         return failed(INVALID, f"<{command.name}> changes files and runs no commands.")
-    if stale := await _stale(effect.edits, context):
+    before: dict[str, FileText | None] = {}
+    if stale := await _stale(effect.edits, context, before):
         return _unwritten(stale, effect.edits)
     entries = await _entries_of(effect.edits, context)
     writes: list[EntryWrite] = []
+    files: list[WrittenFile] = []
+    # A record that has room for its effect has room for this.
+    room = min(PATCH_BYTES_MAX, effect_bytes(effect))
     for place, edit in enumerate(effect.edits):
         if problem := await _replace(edit, context):
             ended = _unwritten(problem, effect.edits[place:])
-            attributes = {**ended.attributes, **changed_files(map(_change, effect.edits[:place]))}
-            return replace(ended, attributes=attributes, writes=tuple(writes))
+            attributes = {**ended.attributes, **changed_files(map(_change, files))}
+            return replace(ended, attributes=attributes, writes=tuple(writes), files=tuple(files))
+        files.append(file := _written(edit, before.get(edit.path), room))
+        room -= len((file.patch or "").encode())
         writes.extend(_mirrored(edit, command, entries))
     body = listed([*map(_result_text, effect.edits)], LISTED_MAX)
-    return Done(body, attributes=changed_files(map(_change, effect.edits)), writes=tuple(writes))
+    return Done(body, attributes=changed_files(map(_change, files)), writes=tuple(writes), files=tuple(files))
+
+
+def _written(edit: FileEdit, before: FileText | None, room: int) -> WrittenFile:
+    """What an edit did, with its diff unless that was cut, has more than `room` bytes, or is not known."""
+    patch: str | None = edit.patch
+    if edit.amended:
+        # The file may be as it is now already before a command that is carried out again.
+        is_known = (before.hash if before else None) == edit.base_hash and (before is None or before.text is not None)
+        patch = unified_patch(edit.path, (before and before.text) or "", edit.content or "") if is_known else None
+    elif edit.patch and (not edit.patch.startswith("--- ") or edit.patch[:-1].rpartition("\n")[2].startswith(_CUT)):
+        patch = None
+    if patch is not None and len(patch.encode()) > room:
+        patch = None
+    hash_ = None if edit.content is None else hashlib.sha256(edit.content.encode()).hexdigest()
+    return WrittenFile(edit.path, edit.base_hash, hash_, patch)
 
 
 async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, Entry]:
@@ -188,16 +209,14 @@ def summary_line(edit: FileEdit) -> str:
     return f"edit {edit.path} (+{added} -{gone})"
 
 
-def _change(edit: FileEdit) -> dict[str, object]:
-    """Path, kind, and lines added and removed, if the diff is complete."""
-    kind = "remove" if edit.content is None else "change" if edit.base_hash else "create"
-    change: dict[str, object] = {"path": edit.path, "kind": kind}
-    lines = edit.patch.splitlines()
-    if kind == "create":
-        return change | {"added": line_count(edit.content or ""), "removed": 0}
-    if edit.amended or not lines or lines[-1].startswith(_CUT) or not lines[0].startswith("--- "):
+def _change(file: WrittenFile) -> dict[str, object]:
+    """Path, kind, and lines added and removed, if the diff is known."""
+    kind = "remove" if file.hash is None else "change" if file.base_hash else "create"
+    change: dict[str, object] = {"path": file.path, "kind": kind}
+    if file.patch is None:
         return change
-    added, gone = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
+    lines = file.patch.split("\n")[2:]
+    added, gone = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     return change | {"added": added, "removed": gone}
 
 
@@ -215,11 +234,14 @@ def _shortened(edits: Iterable[FileEdit]) -> Iterable[FileEdit]:
         yield replace(edit, patch=patch)
 
 
-async def _stale(edits: Sequence[FileEdit], context: Context) -> Done | None:
-    """The result if a file has neither the content before nor after an edit; None: continue."""
+async def _stale(edits: Sequence[FileEdit], context: Context, before: dict[str, FileText | None]) -> Done | None:
+    """The result if a file has neither the content before nor after an edit; None: continue.
+
+    `before` gets each file as it was read.
+    """
     for edit in edits:
         try:
-            file = await read_file(edit.path, context)
+            file = before[edit.path] = await read_file(edit.path, context)
         except RefusedError as error:
             is_folder = error.done.outcome == INVALID
             return await conflict(edit.path, context) if is_folder else error.done

@@ -18,7 +18,7 @@ from turnwright_executor.wire.command_records import command_record_to_pb
 
 
 def settled(record: CommandRecord, done: Done) -> CommandRecord:
-    return record.settled(done.state, done.outcome, done.body, done.attributes)
+    return record.settled(done.state, done.outcome, done.body, done.attributes, done.files)
 
 
 def record_bytes(record: CommandRecord) -> int:

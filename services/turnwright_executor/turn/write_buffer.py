@@ -307,8 +307,10 @@ class WriteBuffer:
                 return True
         for index, group in enumerate(self._groups):
             if group.record and path in group.paths:
-                done = failed(error.metadata.get("outcome", "invalid:400"), error.message)
-                record = self._records[group.record] = settled(self._records[group.record], done)
+                record = self._records[group.record]
+                # Files that it changed stay changed.
+                done = replace(failed(error.metadata.get("outcome", "invalid:400"), error.message), files=record.files)
+                record = self._records[group.record] = settled(record, done)
                 self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
                 self._groups[index] = _Group(record.path, (), self._ended(record))
                 return True

@@ -14,8 +14,8 @@ from turnwright.types.v1 import command_record_pb2 as pb
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
-from turnwright_executor.domain.effects import Effect, EffectClass
-from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
+from turnwright_executor.domain.effects import Effect, EffectClass, WrittenFile
+from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb, written_from_pb, written_to_pb
 from turnwright_grammar import Command
 
 _CLASSES_PB: Final = {
@@ -70,6 +70,8 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
     for field in holds:
         if (value := getattr(record, field)) is not None:
             getattr(stage, field).CopyFrom(_TO_PB[field](value))
+    if record.files:
+        message.settled.files.extend(map(written_to_pb, record.files))
     return message
 
 
@@ -102,6 +104,7 @@ def record_from_entry(entry: Entry) -> CommandRecord:
         call=ClientCall(call.principal, call.request, call.owner) if message.HasField("call") else None,
         attributes=attributes,
         is_dispatched=message.HasField("dispatched"),
+        files=tuple(map(written_from_pb, message.settled.files)),
         **_stage_from_pb(message),
     )
 
@@ -111,6 +114,11 @@ def _stage_from_pb(message: pb.CommandRecord) -> dict[str, Any]:
     stage = message.WhichOneof("stage")
     held = getattr(message, stage).ListFields() if stage else ()
     return {field.name: _FROM_PB[field.name](value) for field, value in held if field.name in _FROM_PB}
+
+
+def files_in(record: bytes) -> tuple[WrittenFile, ...]:
+    """The project files that a command changed; none before it has ended."""
+    return tuple(map(written_from_pb, pb.CommandRecord.FromString(record).settled.files))
 
 
 def effect_in(record: bytes) -> Effect | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_core.patterns import unified_patch
+from turnwright_core.patterns import hunks_of, unified_patch, without_hunks
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n")
 
@@ -86,3 +86,25 @@ def test_changes_that_are_far_apart_are_hunks_of_their_own():
 )
 def test_large_texts_that_differ_everywhere_end(old, new):
     assert applied(unified_patch("f", old, new), old) == new
+
+
+TEXTS = st.lists(st.sampled_from(["a", "b", "@@ -1 +1 @@", "-x", "\\ y", "", "--- a/f", "z\r"]), max_size=30).flatmap(
+    lambda lines: st.sampled_from(["\n".join(lines), "\n".join([*lines, ""])])
+)
+
+
+@given(TEXTS, TEXTS, st.integers(0, 3))
+def test_hunks_that_are_taken_back_give_the_old_text(old, new, context) -> None:
+    hunks = hunks_of(unified_patch("f", old, new, context_lines=context))
+    assert without_hunks(new, hunks) == old
+    assert without_hunks(new, []) == new
+
+
+def test_some_hunks_can_be_taken_back_and_others_stay() -> None:
+    old = "".join(f"{number}\n" for number in range(30))
+    new = old.replace("2\n", "two\n", 1).replace("15\n", "").replace("28\n", "28\nmore\n")
+    hunks = hunks_of(unified_patch("f", old, new))
+    assert len(hunks) == 3
+    assert without_hunks(new, hunks[1:]) == old.replace("2\n", "two\n", 1)
+    assert without_hunks(new, [hunks[0], hunks[2]]) == old.replace("15\n", "")
+    assert without_hunks(old, hunks[:1]) is None

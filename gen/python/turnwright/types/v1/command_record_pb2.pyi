@@ -395,6 +395,7 @@ class SettledStage(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
     INTERRUPTED_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decision(self) -> Global___CommandDecision:
         """The latest decision. Absent if there was none."""
@@ -409,20 +410,74 @@ class SettledStage(_message.Message):
     def interrupted(self) -> Global___Effect:
         """As in ProposedStage; `effect` is then the question that was not answered."""
 
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___WrittenFile]:
+        """The project files that the command changed, in the order in which it did; also if it failed after some of them.
+        Empty for shell commands, which change files by themselves, and in records of earlier releases.
+        """
+
     def __init__(
         self,
         *,
         decision: Global___CommandDecision | None = ...,
         effect: Global___Effect | None = ...,
         interrupted: Global___Effect | None = ...,
+        files: _abc.Iterable[Global___WrittenFile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "effect", b"effect", "interrupted", b"interrupted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "effect", b"effect", "interrupted", b"interrupted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "effect", b"effect", "files", b"files", "interrupted", b"interrupted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SettledStage: _TypeAlias = SettledStage  # noqa: Y015
+
+@_typing.final
+class WrittenFile(_message.Message):
+    """A project file that a command changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    BASE_HASH_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    PATCH_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path relative to the project's root, with forward slashes."""
+    base_hash: _builtins.str
+    """SHA-256 of the file before, lower-case hexadecimal. Absent: the file did not exist."""
+    hash: _builtins.str
+    """SHA-256 of the file after. Absent: the file was deleted."""
+    patch: _builtins.str
+    """Unified diff from the file before to the file after. Absent: it was not kept, because the file is not text, or because
+    the diffs of the command had more than 262144 bytes.
+    """
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        base_hash: _builtins.str | None = ...,
+        hash: _builtins.str | None = ...,
+        patch: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_hash", b"_hash", "_patch", b"_patch", "base_hash", b"base_hash", "hash", b"hash", "patch", b"patch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_hash", b"_hash", "_patch", b"_patch", "base_hash", b"base_hash", "hash", b"hash", "patch", b"patch", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__base_hash: _TypeAlias = _typing.Literal["base_hash"]  # noqa: Y015
+    _WhichOneofArgType__base_hash: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash"]  # noqa: Y015
+    _WhichOneofReturnType__hash: _TypeAlias = _typing.Literal["hash"]  # noqa: Y015
+    _WhichOneofArgType__hash: _TypeAlias = _typing.Literal["_hash", b"_hash"]  # noqa: Y015
+    _WhichOneofReturnType__patch: _TypeAlias = _typing.Literal["patch"]  # noqa: Y015
+    _WhichOneofArgType__patch: _TypeAlias = _typing.Literal["_patch", b"_patch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__base_hash) -> _WhichOneofReturnType__base_hash | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hash) -> _WhichOneofReturnType__hash | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__patch) -> _WhichOneofReturnType__patch | None: ...
+
+Global___WrittenFile: _TypeAlias = WrittenFile  # noqa: Y015
 
 @_typing.final
 class CommandDecision(_message.Message):

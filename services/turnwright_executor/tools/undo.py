@@ -1,0 +1,157 @@
+"""undo: take back what a turn changed in project files, for clients.
+
+The records of the turn's commands have the diff of each file and the hash of what was written. A file that still has
+this hash is restored by the diffs, the latest first; the result must have the hash of the file before the turn. From
+there on it is a change of files like any other: confined, compared by hashes, safe to carry out again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from msgspec.structs import replace
+
+from turnwright_core.entries import Entry
+from turnwright_core.patterns import hunks_of, without_hunks
+from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, WrittenFile
+from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.files import CONFLICT, INVALID, carry_out, changed, proposed, removed
+from turnwright_executor.tools.listing import LISTED_MAX, listed
+from turnwright_executor.tools.parameters import ToolParameter
+from turnwright_executor.tools.paths import PathItem, RefusedError, answering, normal, read_file, refused
+from turnwright_executor.wire.command_records import files_in
+from turnwright_grammar import Command
+
+UNDONE: Final = "undone"
+"""Attribute of the record: the number of the turn."""
+
+LEFT: Final = "left"
+"""Attribute of the record: why files were left as they are, a sentence for each."""
+
+TURNS_MAX: Final = 200
+"""How many turns are looked through for one that changed files."""
+
+_SINCE: Final = (
+    "it is not what the turn made of it any more. Take back what changed it first, or edit it by hand from the diff of "
+    "the run."
+)
+_NO_DIFF: Final = "its content before the turn was not kept. Restore it from version control."
+_SHELL: Final = {
+    "create": "a shell command created it. Remove it by hand if it is not wanted.",
+    "change": "a shell command changed it, which is not recorded. Restore it from version control.",
+    "remove": "a shell command removed it, which is not recorded. Restore it from version control.",
+}
+"""By the kind of the change."""
+
+
+class Undo:
+    """Takes back the file changes of one turn."""
+
+    name = "undo"
+    parameters = (
+        ToolParameter("turn", "Number of the turn; by default the latest one that changed files.", "integer"),
+    )
+    effect_class = EffectClass.IDEMPOTENT
+
+    @answering
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        """Restore the files. What is said about it was stored with the proposal."""
+        done = await carry_out(effect, command, context)
+        [record] = await context.entries.get([context.record_path])
+        turn, left = record.attributes.get(UNDONE), record.attributes.get(LEFT, ())
+        if done.outcome:
+            return done
+        return replace(done, body="\n".join([f"Taken back what turn {turn} changed:", done.body, *left]))
+
+    @answering
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        turn, records = await self._turn(command, context)
+        written: dict[str, list[WrittenFile]] = {}
+        for record in sorted(records, key=lambda entry: entry.position):
+            for file in _files(record):
+                written.setdefault(file.path, []).append(file)
+        by_shell = {path: kind for path, kind in _listed(records) if path not in written}
+        left = [f"{path} stays as it is: {_SHELL.get(kind, _SINCE)}" for path, kind in by_shell.items()]
+        edits: list[FileEdit] = []
+        for path, files in written.items():
+            try:
+                edits.extend(await _restored(files, context))
+            except RefusedError as error:
+                left.append(f"{path} stays as it is: {error.done.body}")
+        # Nothing is deleted before what replaces it is there.
+        edits.sort(key=lambda edit: edit.content is None)
+        left = listed(left, LISTED_MAX).split("\n") if left else []
+        if not edits:
+            why = left or ["Its files are as they were before it."]
+            raise refused(CONFLICT, "\n".join([f"Nothing of turn {turn} was taken back.", *why]))
+        made = proposed(edits, command)
+        return replace(made, attributes={UNDONE: turn, **({LEFT: left} if left else {})})
+
+    async def _turn(self, command: Command, context: Context) -> tuple[int, Sequence[Entry]]:
+        """The turn to take back, and its records. Raises RefusedError if there is none."""
+        given = command.attributes.get("turn", "").strip()
+        if given:
+            if not (given.isascii() and given.isdecimal() and 0 < int(given) <= context.turn):
+                raise refused(INVALID, f"There is no turn {given}: the run has {context.turn}.")
+            records = await _records(int(given), context)
+            if not _has_changes(records):
+                raise refused(INVALID, f"Turn {given} changed no files.")
+            return int(given), records
+        past = await context.entries.find(f"log://call_*/{self.name}/*", bodies=False)
+        undone = {entry.attributes.get(UNDONE) for entry in past if not entry.outcome and entry.state.is_settled}
+        for turn in range(context.turn, max(0, context.turn - TURNS_MAX), -1):
+            records = await _records(turn, context)
+            if turn not in undone and _has_changes(records):
+                return turn, records
+        raise refused(INVALID, f"None of the latest {TURNS_MAX} turns changed files, or all were taken back.")
+
+
+async def _records(turn: int, context: Context) -> Sequence[Entry]:
+    return await context.entries.find(f"log://turn_{turn}/**", bodies=False)
+
+
+def _files(record: Entry) -> Sequence[WrittenFile]:
+    return files_in(record.record)
+
+
+def _listed(records: Iterable[Entry]) -> Iterable[tuple[str, str]]:
+    """Path and kind of each change in the lists of records, which shell commands have too."""
+    for record in records:
+        for one in record.attributes.get("changed", ()):
+            yield str(one.get("path", "")), str(one.get("kind", ""))
+
+
+def _has_changes(records: Iterable[Entry]) -> bool:
+    return any(record.attributes.get("changed") for record in records)
+
+
+async def _restored(files: Sequence[WrittenFile], context: Context) -> Sequence[FileEdit]:
+    """The edit that takes back some changes of one file; none if they are taken back already. Raises RefusedError."""
+    first, last = files[0], files[-1]
+    path = await normal(last.path, context, writing=True)
+    if path != last.path:
+        raise refused(CONFLICT, f"it now leads to {path}, which is another file.")
+    now = await read_file(path, context)
+    if (now.hash if now else None) == first.base_hash:
+        return ()
+    if (now.hash if now else None) != last.hash or any(one.hash != then.base_hash for one, then in pairwise(files)):
+        raise refused(CONFLICT, _SINCE)
+    item = PathItem(path, now.text, now.hash) if now else None
+    if first.base_hash is None:
+        return (removed(item),) if item else ()
+    text = _before(files, now.text if now else "")
+    if text is None or hashlib.sha256(text.encode()).hexdigest() != first.base_hash:
+        raise refused(CONFLICT, _NO_DIFF)
+    return (changed(item, path, text),)
+
+
+def _before(files: Sequence[WrittenFile], text: str | None) -> str | None:
+    """The text of a file before the changes; None if their diffs do not say it."""
+    for file in reversed(files):
+        if text is None or file.patch is None:
+            return None
+        text = without_hunks(text, hunks_of(file.patch))
+    return text

@@ -1,0 +1,100 @@
+"""What a turn changed in project files is recorded, and can be taken back by a client."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from turnwright.types.v1.command_record_pb2 import WrittenFile
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">Done.</update>'
+GO_ON = '<update status="102">On.</update>'
+
+
+async def undone(services, turn="", request_id=""):
+    attributes = {"turn": str(turn)} if turn else {}
+    return await services.client.call_tool(services.project, "r", "undo", attributes, request_id=request_id)
+
+
+def told(record):
+    return record.outcome, json.loads(record.attributes_json).get("undone"), record.body
+
+
+async def test_a_turn_is_taken_back_where_nothing_else_changed_its_files(services) -> None:
+    files = services.files
+    for name in ("a.txt", "b.txt", "gone.txt", "from.txt"):
+        (files / name).write_text(f"{name}\none\ntwo")
+    services.script(
+        '<set path="a.txt">first\n</set><set path="a.txt">second</set><set path="b.txt">b</set>'
+        '<set path="sub/new.txt">new\n</set><rm path="gone.txt"/><mv path="from.txt" to="to.txt"/>' + GO_ON,
+        '<set path="a.txt">third\n</set>' + DONE,
+    )
+    await services.until(await services.act())
+    record = (await services.entry("log://turn_1/set/a.txt")).record.settled.files
+    assert [(one.path, one.HasField("base_hash"), one.patch.splitlines()[-4:]) for one in record] == [
+        ("a.txt", True, ["-one", "-two", "\\ No newline at end of file", "+first"])
+    ]
+
+    # The latest turn that changed files comes first, then the one before.
+    assert told(await undone(services)) == ("", 2, "Taken back what turn 2 changed:\nedit a.txt (+1 -1)")
+    (files / "b.txt").write_text("mine\n")
+    once = await undone(services, request_id="1")
+    again = await undone(services, request_id="1")
+    assert once == again
+    outcome, turn, body = told(once)
+    assert (outcome, turn) == ("", 1)
+    assert "b.txt stays as it is: it is not what the turn made of it any more" in body
+    assert {one.name: one.read_text() for one in files.iterdir() if one.is_file()} == {
+        name: f"{name}\none\ntwo" for name in ("a.txt", "gone.txt", "from.txt")
+    } | {"b.txt": "mine\n"}
+    assert not (files / "sub/new.txt").exists()
+    outcome, _, body = told(await undone(services))
+    assert (outcome, body.startswith("None of the latest")) == ("invalid:400", True)
+    again = await undone(services, 2)
+    assert "Nothing of turn 2 was taken back." in again.body
+
+
+async def test_the_model_reads_what_was_taken_back_and_entries_show_the_files_again(services) -> None:
+    (services.files / "a.txt").write_text("old\n")
+    services.script('<set path="a.txt">new\n</set>' + DONE, DONE)
+    await services.until(await services.act())
+    record = await undone(services)
+    assert record.outcome == "", record.body
+    assert (await services.entry("a.txt")).body == "old\n"
+    await services.until(await services.act())
+    explained = await services.client.explain_packet(services.project, "r", 2)
+    assert record.path in {piece.path for piece in explained.pieces}
+
+
+async def test_what_cannot_be_taken_back_is_named_with_what_to_do(services) -> None:
+    (services.files / "data.bin").write_bytes(b"\xff\x00")
+    (services.files / "s.txt").write_text("s\n")
+    services.script('<rm path="data.bin"/><sh command="echo x > s.txt"/>' + DONE)
+    await services.until(await services.act())
+    outcome, _, body = told(await undone(services, 1))
+    assert outcome == "conflict:409"
+    assert "data.bin stays as it is: its content before the turn was not kept. Restore it from version control." in body
+    assert "s.txt stays as it is: a shell command changed it" in body
+    for turn, expected in ((2, "There is no turn 2: the run has 1."), ("x", "There is no turn x: the run has 1.")):
+        assert told(await undone(services, turn))[::2] == ("invalid:400", expected)
+
+
+async def test_a_file_that_was_edited_on_acceptance_goes_back_to_what_it_was(services) -> None:
+    (services.files / "a.txt").write_text("old\n")
+    services.script('<set path="a.txt">new\n</set>' + GO_ON, DONE)
+    queued = await services.act(yolo=False)
+    await services.until(queued, 202)
+    path = "log://turn_1/set/a.txt"
+    await services.client.resolve(services.project, "r", path, accept=True, contents={"a.txt": "edited\n"})
+    await services.until(queued)
+    (file,) = (await services.entry(path)).record.settled.files
+    assert file == WrittenFile(
+        path="a.txt",
+        base_hash=file.base_hash,
+        hash=file.hash,
+        patch="--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+edited\n",
+    )
+    assert (await undone(services)).outcome == ""
+    assert (services.files / "a.txt").read_text() == "old\n"
