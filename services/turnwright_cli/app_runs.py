@@ -33,10 +33,13 @@ def _add_runs(app: click.Group) -> None:
         runs,
         "show",
         "lists:show_run",
-        "Show one run: its loops, and what waits for a decision.",
+        "Show one run: its loops, and what waits for a decision.\n\n"
+        "--diff shows what its commands changed in files, as recorded; in a pipe `patch -p1` takes it.",
         RUN,
         Option(["--full"], is_flag=True, help="Show long proposals in full."),
         Option(["--turns"], is_flag=True, help="Show its turns too, with each command and how it ended."),
+        Option(["--diff"], is_flag=True, help="Show only what its commands changed in files."),
+        Option(["--packet"], metavar="N", type=AT_LEAST_0, default=0, help="Show only the packet of turn N."),
         *COMMON,
     )
     add_command(runs, "abort", "lists:abort_run", "End the active loop of a run.", RUN, *COMMON)
@@ -75,6 +78,16 @@ def _add_packets(app: click.Group) -> None:
 
 
 def _add_changes(app: click.Group) -> None:
+    add_command(
+        app,
+        "undo",
+        "undoing:undo",
+        "Take back what a turn changed in files, if they are still what it made of them. Exits with 1 if some files "
+        "stay as they are, with 5 if all do.",
+        RUN,
+        Argument(["turn"], metavar="[TURN]", default=0, type=AT_LEAST_0, help="Number of the turn [the latest]"),
+        *COMMON,
+    )
     add_command(
         app,
         "fork",

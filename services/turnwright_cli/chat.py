@@ -24,6 +24,7 @@ from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import Prompter
 from turnwright_cli.render import TextScreen
+from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_session
 from turnwright_cli.tasks import changes_of, has_terminal
 from turnwright_client import Client
@@ -46,7 +47,8 @@ async def chat(call: Invocation, *, run: str | None, last: bool, model: str | No
     async with open_session(call.settings) as session:
         await announce(session)
         project = (await session.client.init_project(call.root)).name
-        state = ChatState(project, Path(call.root), run or "", model or "", yolo=yolo)
+        named = await full_alias(session.client, project, run) if run else ""
+        state = ChatState(project, Path(call.root), named, model or "", yolo=yolo)
         if last:
             state.run = (await _latest(session.client, project)).run
         if not state.run and not state.model:

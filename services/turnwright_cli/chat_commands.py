@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import inspect
 import re
@@ -12,14 +11,16 @@ from typing import Any, Final
 
 from msgspec import Struct
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
 
 from turnwright_cli.lists import show_runs, spend_words
 from turnwright_cli.output import put
-from turnwright_cli.plain import safe_line, safe_text
+from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import plan_lines
+from turnwright_cli.recorded_diff import recorded_changes, show_changes
+from turnwright_cli.run_names import full_alias
+from turnwright_cli.undoing import show_undone, undone
 from turnwright_client import Client
 
 COMMANDS: Final = {
@@ -29,7 +30,8 @@ COMMANDS: Final = {
     "act": "work on the project from now on",
     "yolo": "accept every proposal from now on, or ask again",
     "plan": "show the plan",
-    "diff": "show what has changed in the project's files since the last commit",
+    "diff": "show what the run has changed in files",
+    "undo": "take back what the latest turn changed in files, or another one: /undo TURN",
     "cost": "show what the run has used",
     "runs": "list the runs of the project",
     "run": "continue another run: /run NAME",
@@ -39,7 +41,6 @@ COMMANDS: Final = {
 """Every command and its meaning."""
 
 _IMAGE: Final = re.compile(r"@(\S+\.(?:png|jpe?g|gif|webp))\b", re.IGNORECASE)
-_DIFF_S_MAX: Final = 10
 
 
 class ChatState(Struct):
@@ -160,21 +161,18 @@ class ChatCommands:
         return None
 
     async def _diff(self, _argument: str) -> None:
-        command = ("git", "-C", str(self._state.root), "diff", "HEAD", "--no-color", "--no-ext-diff")
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-            )
-            async with asyncio.timeout(_DIFF_S_MAX):
-                found, _ = await process.communicate()
-        except (OSError, TimeoutError):
-            found, process = b"", None
-        if process is None or process.returncode:
-            self._say("This needs a project in git with at least one commit.", "yellow")
-        elif not found:
-            self._say("No tracked file has changed since the last commit.")
-        else:
-            put(self._out, Syntax(safe_text(found.decode(errors="replace")), "diff", background_color="default"))
+        if not self._state.run:
+            return self._no_run()
+        show_changes(self._out, await recorded_changes(self._client, self._state.project, self._state.run))
+        return None
+
+    async def _undo(self, argument: str) -> None:
+        if not self._state.run:
+            return self._no_run()
+        if argument and not (argument.isascii() and argument.isdecimal()):
+            return self._say("Name a turn by its number, or none for the latest: /undo 3", "yellow")
+        turn = int(argument or 0)
+        return show_undone(self._out, await undone(self._client, self._state.project, self._state.run, turn))
 
     async def _cost(self, _argument: str) -> None:
         if not self._state.run:
@@ -190,9 +188,10 @@ class ChatCommands:
     async def _run(self, argument: str) -> None:
         if not argument:
             return self._say("Name a run; /runs lists them.", "yellow")
-        self._state.known(await self._client.get_run(self._state.project, argument, turns_max=1))
-        self._state.run = argument
-        return self._say(f"{safe_line(argument)} continues with the next message.")
+        alias = await full_alias(self._client, self._state.project, argument)
+        self._state.known(await self._client.get_run(self._state.project, alias, turns_max=1))
+        self._state.run = alias
+        return self._say(f"{safe_line(alias)} continues with the next message.")
 
     def _new(self, _argument: str) -> None:
         self._state.run = ""

@@ -24,6 +24,7 @@ from turnwright_cli.packet_picture import (
     words_of,
 )
 from turnwright_cli.plain import safe_line
+from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_project
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.tables import Column, show_table
@@ -37,6 +38,7 @@ WIDTH_MIN: Final = 20
 async def explain(call: Invocation, *, run: str, turn: int, following: bool, full: bool) -> int:
     """The packet of a turn, of the latest where none is named, or of the next one."""
     async with open_project(call) as (client, project):
+        run = await full_alias(client, project, run)
         if following:
             explanation = await client.preview_packet(project, run, EXPLAINED_PIECES_MAX)
         else:
@@ -115,6 +117,7 @@ class ReplayCounts(Struct):
 async def replay(call: Invocation, *, run: str) -> int:
     """Assemble the packet of every stored turn again, and compare it with what was sent."""
     async with open_project(call) as (client, project):
+        run = await full_alias(client, project, run)
         counts = ReplayCounts((await client.get_run(project, run)).run.turn)
         status = StatusLine(Console(file=sys.stderr))
         try:

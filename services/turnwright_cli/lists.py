@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from click import UsageError
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.text import Text
@@ -29,8 +30,11 @@ from turnwright_cli.json_lines import show_lines
 from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import plan_title
+from turnwright_cli.recorded_diff import recorded_changes, show_recorded
 from turnwright_cli.records import record_line
 from turnwright_cli.render import turn_words, turns_words, usage_words
+from turnwright_cli.run_names import full_alias
+from turnwright_cli.sent_packet import sent_packet, show_packet
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, said_of
 from turnwright_cli.tables import Column, show_table
@@ -75,10 +79,20 @@ def show_runs(found: Iterable[run_pb2.Run]) -> None:
     )
 
 
-async def show_run(call: Invocation, *, run: str, full: bool, turns: bool) -> int:
-    """One run: its loops and plans, with `turns` its turns and their commands, and what waits for a decision."""
+async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff: bool, packet: int) -> int:
+    """One run: its loops and plans, with `turns` its turns and their commands, and what waits for a decision.
+
+    With `diff` or `packet` only what its commands changed in files, or what the model was sent in that turn.
+    """
+    if turns + diff + bool(packet) > 1:
+        raise UsageError("Use only one of --turns, --diff and --packet.")
     as_json = call.as_json
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
+        if diff:
+            return show_recorded(call, await recorded_changes(client, name, run))
+        if packet:
+            return show_packet(call, await sent_packet(client, name, run, packet))
         most = PAGE_SIZE_MAX if turns else 0
         answer = await client.get_run(name, run, turns_max=most, history_max=most if as_json else 0)
         shows = client.list_entries(name, run, RECORDS) if turns and not as_json else None
@@ -129,6 +143,7 @@ def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
 
 async def abort_run(call: Invocation, *, run: str) -> int:
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         answer = await client.abort(name, run)
         now = answer.run
         if now.loop.status in _UNDER_WAY:

@@ -45,7 +45,7 @@ CALLS: Final = Option(
 PROMPT_EDITS: Final = Option(
     ["--prompt-edits"], metavar="FILE", help="Edit the prompt of each turn: a JSON list of edits, see docs/clients.md."
 )
-RUN: Final = Argument(["run"], metavar="RUN", help="Alias of the run.")
+RUN: Final = Argument(["run"], metavar="RUN", help="Alias of the run, or its beginning.")
 WATCH: Final = Option(["--watch"], is_flag=True, help="Keep watching until Ctrl-C.")
 DATABASE: Final = Option(
     ["--db"], metavar="DB", help="Database: a file, or postgresql://... [TURNWRIGHT_DB; that of the home]"

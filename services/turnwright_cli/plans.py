@@ -20,6 +20,7 @@ from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import kind_word, plan_lines, plan_title, priority_word, status_word
 from turnwright_cli.reading import given_text, text_in
+from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_project
 from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
@@ -30,6 +31,7 @@ _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "tex
 async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) -> int:
     """Show all current plans of a run, or one of them in any version."""
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         if plan_id or version:
             plans = [await client.get_plan(name, run, plan_id=plan_id, version=version)]
         else:
@@ -65,6 +67,7 @@ async def set_plan(
     wanted = _given(text, file, items)
     wanted.plan_id, wanted.mode = plan_id, mode
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         stored = await client.set_plan(name, run, wanted, secrets.token_hex(16))
     return _say(call, stored, plan_title(stored))
 
@@ -88,6 +91,7 @@ async def update_plan(call: Invocation, *, run: str, text: str | None, file: Pat
         raise UsageError("Give what to add as TEXT or with --file.")
     delta = _text(text, file, "delta", PLAN_DELTA_BYTES_MAX)
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         stored = await client.update_plan(name, run, delta, plan_id=plan_id, request_id=secrets.token_hex(16))
     return _say(call, stored, plan_title(stored))
 
@@ -95,6 +99,7 @@ async def update_plan(call: Invocation, *, run: str, text: str | None, file: Pat
 async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
     """Remove a plan; prints what it was."""
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         plan = await client.get_plan(name, run, plan_id=plan_id)
         await client.remove_plan(name, run, plan_id=plan_id, request_id=secrets.token_hex(16))
     shown = f"turnwright plan show {safe_line(run)} --plan-id {safe_line(plan.plan_id)} --version {plan.version}"

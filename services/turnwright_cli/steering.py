@@ -25,6 +25,7 @@ from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text
 from turnwright_cli.render import turns_words
+from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words, said_of
 from turnwright_client import RunList, RunsMessage
@@ -37,6 +38,7 @@ ROWS_MAX = 50
 async def fork_run(call: Invocation, *, run: str, to: str, turn: int) -> int:
     request_id = secrets.token_hex(16)
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         made = await client.fork_run(name, run, new_run=to, turn=turn, request_id=request_id)
     return _say(call, made, f"forked from {run} after turn {made.forked_from.turn}")
 
@@ -44,6 +46,7 @@ async def fork_run(call: Invocation, *, run: str, to: str, turn: int) -> int:
 async def rename_run(call: Invocation, *, run: str, new: str) -> int:
     request_id = secrets.token_hex(16)
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         renamed = await client.rename_run(name, run, new, request_id)
     return _say(call, renamed, f"it was {run}")
 
@@ -52,6 +55,7 @@ async def inject_message(call: Invocation, *, run: str, message: str) -> int:
     text = given_text(message, "message", COMMENT_BYTES_MAX)
     request_id = secrets.token_hex(16)
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         told = await client.inject_message(name, run, text, request_id)
     if call.as_json:
         return show_lines([told])
@@ -60,6 +64,7 @@ async def inject_message(call: Invocation, *, run: str, message: str) -> int:
 
 async def remove_run(call: Invocation, *, run: str) -> int:
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         removed = (await client.get_run(name, run)).run
         await client.remove_run(name, run)
     return _say(call, removed, "removed")
@@ -88,6 +93,7 @@ async def configure_run(
         calls=call_style(calls),
     )
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         if patch.ListFields():
             changed = await client.configure_run(name, run, patch, secrets.token_hex(16))
         else:

@@ -34,6 +34,7 @@ from turnwright_cli.prompt_edits import prompt_edits_of
 from turnwright_cli.prompting import PromptDecision, Prompter, TerminalLines, cut_comment
 from turnwright_cli.reading import given_text
 from turnwright_cli.render import Screen, TextScreen
+from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.chat.prompt_edits import PromptEdit
@@ -235,8 +236,9 @@ async def _decide(call: Invocation, run: str, path: str, decision: PromptDecisio
     request_id = secrets.token_hex(16)
 
     async def begin(client: Client) -> LoopToFollow:
-        nonlocal decision, path
+        nonlocal decision, path, run
         project = (await client.init_project(call.root)).name
+        run = await full_alias(client, project, run)
         path = path or await _only_proposal(client, project, run)
         if decision.edits:
             contents = await edited_proposal(client, project, run, path)
@@ -261,7 +263,9 @@ async def _ask_for(call: Invocation, run: str, path: str) -> int:
     """Show what waits in a run, or the proposal at a path, and ask for a decision."""
 
     async def begin(client: Client) -> LoopToFollow:
+        nonlocal run
         name = (await client.init_project(call.root)).name
+        run = await full_alias(client, name, run)
         state = (await client.get_run(name, run)).run
         found = [proposal.path for proposal in await pending_proposals(client, name, run)]
         if not found:

@@ -10,6 +10,7 @@ from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console
 from turnwright_cli.render import TextScreen
+from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words
 from turnwright_client.client import loop_in
@@ -21,6 +22,7 @@ from turnwright_grammar import DEFAULT_TOOLS
 async def watch_run(call: Invocation, *, run: str) -> int:
     """Show what happens in a run from now on. Raises TurnwrightError if there is no such run."""
     async with open_project(call) as (client, name):
+        run = await full_alias(client, name, run)
         answer = await client.get_run(name, run)
         await show_watch(call, client.watch(name, run, plans="operations"), _shown(answer))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 
 import pytest
 
@@ -173,3 +174,53 @@ def test_what_cannot_be_done_says_what_to_do_next(bench) -> None:
     assert (renamed.returncode, forked.returncode) == (2, 2)
     assert "abort it, or wait until it has" in renamed.stderr
     assert "turnwright runs" in forked.stderr
+
+
+CHANGE = '<set path="a.txt">new\nlines</set><rm path="b.txt"/><set path="sub/c.txt">made\n</set><sh command="touch s"/>'
+
+
+def test_the_diff_of_a_run_is_exact_in_a_pipe_and_a_turn_is_taken_back(bench) -> None:
+    (bench.project / "b.txt").write_text("b\r\n\x1b[31m")
+    bench.script("edit", CHANGE + DONE)
+    ok(bench.run("act", "Do it.", "--model", "edit", "--run", "long-name", "--yolo"))
+
+    shown = subprocess.run(bench.command("runs", "show", "lon", "--diff"), **as_shell(bench), check=True)
+    assert shown.stderr == b"s: changed by a shell command, whose changes are not recorded as a diff\n"
+    changed = {one["path"] for one in show_json(bench, "--diff")[0]["record"]["settled"]["files"]}
+    assert changed == {"a.txt"}
+    packet = ok(bench.run("runs", "show", "long", "--packet", "1"))
+    assert packet.startswith("You are an agent")
+    assert "Do it." in packet
+    assert "No packet of turn 7" in bench.run("runs", "show", "long", "--packet", "7").stderr
+
+    subprocess.run(["git", "apply", "-R", "-"], input=shown.stdout, cwd=bench.project, check=True)
+    assert (bench.project / "a.txt").read_text() == "old\n"
+    assert (bench.project / "b.txt").read_bytes() == b"b\r\n\x1b[31m"
+    assert not (bench.project / "sub/c.txt").exists()
+    subprocess.run(["git", "apply", "-"], input=shown.stdout, cwd=bench.project, check=True)
+
+    (bench.project / "sub/c.txt").write_text("mine\n")
+    done = bench.run("undo", "long")
+    assert done.returncode == 1
+    assert "sub/c.txt stays as it is: it is not what the turn made of it any more." in done.stdout
+    assert "s stays as it is: a shell command created it." in done.stdout
+    assert (bench.project / "b.txt").read_bytes() == b"b\r\n\x1b[31m"
+    assert (bench.project / "sub/c.txt").read_text() == "mine\n"
+    assert bench.run("undo", "long").returncode == 5
+
+
+def test_a_run_is_named_by_its_beginning_and_a_mistyped_one_is_answered_with_what_was_meant(bench) -> None:
+    for alias in ("fix-login", "fix-logout"):
+        ok(bench.run("act", "Do it.", "--model", "m", "--run", alias, "--yolo"))
+    assert ok(bench.run("runs", "show", "fix-logi")).startswith("fix-login: ")
+    several = bench.run("runs", "show", "fix")
+    assert (several.returncode, several.stderr) == (2, "turnwright: 2 runs begin with fix: fix-logout, fix-login\n")
+    assert "Did you mean fix-login?" in bench.run("runs", "abort", "fixlogin").stderr
+
+
+def as_shell(bench) -> dict:
+    return {"cwd": bench.project, "env": bench.env(), "capture_output": True, "timeout": WAIT_S}
+
+
+def show_json(bench, *options: str) -> list[dict]:
+    return json_lines(ok(bench.run("runs", "show", "lon", *options, "--json")))

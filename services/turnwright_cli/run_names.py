@@ -1,0 +1,33 @@
+"""Runs as they are named on the command line: by their alias, or by the beginning of it that no other run has."""
+
+from __future__ import annotations
+
+import difflib
+
+from turnwright_cli.exit_codes import FailureError, failure_of, usage
+from turnwright_cli.plain import safe_line
+from turnwright_client import Client
+from turnwright_core.errors import MissingError, Reason
+
+SHOWN_MAX = 5
+"""Runs that are named if a beginning is that of several."""
+
+
+async def full_alias(client: Client, project: str, named: str) -> str:
+    """The alias of a run. Raises FailureError if there is no such run, or several begin like this."""
+    try:
+        return (await client.get_run(project, named)).run.run
+    except MissingError as error:
+        if error.reason is not Reason.RUN_NOT_FOUND:
+            raise
+        missing = failure_of(error)
+    aliases = [run.run async for run in client.list_runs(project)]
+    found = [alias for alias in aliases if named and alias.startswith(named)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        more = ", ..." if len(found) > SHOWN_MAX else ""
+        raise usage(f"{len(found)} runs begin with {safe_line(named)}: {', '.join(found[:SHOWN_MAX])}{more}")
+    if near := difflib.get_close_matches(named, aliases, 1):
+        raise FailureError(missing.exit_code, f"{missing.message}\nDid you mean {near[0]}?")
+    raise missing
