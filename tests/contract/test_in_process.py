@@ -1,4 +1,4 @@
-"""A call is the same call whichever way it goes: as an rpc, over a session of two processes, or within one process."""
+"""A call is the same call whichever way it goes: as an rpc, over a multiplexed stream, or within one process."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Called:
 
 
 async def until_open(caller: Peer) -> None:
-    """Have a session open."""
+    """Have a multiplexed stream open."""
     async with asyncio.timeout(60):
         while not caller.channel._ready(caller._metadata):  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
@@ -155,9 +155,9 @@ async def serving(tmp_path, way: str, **peer):
     given = {"token": SECRET, "timeout_s": 10.0, **peer}
     local_servers = {server.address: server.local} if way == "process" else {}
     caller = Peer(
-        "store", server.address, local_servers=local_servers, codecs={} if way == "session" else None, **given
+        "store", server.address, local_servers=local_servers, codecs={} if way == "multiplexed" else None, **given
     )
-    if way == "session" and given["token"] == SECRET:
+    if way == "multiplexed" and given["token"] == SECRET:
         await until_open(caller)
     try:
         yield Called(server, probe, caller)
@@ -166,7 +166,7 @@ async def serving(tmp_path, way: str, **peer):
         await server.stop()
 
 
-WAYS = ("socket", "session", "process")
+WAYS = ("socket", "multiplexed", "process")
 
 
 @pytest_asyncio.fixture(params=WAYS)
@@ -296,7 +296,7 @@ async def test_a_server_that_stops_ends_what_is_under_way_and_takes_no_more(call
     assert (await refused(called.run("caller", timeout_s=0.5))).reason is Reason.SERVICE_UNAVAILABLE
 
 
-@pytest.mark.parametrize("way", ["session", "process"])
+@pytest.mark.parametrize("way", ["multiplexed", "process"])
 async def test_a_slow_reader_holds_the_handler_back(tmp_path, way):
     """Over a socket the same is done by windows of bytes."""
     async with serving(tmp_path, way) as called, called.view("counts") as stream:

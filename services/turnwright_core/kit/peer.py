@@ -21,8 +21,8 @@ from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.errors import from_rpc, unanswered
 from turnwright_core.kit.in_process import LocalChannel, LocalServers
 from turnwright_core.kit.message_size import RECEIVES_ALL
+from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
 from turnwright_core.kit.scope import current_scope
-from turnwright_core.kit.session_client import SessionChannel
 from turnwright_core.kit.transport import PLAINTEXT, open_channel
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs, RpcCodec
@@ -70,13 +70,13 @@ class Peer:
     ) -> None:
         """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
 
-        `codecs`: make calls over a session, those of them by values. Raises TurnwrightError if it would send the token
-        in plaintext to another host.
+        `codecs`: make calls over a multiplexed stream, those of them by values. Raises TurnwrightError if it would send
+        the token in plaintext to another host.
         """
         self.name = name
         self.address = address
         self.channel = _channel(address, local_servers or {}, tls, codecs)
-        self._takes_values = isinstance(self.channel, (LocalChannel, SessionChannel))
+        self._takes_values = isinstance(self.channel, (LocalChannel, MultiplexedChannel))
         self.timeout_s = timeout_s
         self._token = token
         self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
@@ -193,4 +193,4 @@ def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs
         # It has everything that stubs and peers use of a channel.
         return cast("grpc.aio.Channel", LocalChannel(local_servers[address]))
     channel = open_channel(address, CHANNEL_OPTIONS, tls)
-    return channel if codecs is None else cast("grpc.aio.Channel", SessionChannel(channel, codecs))
+    return channel if codecs is None else cast("grpc.aio.Channel", MultiplexedChannel(channel, codecs))

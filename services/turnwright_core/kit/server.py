@@ -25,8 +25,8 @@ from turnwright_core.kit.guard import CallsInProgress, GuardedServer
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
 from turnwright_core.kit.readiness import Readiness
-from turnwright_core.kit.session_server import SessionHandlers
 from turnwright_core.kit.settings import Settings
 from turnwright_core.kit.settings_report import ShownSettings
 from turnwright_core.kit.telemetry import count, observe
@@ -96,7 +96,7 @@ class Service(Struct, frozen=True):
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
     codecs: Callable[[], Codecs] | None = None
-    """The rpcs that other services call by values. None: the service has no sessions."""
+    """The rpcs that other services call by values. None: the service has no multiplexed streams."""
 
 
 class RunningServer:
@@ -127,7 +127,7 @@ class RunningServer:
         self.local = LocalServer()
         """The same handlers for callers in this process."""
         codecs = service.codecs
-        self._sessions = None if codecs is None else SessionHandlers(self.local, codecs)
+        self._multiplexed = None if codecs is None else MultiplexedHandlers(self.local, codecs)
 
     async def start(self) -> None:
         """Start the service, then listen. Raises OSError if the address cannot be bound."""
@@ -145,9 +145,9 @@ class RunningServer:
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
         # The same as `enable_server_reflection`, which accepts only grpc's own server.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
-        if self._sessions and not self._observers:
+        if self._multiplexed and not self._observers:
             # Not among the calls that are ended with a reason: it is what carries the reasons.
-            GuardedServer(server, LocalServer(), gate, CallsInProgress()).add_generic_rpc_handlers((self._sessions,))
+            GuardedServer(server, LocalServer(), gate, CallsInProgress()).add_generic_rpc_handlers((self._multiplexed,))
         try:
             port = listen(server, self._wanted, self._tls)
         except TurnwrightError:
@@ -180,8 +180,8 @@ class RunningServer:
         """Report NOT_SERVING; calls are still served."""
         await self._readiness.end()
         self._health.leave()
-        if self._sessions:
-            self._sessions.leave()
+        if self._multiplexed:
+            self._multiplexed.leave()
 
     async def stop(self) -> None:
         """Shut down: health first, then no new calls, then the calls in progress, then the service."""

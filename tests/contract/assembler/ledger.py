@@ -8,7 +8,7 @@ from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.kit.auth import call_metadata
-from turnwright_core.kit.session_frames import METHOD
+from turnwright_core.kit.multiplexed_frames import METHOD
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 
 INSTRUCTIONS = "instructions://system"
@@ -149,7 +149,7 @@ class CountingProxy(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         method = handler_call_details.method
         if method == METHOD:
-            # Without sessions, each call is seen.
+            # Without multiplexed streams, each call is seen.
             return None
 
         async def forward(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:

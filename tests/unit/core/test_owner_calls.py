@@ -17,7 +17,7 @@ from turnwright_core.entries import (
     Tier,
     Visibility,
 )
-from turnwright_core.kit.session_frames import ValueCodecs, encode_value
+from turnwright_core.kit.multiplexed_frames import ValueCodecs, encode_value
 from turnwright_core.owner_calls import (
     AssembleCall,
     EndTurnCall,
@@ -95,7 +95,7 @@ def test_each_field_of_these_is_tried(value):
 
 
 @pytest.mark.parametrize("value", [value for value, _, _ in PAIRS])
-def test_a_session_sends_what_comes(value):
+def test_a_multiplexed_stream_sends_what_comes(value):
     values = ValueCodecs(wire.OWNER_CALLS)
     codec = next(one for one in wire.OWNER_CALLS.values() if type(value) in (one.request, one.answer))
     decoded = (values.requests if type(value) is codec.request else values.answers)[codec.method](encode_value(value))

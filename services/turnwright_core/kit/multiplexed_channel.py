@@ -1,6 +1,6 @@
-"""A channel that makes calls over one stream to the service: a session. Without one they are rpcs, as anybody's.
+"""A channel whose calls share one stream to the service: the multiplexed stream. Without it they are ordinary rpcs.
 
-A session is opened by the first call, which does not wait for it. Source: docs/adr/0043.
+The stream is opened by the first call, which does not wait for it. Source: docs/adr/0043.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import msgspec
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.kit.in_process_context import Metadata, error_of
-from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
-from turnwright_core.kit.session_frames import (
+from turnwright_core.kit.multiplexed_frames import (
     METHOD,
     PART_BYTES,
     WINDOW,
@@ -29,37 +28,38 @@ from turnwright_core.kit.session_frames import (
     CallEnd,
     Cancel,
     Frame,
+    GoAway,
     Hello,
-    Initial,
-    Leaving,
+    InitialMetadata,
     Pairs,
-    Taken,
     ValueCodecs,
+    WindowUpdate,
     batches,
     decode,
     encode_value,
 )
+from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 
 REOPEN_BACKOFF: Final = Backoff(0.05, 30.0)
-"""Backoff before the next session is tried, after one that was refused or lost."""
+"""Backoff before the next stream is tried, after one that was refused or lost."""
 
-SESSION_S: Final = 300.0
-"""Seconds after which a session is replaced: by one with the certificates of then, and maybe to another replica."""
+STREAM_S_MAX: Final = 300.0
+"""Seconds after which a stream is replaced: by one with the certificates of then, and maybe to another replica."""
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class SessionChannel:
+class MultiplexedChannel:
     """Has of a channel what stubs and peers use."""
 
-    def __init__(self, channel: grpc.aio.Channel, codecs: Codecs, session_s: float = SESSION_S) -> None:
-        """Sessions go through this channel, and so do calls without one. `session_s`: seconds that each is used."""
+    def __init__(self, channel: grpc.aio.Channel, codecs: Codecs, stream_s: float = STREAM_S_MAX) -> None:
+        """Both streams and rpcs go through this channel. `stream_s`: seconds that a multiplexed stream is used."""
         self._channel = channel
-        self._session_s = session_s
+        self._stream_s = stream_s
         self._codecs = codecs
         self._values: ValueCodecs | None = None
-        self._session: _Session | None = None
+        self._stream: _MultiplexedStream | None = None
         self._opening: asyncio.Task[None] | None = None
         self._held: set[asyncio.Task[None]] = set()
         self._failures = 0
@@ -72,12 +72,12 @@ class SessionChannel:
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
             is_value = rpc.is_value(request)
-            if session := self._ready(metadata):
+            if stream := self._ready(metadata):
                 data = encode_value(request) if is_value else rpc.serialize(request)
                 if len(data) <= PART_BYTES:
                     with contextlib.suppress(_RefusedError):
-                        answer = await session.unary(Call(next(session.ids), method, data, is_value, metadata, timeout))
-                        return session.decoder(rpc, is_value=is_value)(answer)
+                        answer = await stream.unary(Call(next(stream.ids), method, data, is_value, metadata, timeout))
+                        return stream.decoder(rpc, is_value=is_value)(answer)
             if is_value:
                 sent = rpc.codec.request_to_pb(request)
                 return rpc.codec.answer_from_pb(await plain(sent, timeout=timeout, metadata=metadata))
@@ -92,11 +92,11 @@ class SessionChannel:
 
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:
             is_value = rpc.is_value(request)
-            if session := self._ready(metadata):
+            if stream := self._ready(metadata):
                 data = encode_value(request) if is_value else rpc.serialize(request)
                 if len(data) <= PART_BYTES:
-                    asked = Call(next(session.ids), method, data, is_value, metadata, timeout)
-                    return SessionStream(session, asked, session.decoder(rpc, is_value=is_value))
+                    asked = Call(next(stream.ids), method, data, is_value, metadata, timeout)
+                    return _StreamingCall(stream, asked, stream.decoder(rpc, is_value=is_value))
             if is_value:
                 sent = rpc.codec.request_to_pb(request)
                 return _Decoded(plain(sent, timeout=timeout, metadata=metadata), rpc.codec.answer_from_pb)
@@ -121,60 +121,62 @@ class SessionChannel:
         await asyncio.gather(*held, return_exceptions=True)
         await self._channel.close()
 
-    def _ready(self, metadata: Metadata) -> _Session | None:
-        """The open session; None while there is none."""
+    def _ready(self, metadata: Metadata) -> _MultiplexedStream | None:
+        """The open stream; None while there is none."""
         now_s = time.monotonic()
-        session = self._session
-        if session is not None and now_s < session.ends_s:
-            return session
+        stream = self._stream
+        if stream is not None and now_s < stream.ends_s:
+            return stream
         if self._opening is None and now_s >= self._next_s:
             # Without the context of this call, which is only the first one.
-            self._opening = asyncio.create_task(self._hold(metadata), name="session", context=contextvars.Context())
+            self._opening = asyncio.create_task(
+                self._hold(metadata), name="multiplexed stream", context=contextvars.Context()
+            )
             self._held.add(self._opening)
             self._opening.add_done_callback(self._lost)
-        return session
+        return stream
 
     async def _hold(self, metadata: Metadata) -> None:
-        """Keep a session until it ends."""
+        """Keep a multiplexed stream until it ends."""
         if self._values is None:
             self._values = ValueCodecs(self._codecs)
         # Without the trace of the first call.
         own = [pair for pair in metadata if pair[0] not in (TRACEPARENT, TRACESTATE)]
         call: Any = self._channel.stream_stream(METHOD)(metadata=own)
-        session = _Session(self._values, call.cancel)
-        writing = asyncio.create_task(session.write(call), name="session writes")
-        why = "the session has ended"
+        stream = _MultiplexedStream(self._values, call.cancel)
+        writing = asyncio.create_task(stream.write(call), name="stream writes")
+        why = "the stream has ended"
         try:
-            session.send(Hello(self._values.schema))
+            stream.send(Hello(self._values.schema))
             async for data in call:
                 for frame in decode(data):
                     if isinstance(frame, Hello):
-                        self._opened(session)
-                    elif isinstance(frame, Leaving):
-                        self._leave(session)
+                        self._opened(stream)
+                    elif isinstance(frame, GoAway):
+                        self._leave(stream)
                     else:
-                        session.take(frame)
+                        stream.take(frame)
         except grpc.aio.AioRpcError as error:
             why = error.details() or error.code().name.lower()
         except msgspec.DecodeError as error:
             why = str(error)
         finally:
-            self._leave(session)
+            self._leave(stream)
             writing.cancel()
             call.cancel()
             await asyncio.gather(writing, return_exceptions=True)
-            session.lose(why)
+            stream.lose(why)
 
-    def _opened(self, session: _Session) -> None:
-        before, self._session = self._session, session
-        session.ends_s = time.monotonic() + self._session_s
+    def _opened(self, stream: _MultiplexedStream) -> None:
+        before, self._stream = self._stream, stream
+        stream.ends_s = time.monotonic() + self._stream_s
         self._opening, self._failures = None, 0
         if before:
             before.retire()
 
-    def _leave(self, session: _Session) -> None:
-        if self._session is session:
-            self._session = None
+    def _leave(self, stream: _MultiplexedStream) -> None:
+        if self._stream is stream:
+            self._stream = None
             self._put_off()
 
     def _lost(self, task: asyncio.Task[None]) -> None:
@@ -201,8 +203,8 @@ class _Rpc:
         return self.codec is not None and isinstance(request, self.codec.request)
 
 
-class _Session:
-    """An open session, as its caller has it."""
+class _MultiplexedStream:
+    """An open multiplexed stream, at the caller."""
 
     def __init__(self, values: ValueCodecs, end: Callable[[], object]) -> None:
         """`end` ends the stream."""
@@ -213,7 +215,7 @@ class _Session:
         self._values = values
         self._frames: list[Frame] = []
         self._woken = asyncio.Event()
-        self._waiting: dict[int, _Unary | SessionStream] = {}
+        self._waiting: dict[int, _UnaryCall | _StreamingCall] = {}
         self._parts: dict[int, bytearray] = {}
 
     def decoder(self, rpc: _Rpc, *, is_value: bool) -> Callable[[bytes], Any]:
@@ -231,7 +233,7 @@ class _Session:
             for data in batches(frames):
                 await call.write(data)
 
-    def begin(self, call: Call, caller: _Unary | SessionStream) -> None:
+    def begin(self, call: Call, caller: _UnaryCall | _StreamingCall) -> None:
         self._waiting[call.id] = caller
         self.send(call)
 
@@ -253,7 +255,7 @@ class _Session:
 
     async def unary(self, call: Call) -> bytes:
         """The answer. Raises AioRpcError."""
-        unary = _Unary()
+        unary = _UnaryCall()
         self.begin(call, unary)
         try:
             async with asyncio.timeout(call.timeout_s):
@@ -270,7 +272,7 @@ class _Session:
             self._parts.pop(frame.id, None)
             waiting.end(_failure(waiting, frame))
             self._end_if_retired()
-        elif isinstance(frame, Initial) and frame.id in self._waiting:
+        elif isinstance(frame, InitialMetadata) and frame.id in self._waiting:
             self._waiting[frame.id].initial = frame.metadata
 
     def _answered(self, frame: AnswerPart) -> None:
@@ -283,18 +285,18 @@ class _Session:
             return
         if begun := self._parts.pop(frame.id, None):
             data = bytes(begun + data)
-        if isinstance(waiting, _Unary):
+        if isinstance(waiting, _UnaryCall):
             del self._waiting[frame.id]
         waiting.take(data)
 
     def lose(self, why: str) -> None:
-        """The session has ended, and so have its calls."""
+        """The stream has ended, and so have its calls."""
         for waiting in self._waiting.values():
             waiting.end(_failure(waiting, CallEnd(0, grpc.StatusCode.UNAVAILABLE.value[0], why)))
         self._waiting.clear()
 
 
-class _Unary:
+class _UnaryCall:
     """A call that waits for one answer."""
 
     def __init__(self) -> None:
@@ -310,20 +312,20 @@ class _Unary:
             self.answer.set_exception(error or error_of(grpc.StatusCode.UNKNOWN, "the call ended without an answer"))
 
 
-class SessionStream:
+class _StreamingCall:
     """A call that returns a stream; iterate it, and cancel it at the end."""
 
-    def __init__(self, session: _Session, call: Call, decoder: Callable[[bytes], Any]) -> None:
+    def __init__(self, stream: _MultiplexedStream, call: Call, decoder: Callable[[bytes], Any]) -> None:
         """Begin the call."""
         self.initial: Pairs = ()
-        self._session = session
+        self._stream = stream
         self._id = call.id
         self._decode = decoder
         self._messages: asyncio.Queue[bytes | grpc.aio.AioRpcError | None] = asyncio.Queue()
         self._deadline = None
         if call.timeout_s is not None:
             self._deadline = asyncio.get_running_loop().call_later(call.timeout_s, self._expire)
-        session.begin(call, self)
+        stream.begin(call, self)
 
     def _expire(self) -> None:
         self.cancel()
@@ -339,7 +341,7 @@ class SessionStream:
     def cancel(self) -> None:
         if self._deadline:
             self._deadline.cancel()
-        self._session.leave(self._id)
+        self._stream.leave(self._id)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """The messages. Raises AioRpcError if the call failed, after the messages before it."""
@@ -347,7 +349,7 @@ class SessionStream:
         while isinstance(data := await self._messages.get(), bytes):
             taken += 1
             if taken == WINDOW // 2:
-                self._session.send(Taken(self._id, taken))
+                self._stream.send(WindowUpdate(self._id, taken))
                 taken = 0
             yield self._decode(data)
         if data is not None:
@@ -373,7 +375,7 @@ class _RefusedError(grpc.aio.AioRpcError):
     """The call was not begun."""
 
 
-def _failure(call: _Unary | SessionStream, end: CallEnd) -> grpc.aio.AioRpcError | None:
+def _failure(call: _UnaryCall | _StreamingCall, end: CallEnd) -> grpc.aio.AioRpcError | None:
     """The error of a call; None if it has none."""
     if not end.code:
         return None

@@ -1,6 +1,6 @@
-"""The frames of a session: calls of one process to a service of another, as messages of one bidirectional stream.
+"""The frames of a multiplexed stream: the calls of one process to a service of another, over one bidirectional stream.
 
-A message of the stream holds all frames that waited for it. Both sides know the same values, else there is no session;
+A message of the stream holds all frames that waited for it. Both sides know the same values, else there is no stream;
 a request or an answer is a protobuf message, or for calls made in every turn its value.
 Source: docs/adr/0043.
 """
@@ -18,8 +18,8 @@ from turnwright.types.v1.scheme_pb2 import SchemeRegistry
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.rpc_codec import Codecs
 
-METHOD: Final = "/turnwright.sessions.Sessions/Open"
-"""Not part of the contract: whoever has no session makes the same calls as rpcs."""
+METHOD: Final = "/turnwright.multiplexing.MultiplexedStream/Open"
+"""Not part of the contract: whoever has no stream makes the same calls as rpcs."""
 
 WINDOW: Final = 16
 """Flow control: messages of a stream that its caller has not taken yet."""
@@ -28,14 +28,14 @@ PART_BYTES: Final = CHUNK_BYTES
 """Longest part of an answer in one frame, and longest request, in bytes: nobody waits long behind another one."""
 
 CALLS_MAX: Final = 10_000
-"""Calls in progress in one session; more are refused."""
+"""Calls in progress in one stream; more are refused."""
 
 Pairs = Sequence[tuple[str, Any]]
 """Metadata; values are texts, or bytes."""
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=0):
-    """The first frame of both sides: the values that they know. A service with other ones refuses the session."""
+    """The first frame of both sides: the values that they know. A service with other ones refuses the stream."""
 
     schema: str
 
@@ -57,14 +57,14 @@ class Cancel(Struct, frozen=True, array_like=True, tag=2):
     id: int
 
 
-class Taken(Struct, frozen=True, array_like=True, tag=3):
+class WindowUpdate(Struct, frozen=True, array_like=True, tag=3):
     """The caller has taken so many messages of a stream."""
 
     id: int
     count: int
 
 
-class Initial(Struct, frozen=True, array_like=True, tag=4):
+class InitialMetadata(Struct, frozen=True, array_like=True, tag=4):
     """The initial metadata of a call."""
 
     id: int
@@ -92,11 +92,11 @@ class CallEnd(Struct, frozen=True, array_like=True, tag=6):
     is_refused: bool = False
 
 
-class Leaving(Struct, frozen=True, array_like=True, tag=7):
+class GoAway(Struct, frozen=True, array_like=True, tag=7):
     """The service stops: no more calls are taken, those in progress go on."""
 
 
-Frame = Hello | Call | Cancel | Taken | Initial | AnswerPart | CallEnd | Leaving
+Frame = Hello | Call | Cancel | WindowUpdate | InitialMetadata | AnswerPart | CallEnd | GoAway
 
 _encode: Final[Callable[[Sequence[Frame]], bytes]] = msgpack.Encoder().encode
 decode: Final[Callable[[bytes], list[Frame]]] = msgpack.Decoder(list[Frame]).decode

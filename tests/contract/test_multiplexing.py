@@ -1,4 +1,4 @@
-"""Sessions: when calls go over one, when they are rpcs as anybody's, and what becomes of both as a session ends."""
+"""Multiplexed streams: which calls go over one, which are rpcs, and what becomes of both when a stream ends."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from turnwright.types.v1 import run_pb2
 from proxy import proxied
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import call_metadata
+from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
+from turnwright_core.kit.multiplexed_frames import METHOD, PART_BYTES, Call, Hello, ValueCodecs, batches, decode
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
-from turnwright_core.kit.session_client import SessionChannel
-from turnwright_core.kit.session_frames import METHOD, PART_BYTES, Call, Hello, ValueCodecs, batches, decode
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 
 pytestmark = pytest.mark.asyncio
@@ -44,8 +44,8 @@ class Ways(store_service_pb2_grpc.StoreServiceServicer):
         yield read_pb2.ReadViewResponse(removed_paths=[context.peer()])
 
 
-class Sessions:
-    """A server, and a peer of it that has sessions."""
+class Peers:
+    """A server, and a peer of it whose calls share a stream."""
 
     def __init__(self, server, ways, peer):
         self.server, self.ways, self.peer = server, ways, peer
@@ -66,7 +66,7 @@ class Sessions:
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path, codecs=OWNER_CALLS, address="", session_s=600.0):
+async def serving(tmp_path, codecs=OWNER_CALLS, address="", stream_s=600.0):
     ways = Ways()
 
     def register(server):
@@ -76,9 +76,9 @@ async def serving(tmp_path, codecs=OWNER_CALLS, address="", session_s=600.0):
     server = RunningServer(service, f"unix:{tmp_path}/s.sock", SECRET, 5.0)
     await server.start()
     peer = Peer("store", address or server.address, SECRET, 10.0)
-    peer.channel = SessionChannel(peer.channel, OWNER_CALLS, session_s)
+    peer.channel = MultiplexedChannel(peer.channel, OWNER_CALLS, stream_s)
     try:
-        yield Sessions(server, ways, peer)
+        yield Peers(server, ways, peer)
     finally:
         ways.go.set()
         await peer.close()
@@ -86,79 +86,79 @@ async def serving(tmp_path, codecs=OWNER_CALLS, address="", session_s=600.0):
 
 
 @pytest_asyncio.fixture
-async def sessions(tmp_path):
+async def peers(tmp_path):
     async with serving(tmp_path) as made:
         yield made
 
 
-async def test_the_first_call_opens_a_session_and_does_not_wait_for_it(sessions):
-    assert (await sessions.run()).startswith("unix:")
-    await sessions.until("session")
-    async with sessions.view() as parts:
-        assert (await anext(parts)).removed_paths == ["session"]
+async def test_the_first_call_opens_a_stream_and_does_not_wait_for_it(peers):
+    assert (await peers.run()).startswith("unix:")
+    await peers.until("multiplexed")
+    async with peers.view() as parts:
+        assert (await anext(parts)).removed_paths == ["multiplexed"]
 
 
 @pytest.mark.parametrize("codecs", [None, {}], ids=["none", "other values"])
-async def test_a_service_without_sessions_or_with_other_values_is_called_by_rpcs(tmp_path, codecs):
-    async with serving(tmp_path, codecs) as sessions:
+async def test_a_service_without_streams_or_with_other_values_is_called_by_rpcs(tmp_path, codecs):
+    async with serving(tmp_path, codecs) as peers:
         for _ in range(3):
-            assert (await sessions.run()).startswith("unix:")
+            assert (await peers.run()).startswith("unix:")
             await asyncio.sleep(0.1)
 
 
-async def test_long_requests_are_rpcs_and_long_answers_come_in_parts(sessions):
-    await sessions.until("session")
-    assert (await sessions.run(project="p" * (PART_BYTES + 1))).startswith("unix:")
-    assert await sessions.run("long") == "x" * (2 * PART_BYTES + 1)
+async def test_long_requests_are_rpcs_and_long_answers_come_in_parts(peers):
+    await peers.until("multiplexed")
+    assert (await peers.run(project="p" * (PART_BYTES + 1))).startswith("unix:")
+    assert await peers.run("long") == "x" * (2 * PART_BYTES + 1)
 
 
-async def test_a_service_that_leaves_ends_the_session_with_its_last_call(sessions):
-    await sessions.until("session")
-    waiting = asyncio.create_task(sessions.run("waits"))
-    async with sessions.view() as parts:
+async def test_a_service_that_leaves_ends_the_stream_with_its_last_call(peers):
+    await peers.until("multiplexed")
+    waiting = asyncio.create_task(peers.run("waits"))
+    async with peers.view() as parts:
         await anext(parts)
-        await sessions.server.leave()
+        await peers.server.leave()
         # A call that crosses the word of it is made again as an rpc.
-        assert (await sessions.run()).startswith("unix:")
-        sessions.ways.go.set()
-        assert (await anext(parts)).removed_paths == ["session"]
-    assert await waiting == "session"
+        assert (await peers.run()).startswith("unix:")
+        peers.ways.go.set()
+        assert (await anext(parts)).removed_paths == ["multiplexed"]
+    assert await waiting == "multiplexed"
 
 
-async def test_a_session_is_replaced_and_its_calls_go_on(tmp_path):
-    async with serving(tmp_path, session_s=0.1) as sessions:
-        await sessions.until("session")
-        waiting = asyncio.create_task(sessions.run("waits"))
+async def test_a_stream_is_replaced_and_its_calls_go_on(tmp_path):
+    async with serving(tmp_path, stream_s=0.1) as peers:
+        await peers.until("multiplexed")
+        waiting = asyncio.create_task(peers.run("waits"))
         await asyncio.sleep(0)
-        first = sessions.peer.channel._session
+        first = peers.peer.channel._stream
         async with asyncio.timeout(60):
-            while sessions.peer.channel._session in (first, None):
-                await sessions.run()
-        assert len(sessions.peer.channel._held) > 1
-        sessions.ways.go.set()
-        assert await waiting == "session"
+            while peers.peer.channel._stream in (first, None):
+                await peers.run()
+        assert len(peers.peer.channel._held) > 1
+        peers.ways.go.set()
+        assert await waiting == "multiplexed"
 
 
-async def test_calls_of_a_session_that_is_lost_have_failed_and_the_next_ones_have_not(tmp_path):
-    async with proxied(f"unix:{tmp_path}/s.sock") as proxy, serving(tmp_path, address=proxy.address) as sessions:
-        await sessions.until("session")
-        waiting = asyncio.create_task(sessions.run("waits"))
-        async with sessions.view() as parts:
+async def test_calls_of_a_stream_that_is_lost_have_failed_and_the_next_ones_have_not(tmp_path):
+    async with proxied(f"unix:{tmp_path}/s.sock") as proxy, serving(tmp_path, address=proxy.address) as peers:
+        await peers.until("multiplexed")
+        waiting = asyncio.create_task(peers.run("waits"))
+        async with peers.view() as parts:
             await anext(parts)
             proxy.reset()
             for lost in (waiting, anext(parts)):
                 with pytest.raises(TurnwrightError) as caught:
                     await lost
                 assert caught.value.reason is Reason.SERVICE_UNAVAILABLE
-        await sessions.until("session")
+        await peers.until("multiplexed")
 
 
-async def test_what_cannot_be_read_ends_its_session_alone(sessions):
-    await sessions.until("session")
+async def test_what_cannot_be_read_ends_its_stream_alone(peers):
+    await peers.until("multiplexed")
     schema = ValueCodecs(OWNER_CALLS).schema
     hello = next(batches([Hello(schema)]))
     metadata = call_metadata(SECRET)
-    async with grpc.aio.insecure_channel(sessions.server.address) as channel:
+    async with grpc.aio.insecure_channel(peers.server.address) as channel:
         for sent in ([b"\xc1"], [], [hello, b"\xc1"], [hello, b"\x91\x00"]):
             call = channel.stream_stream(METHOD)(iter(sent), metadata=metadata, timeout=60)
             with contextlib.suppress(grpc.aio.AioRpcError):
@@ -166,10 +166,10 @@ async def test_what_cannot_be_read_ends_its_session_alone(sessions):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await anext(aiter(channel.stream_stream(METHOD)(iter([hello]), timeout=60)))
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert await sessions.run() == "session"
+    assert await peers.run() == "multiplexed"
 
 
-async def test_a_call_that_cannot_be_carried_out_fails_alone(sessions):
+async def test_a_call_that_cannot_be_carried_out_fails_alone(peers):
     hello = Hello(ValueCodecs(OWNER_CALLS).schema)
     token = call_metadata(SECRET)
     calls = [
@@ -182,7 +182,7 @@ async def test_a_call_that_cannot_be_carried_out_fails_alone(sessions):
         Call(7, "/turnwright.store.v1.StoreService/GetRun", b"", False, token, None),
     ]
     ended = {}
-    async with grpc.aio.insecure_channel(sessions.server.address) as channel:
+    async with grpc.aio.insecure_channel(peers.server.address) as channel:
         call = channel.stream_stream(METHOD)(metadata=token, timeout=60)
         for data in (*batches([hello]), *batches(calls)):
             await call.write(data)

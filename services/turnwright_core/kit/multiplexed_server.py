@@ -1,4 +1,4 @@
-"""Serves sessions: the calls that other processes make over one stream. Source: docs/adr/0043."""
+"""Serves multiplexed streams: one for each process that calls this one. Source: docs/adr/0043."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from turnwright_core.checks import invalid
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.in_process_context import LocalContext, Metadata, error_of
-from turnwright_core.kit.session_frames import (
+from turnwright_core.kit.multiplexed_frames import (
     CALLS_MAX,
     METHOD,
     PART_BYTES,
@@ -24,11 +24,11 @@ from turnwright_core.kit.session_frames import (
     CallEnd,
     Cancel,
     Frame,
+    GoAway,
     Hello,
-    Initial,
-    Leaving,
-    Taken,
+    InitialMetadata,
     ValueCodecs,
+    WindowUpdate,
     answers,
     batches,
     decode,
@@ -39,48 +39,48 @@ from turnwright_core.rpc_codec import Codecs
 UNAVAILABLE: Final[int] = grpc.StatusCode.UNAVAILABLE.value[0]
 
 
-class SessionHandlers(grpc.GenericRpcHandler):
-    """The handler of the method that opens a session."""
+class MultiplexedHandlers(grpc.GenericRpcHandler):
+    """The handler of the method that opens a multiplexed stream."""
 
     def __init__(self, local: LocalServer, codecs: Callable[[], Codecs]) -> None:
-        """Calls go to the handlers that `local` has. `codecs` is asked when the first session opens."""
+        """Calls go to the handlers that `local` has. `codecs` is asked when the first stream opens."""
         self._local = local
         self._codecs = codecs
         self._values: ValueCodecs | None = None
-        self._sessions: set[_Session] = set()
+        self._streams: set[_MultiplexedStream] = set()
         self._handler = grpc.stream_stream_rpc_method_handler(self._open, bytes, bytes)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handler if handler_call_details.method == METHOD else None
 
     def leave(self) -> None:
-        """The service stops: sessions end with the calls that they have."""
-        for session in self._sessions:
-            session.leave()
+        """The service stops: multiplexed streams end with the calls that they have."""
+        for stream in self._streams:
+            stream.leave()
 
     async def _open(self, requests: Any, _context: Any) -> AsyncIterator[bytes]:
         if self._values is None:
             self._values = ValueCodecs(self._codecs())
         if _decoded(await anext(aiter(requests), b"")) != [Hello(self._values.schema)]:
             # Another release: its calls come as rpcs.
-            raise invalid("hello", "The two sides of a session must know the same values.")
-        session = _Session(self._local, self._values)
-        self._sessions.add(session)
-        session.send(Hello(self._values.schema))
-        # Without the context of this call: the calls in the session have their own.
-        reading = asyncio.create_task(session.read(requests), name="session", context=contextvars.Context())
+            raise invalid("hello", "The two sides of a multiplexed stream must know the same values.")
+        stream = _MultiplexedStream(self._local, self._values)
+        self._streams.add(stream)
+        stream.send(Hello(self._values.schema))
+        # Without the context of this call: the calls in the stream have their own.
+        reading = asyncio.create_task(stream.read(requests), name="multiplexed stream", context=contextvars.Context())
         try:
-            async for data in session.written():
+            async for data in stream.written():
                 yield data
         finally:
-            self._sessions.discard(session)
+            self._streams.discard(stream)
             reading.cancel()
-            session.close()
+            stream.close()
             await asyncio.gather(reading, return_exceptions=True)
 
 
-class _Session:
-    """One session, as its service has it."""
+class _MultiplexedStream:
+    """A multiplexed stream, at the service."""
 
     def __init__(self, local: LocalServer, values: ValueCodecs) -> None:
         self._local = local
@@ -109,7 +109,7 @@ class _Session:
 
     def leave(self) -> None:
         self._is_leaving = True
-        self.send(Leaving())
+        self.send(GoAway())
 
     def close(self) -> None:
         """The caller has left."""
@@ -128,7 +128,7 @@ class _Session:
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Call):
             self._begin(frame)
-        elif isinstance(frame, Taken) and frame.id in self._rooms:
+        elif isinstance(frame, WindowUpdate) and frame.id in self._rooms:
             for _ in range(min(frame.count, WINDOW)):
                 self._rooms[frame.id].release()
         elif isinstance(frame, Cancel) and frame.id in self._calls:
@@ -160,7 +160,9 @@ class _Session:
                     await self._stream(call, handler, handler.unary_stream(request, context))
                 self.send(CallEnd(call.id))
             else:
-                raise error_of(grpc.StatusCode.UNIMPLEMENTED, "A session does not carry streams of requests.")
+                raise error_of(
+                    grpc.StatusCode.UNIMPLEMENTED, "A multiplexed stream does not carry streams of requests."
+                )
         except grpc.aio.AioRpcError as error:
             code: int = error.code().value[0]
             self.send(CallEnd(call.id, code, error.details() or "", tuple(error.trailing_metadata())))
@@ -203,15 +205,15 @@ def _decoded(data: bytes) -> list[Frame]:
 
 
 class _Context(LocalContext):
-    """A call of a session, as its handler sees it."""
+    """A call of a multiplexed stream, as its handler sees it."""
 
-    def __init__(self, session: _Session, call: Call) -> None:
+    def __init__(self, stream: _MultiplexedStream, call: Call) -> None:
         super().__init__(call.metadata, call.timeout_s)
-        self._session = session
+        self._stream = stream
         self._call = call.id
 
     def peer(self) -> str:
-        return "session"
+        return "multiplexed"
 
     async def send_initial_metadata(self, initial_metadata: Metadata) -> None:
-        self._session.send(Initial(self._call, tuple(initial_metadata)))
+        self._stream.send(InitialMetadata(self._call, tuple(initial_metadata)))
