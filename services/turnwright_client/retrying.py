@@ -18,17 +18,17 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.errors import is_of_transport
+from turnwright_core.kit.idempotency import may_be_repeated
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.transport import PLAINTEXT
+
+_SERVICE: Final = "/turnwright.executor.v1.ExecutorService/"
 
 RETRIES_MAX: Final = 4
 """Retries of one call; the last one starts about two seconds after the first."""
 
 PASSING: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DRAINING})
 """Transient errors: the same call may succeed in a moment, or at once at another replica."""
-
-_HARMLESS: Final = ("Get", "List", "Discover", "InitProject", "AddModel")
-"""Name prefixes of requests that only read, or that are idempotent."""
 
 
 class RetryingPeer(Peer):
@@ -73,4 +73,4 @@ def _make_idempotent(request: Any) -> bool:
         if name in identified.DESCRIPTOR.fields_by_name:
             setattr(identified, name, getattr(identified, name) or secrets.token_hex(16))
             return True
-    return bool(request.DESCRIPTOR.name.startswith(_HARMLESS))
+    return may_be_repeated(_SERVICE + request.DESCRIPTOR.name.removesuffix("Request"), request)

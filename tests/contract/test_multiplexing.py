@@ -38,7 +38,13 @@ class Ways(store_service_pb2_grpc.StoreServiceServicer):
             return registry_pb2.GetRunResponse(run=run_pb2.Run(run="x" * (2 * PART_BYTES + 1)))
         return registry_pb2.GetRunResponse(run=run_pb2.Run(run=context.peer()))
 
+    async def CreateRun(self, request, context):
+        await self.go.wait()
+        return registry_pb2.CreateRunResponse(run=run_pb2.Run(run=context.peer()))
+
     async def ReadView(self, request, context):
+        if request.run == "waits":
+            await self.go.wait()
         yield read_pb2.ReadViewResponse(removed_paths=[context.peer()])
         await self.go.wait()
         yield read_pb2.ReadViewResponse(removed_paths=[context.peer()])
@@ -55,8 +61,17 @@ class Peers:
         answer = await self.peer.call(self.stub.GetRun, registry_pb2.GetRunRequest(project=project, run=run))
         return answer.run.run
 
-    def view(self):
-        return self.peer.stream(self.stub.ReadView, read_pb2.ReadViewRequest(project="p", run="r"), 60)
+    async def create(self, request_id=""):
+        request = registry_pb2.CreateRunRequest(project="p", run="r", request_id=request_id)
+        return (await self.peer.call(self.stub.CreateRun, request)).run.run
+
+    def view(self, run="r", timeout_s=60):
+        return self.peer.stream(self.stub.ReadView, read_pb2.ReadViewRequest(project="p", run=run), timeout_s)
+
+    async def first(self, **view):
+        """The first part of a view."""
+        async with self.view(**view) as parts:
+            return (await anext(parts)).removed_paths[0]
 
     async def until(self, *ways):
         """Wait until calls go one of these ways."""
@@ -120,6 +135,7 @@ async def test_a_service_that_leaves_ends_the_stream_with_its_last_call(peers):
         await peers.server.leave()
         # A call that crosses the word of it is made again as an rpc.
         assert (await peers.run()).startswith("unix:")
+        assert (await peers.first()).startswith("unix:")
         peers.ways.go.set()
         assert (await anext(parts)).removed_paths == ["multiplexed"]
     assert await waiting == "multiplexed"
@@ -139,17 +155,23 @@ async def test_a_stream_is_replaced_and_its_calls_go_on(tmp_path):
         assert await waiting == "multiplexed"
 
 
-async def test_calls_of_a_stream_that_is_lost_have_failed_and_the_next_ones_have_not(tmp_path):
+async def test_a_lost_stream_fails_only_calls_that_may_not_be_repeated(tmp_path):
     async with proxied(f"unix:{tmp_path}/s.sock") as proxy, serving(tmp_path, address=proxy.address) as peers:
         await peers.until("multiplexed")
-        waiting = asyncio.create_task(peers.run("waits"))
+        repeated = [peers.run("waits"), peers.create("id"), peers.first(run="waits")]
+        failed = [peers.create(), peers.first(run="waits", timeout_s=None)]
+        calls = [asyncio.create_task(call) for call in (*repeated, *failed)]
         async with peers.view() as parts:
             await anext(parts)
             proxy.reset()
-            for lost in (waiting, anext(parts)):
+            # It has been answered something.
+            for lost in (*calls[len(repeated) :], anext(parts)):
                 with pytest.raises(TurnwrightError) as caught:
                     await lost
                 assert caught.value.reason is Reason.SERVICE_UNAVAILABLE
+        peers.ways.go.set()
+        for call in calls[: len(repeated)]:
+            assert (await call).startswith("unix:")
         await peers.until("multiplexed")
 
 

@@ -1,15 +1,13 @@
 """A channel whose calls share one stream to the service: the multiplexed stream. Without it they are ordinary rpcs.
 
-The stream is opened by the first call, which does not wait for it. Source: docs/adr/0043.
+The stream is opened by the first call, which does not wait for it. If it is lost, calls of which nothing was answered
+are made once more as rpcs where that is safe. Source: docs/adr/0043.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
-import itertools
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
@@ -18,27 +16,21 @@ import grpc
 import msgspec
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.kit.in_process_context import Metadata, error_of
+from turnwright_core.kit.idempotency import may_be_repeated
+from turnwright_core.kit.in_process_context import Metadata
+from turnwright_core.kit.multiplexed_calls import MultiplexedStream, RefusedError, StreamingCall, UnansweredError
 from turnwright_core.kit.multiplexed_frames import (
     METHOD,
     PART_BYTES,
-    WINDOW,
-    AnswerPart,
     Call,
-    CallEnd,
-    Cancel,
-    Frame,
     GoAway,
     Hello,
-    InitialMetadata,
-    Pairs,
     ValueCodecs,
-    WindowUpdate,
-    batches,
     decode,
     encode_value,
 )
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
+from turnwright_core.kit.transport import wait_for_connection
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 
 REOPEN_BACKOFF: Final = Backoff(0.05, 30.0)
@@ -59,7 +51,7 @@ class MultiplexedChannel:
         self._stream_s = stream_s
         self._codecs = codecs
         self._values: ValueCodecs | None = None
-        self._stream: _MultiplexedStream | None = None
+        self._stream: MultiplexedStream | None = None
         self._opening: asyncio.Task[None] | None = None
         self._held: set[asyncio.Task[None]] = set()
         self._failures = 0
@@ -71,13 +63,15 @@ class MultiplexedChannel:
         rpc = _Rpc(method, self._codecs.get(method), more)
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
-            is_value = rpc.is_value(request)
+            is_value, begun_s = rpc.is_value(request), time.monotonic()
             if stream := self._ready(metadata):
                 data = encode_value(request) if is_value else rpc.serialize(request)
                 if len(data) <= PART_BYTES:
-                    with contextlib.suppress(_RefusedError):
+                    try:
                         answer = await stream.unary(Call(next(stream.ids), method, data, is_value, metadata, timeout))
-                        return stream.decoder(rpc, is_value=is_value)(answer)
+                        return rpc.decoder(self._values, is_value=is_value)(answer)
+                    except UnansweredError as error:
+                        timeout = await self._before_repeat(error, rpc, request, begun_s, timeout)
             if is_value:
                 sent = rpc.codec.request_to_pb(request)
                 return rpc.codec.answer_from_pb(await plain(sent, timeout=timeout, metadata=metadata))
@@ -90,17 +84,25 @@ class MultiplexedChannel:
         plain: Any = self._channel.unary_stream(method, *codecs, **more)
         rpc = _Rpc(method, self._codecs.get(method), more)
 
+        def as_rpc(request: Any, timeout: float | None, metadata: Metadata) -> Any:
+            if rpc.is_value(request):
+                sent = rpc.codec.request_to_pb(request)
+                return _Decoded(plain(sent, timeout=timeout, metadata=metadata), rpc.codec.answer_from_pb)
+            return plain(request, timeout=timeout, metadata=metadata)
+
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:
-            is_value = rpc.is_value(request)
+            is_value, begun_s = rpc.is_value(request), time.monotonic()
+
+            async def again(error: UnansweredError) -> Any:
+                left_s = await self._before_repeat(error, rpc, request, begun_s, timeout)
+                return as_rpc(request, left_s, metadata)
+
             if stream := self._ready(metadata):
                 data = encode_value(request) if is_value else rpc.serialize(request)
                 if len(data) <= PART_BYTES:
                     asked = Call(next(stream.ids), method, data, is_value, metadata, timeout)
-                    return _StreamingCall(stream, asked, stream.decoder(rpc, is_value=is_value))
-            if is_value:
-                sent = rpc.codec.request_to_pb(request)
-                return _Decoded(plain(sent, timeout=timeout, metadata=metadata), rpc.codec.answer_from_pb)
-            return plain(request, timeout=timeout, metadata=metadata)
+                    return StreamingCall(stream, asked, rpc.decoder(self._values, is_value=is_value), again)
+            return as_rpc(request, timeout, metadata)
 
         return call
 
@@ -121,7 +123,20 @@ class MultiplexedChannel:
         await asyncio.gather(*held, return_exceptions=True)
         await self._channel.close()
 
-    def _ready(self, metadata: Metadata) -> _MultiplexedStream | None:
+    async def _before_repeat(
+        self, error: UnansweredError, rpc: _Rpc, request: Any, begun_s: float, timeout_s: float | None
+    ) -> float | None:
+        """The seconds that are left for a call that is made again as an rpc. Raises the error if it must not be.
+
+        A lost call without a deadline is a watch: who reads it opens the next one.
+        """
+        if not isinstance(error, RefusedError):
+            if timeout_s is None or not may_be_repeated(rpc.method, request):
+                raise error
+            await wait_for_connection(self._channel)
+        return None if timeout_s is None else max(0.0, begun_s + timeout_s - time.monotonic())
+
+    def _ready(self, metadata: Metadata) -> MultiplexedStream | None:
         """The open stream; None while there is none."""
         now_s = time.monotonic()
         stream = self._stream
@@ -143,7 +158,7 @@ class MultiplexedChannel:
         # Without the trace of the first call.
         own = [pair for pair in metadata if pair[0] not in (TRACEPARENT, TRACESTATE)]
         call: Any = self._channel.stream_stream(METHOD)(metadata=own)
-        stream = _MultiplexedStream(self._values, call.cancel)
+        stream = MultiplexedStream(call.cancel)
         writing = asyncio.create_task(stream.write(call), name="stream writes")
         why = "the stream has ended"
         try:
@@ -167,14 +182,14 @@ class MultiplexedChannel:
             await asyncio.gather(writing, return_exceptions=True)
             stream.lose(why)
 
-    def _opened(self, stream: _MultiplexedStream) -> None:
+    def _opened(self, stream: MultiplexedStream) -> None:
         before, self._stream = self._stream, stream
         stream.ends_s = time.monotonic() + self._stream_s
         self._opening, self._failures = None, 0
         if before:
             before.retire()
 
-    def _leave(self, stream: _MultiplexedStream) -> None:
+    def _leave(self, stream: MultiplexedStream) -> None:
         if self._stream is stream:
             self._stream = None
             self._put_off()
@@ -202,158 +217,8 @@ class _Rpc:
     def is_value(self, request: Any) -> bool:
         return self.codec is not None and isinstance(request, self.codec.request)
 
-
-class _MultiplexedStream:
-    """An open multiplexed stream, at the caller."""
-
-    def __init__(self, values: ValueCodecs, end: Callable[[], object]) -> None:
-        """`end` ends the stream."""
-        self.ids = itertools.count(1)
-        self.ends_s = math.inf
-        self._end = end
-        self._is_retired = False
-        self._values = values
-        self._frames: list[Frame] = []
-        self._woken = asyncio.Event()
-        self._waiting: dict[int, _UnaryCall | _StreamingCall] = {}
-        self._parts: dict[int, bytearray] = {}
-
-    def decoder(self, rpc: _Rpc, *, is_value: bool) -> Callable[[bytes], Any]:
-        return (self._values.answers.get(rpc.method) if is_value else None) or rpc.deserialize
-
-    def send(self, frame: Frame) -> None:
-        self._frames.append(frame)
-        self._woken.set()
-
-    async def write(self, call: Any) -> None:
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            frames, self._frames = self._frames, []
-            for data in batches(frames):
-                await call.write(data)
-
-    def begin(self, call: Call, caller: _UnaryCall | _StreamingCall) -> None:
-        self._waiting[call.id] = caller
-        self.send(call)
-
-    def retire(self) -> None:
-        """There are no more calls: end with the last one."""
-        self._is_retired = True
-        self._end_if_retired()
-
-    def _end_if_retired(self) -> None:
-        if self._is_retired and not self._waiting:
-            self._end()
-
-    def leave(self, call: int) -> None:
-        """The caller does not wait any more."""
-        if self._waiting.pop(call, None):
-            self._parts.pop(call, None)
-            self.send(Cancel(call))
-        self._end_if_retired()
-
-    async def unary(self, call: Call) -> bytes:
-        """The answer. Raises AioRpcError."""
-        unary = _UnaryCall()
-        self.begin(call, unary)
-        try:
-            async with asyncio.timeout(call.timeout_s):
-                return await unary.answer
-        except TimeoutError:
-            raise _late() from None
-        finally:
-            self.leave(call.id)
-
-    def take(self, frame: Frame) -> None:
-        if isinstance(frame, AnswerPart):
-            self._answered(frame)
-        elif isinstance(frame, CallEnd) and (waiting := self._waiting.pop(frame.id, None)):
-            self._parts.pop(frame.id, None)
-            waiting.end(_failure(waiting, frame))
-            self._end_if_retired()
-        elif isinstance(frame, InitialMetadata) and frame.id in self._waiting:
-            self._waiting[frame.id].initial = frame.metadata
-
-    def _answered(self, frame: AnswerPart) -> None:
-        waiting = self._waiting.get(frame.id)
-        if waiting is None:
-            return
-        data = frame.data
-        if frame.more:
-            self._parts.setdefault(frame.id, bytearray()).extend(data)
-            return
-        if begun := self._parts.pop(frame.id, None):
-            data = bytes(begun + data)
-        if isinstance(waiting, _UnaryCall):
-            del self._waiting[frame.id]
-        waiting.take(data)
-
-    def lose(self, why: str) -> None:
-        """The stream has ended, and so have its calls."""
-        for waiting in self._waiting.values():
-            waiting.end(_failure(waiting, CallEnd(0, grpc.StatusCode.UNAVAILABLE.value[0], why)))
-        self._waiting.clear()
-
-
-class _UnaryCall:
-    """A call that waits for one answer."""
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.initial: Pairs = ()
-
-    def take(self, data: bytes) -> None:
-        if not self.answer.done():
-            self.answer.set_result(data)
-
-    def end(self, error: grpc.aio.AioRpcError | None) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error or error_of(grpc.StatusCode.UNKNOWN, "the call ended without an answer"))
-
-
-class _StreamingCall:
-    """A call that returns a stream; iterate it, and cancel it at the end."""
-
-    def __init__(self, stream: _MultiplexedStream, call: Call, decoder: Callable[[bytes], Any]) -> None:
-        """Begin the call."""
-        self.initial: Pairs = ()
-        self._stream = stream
-        self._id = call.id
-        self._decode = decoder
-        self._messages: asyncio.Queue[bytes | grpc.aio.AioRpcError | None] = asyncio.Queue()
-        self._deadline = None
-        if call.timeout_s is not None:
-            self._deadline = asyncio.get_running_loop().call_later(call.timeout_s, self._expire)
-        stream.begin(call, self)
-
-    def _expire(self) -> None:
-        self.cancel()
-        self.end(_late())
-
-    def take(self, data: bytes) -> None:
-        self._messages.put_nowait(data)
-
-    def end(self, error: grpc.aio.AioRpcError | None) -> None:
-        """After all messages that have come."""
-        self._messages.put_nowait(error)
-
-    def cancel(self) -> None:
-        if self._deadline:
-            self._deadline.cancel()
-        self._stream.leave(self._id)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        """The messages. Raises AioRpcError if the call failed, after the messages before it."""
-        taken = 0
-        while isinstance(data := await self._messages.get(), bytes):
-            taken += 1
-            if taken == WINDOW // 2:
-                self._stream.send(WindowUpdate(self._id, taken))
-                taken = 0
-            yield self._decode(data)
-        if data is not None:
-            raise data
+    def decoder(self, values: ValueCodecs | None, *, is_value: bool) -> Callable[[bytes], Any]:
+        return (values.answers.get(self.method) if values and is_value else None) or self.deserialize
 
 
 class _Decoded:
@@ -369,20 +234,3 @@ class _Decoded:
     async def __aiter__(self) -> AsyncIterator[Any]:
         async for message in self._call:
             yield self._decode(message)
-
-
-class _RefusedError(grpc.aio.AioRpcError):
-    """The call was not begun."""
-
-
-def _failure(call: _UnaryCall | _StreamingCall, end: CallEnd) -> grpc.aio.AioRpcError | None:
-    """The error of a call; None if it has none."""
-    if not end.code:
-        return None
-    kind = _RefusedError if end.is_refused else grpc.aio.AioRpcError
-    code = _CODES.get(end.code, grpc.StatusCode.UNKNOWN)
-    return kind(code, grpc.aio.Metadata(*call.initial), grpc.aio.Metadata(*end.metadata), end.details)
-
-
-def _late() -> grpc.aio.AioRpcError:
-    return error_of(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")

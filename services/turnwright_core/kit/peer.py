@@ -5,9 +5,7 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -23,7 +21,7 @@ from turnwright_core.kit.in_process import LocalChannel, LocalServers
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
 from turnwright_core.kit.scope import current_scope
-from turnwright_core.kit.transport import PLAINTEXT, open_channel
+from turnwright_core.kit.transport import PLAINTEXT, open_channel, wait_for_connection
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 
@@ -41,12 +39,6 @@ CHANNEL_OPTIONS: Final = (
     # Our services are not behind the proxy that the environment names for the web.
     ("grpc.enable_http_proxy", 0),
 )
-
-RECONNECT_WAIT_S: Final = 2.0
-"""Seconds that a call waits for a lost connection to come back, before it is tried anyway."""
-
-RECONNECT_POLL_S: Final = 0.02
-"""Seconds between checks whether it is back."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -92,7 +84,7 @@ class Peer:
 
         `caller`: make the call on behalf of this caller.
         """
-        await self._reconnected()
+        await wait_for_connection(self.channel)
         scope = current_scope()
         deadline = scope.timeout_s(timeout_s or self.timeout_s)
         metadata = self._metadata if caller is None else self._in_name_of(caller)
@@ -140,7 +132,7 @@ class Peer:
 
         A context manager: the call ends with the block, so that no stream is left to the garbage collector.
         """
-        await self._reconnected()
+        await wait_for_connection(self.channel)
         call: Any = method(request, timeout=timeout_s, metadata=self._metadata + current_scope().trace)
         try:
             async with contextlib.aclosing(self._messages(call)) as messages:
@@ -171,18 +163,6 @@ class Peer:
                 yield message
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
-
-    async def _reconnected(self) -> None:
-        """Wait briefly for a restarted service to come back; nothing of the call has been sent yet."""
-        failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        if self.channel.get_state(try_to_connect=True) is not failing:
-            return
-        # Polled: watching the state cannot be cancelled without leaving a watcher behind in the channel.
-        end_s = time.monotonic() + RECONNECT_WAIT_S
-        while time.monotonic() < end_s:
-            await asyncio.sleep(RECONNECT_POLL_S)
-            if self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
-                return
 
     async def close(self) -> None:
         await self.channel.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -20,6 +21,13 @@ Options = Sequence[tuple[str, Any]]
 
 RETIRE_S: Final = 600.0
 """Seconds that calls of a channel with the certificates of before may go on. Watches that are longer reconnect."""
+
+
+RECONNECT_WAIT_S: Final = 2.0
+"""Seconds that a call waits for a lost connection to come back, before it is tried anyway."""
+
+RECONNECT_POLL_S: Final = 0.02
+"""Seconds between checks whether it is back."""
 
 
 PLAINTEXT: Final = Tls()
@@ -81,6 +89,19 @@ def _check_plaintext(address: str, tls: Tls, act: str, remedy: str) -> None:
             "TURNWRIGHT_INSECURE=true if a mesh or a private network protects the connection.",
             field="address",
         )
+
+
+async def wait_for_connection(channel: grpc.aio.Channel) -> None:
+    """Wait briefly for a restarted service to come back, before a call is sent."""
+    failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+    if channel.get_state(try_to_connect=True) is not failing:
+        return
+    # Polled: watching the state cannot be cancelled without leaving a watcher behind in the channel.
+    end_s = time.monotonic() + RECONNECT_WAIT_S
+    while time.monotonic() < end_s:
+        await asyncio.sleep(RECONNECT_POLL_S)
+        if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+            return
 
 
 class ReloadingChannel:

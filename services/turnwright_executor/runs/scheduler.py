@@ -8,6 +8,7 @@ another one, here or in a later process. Source: architecture 3, 11; rows RU109-
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -278,7 +279,8 @@ class Scheduler:
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
         """Drive loop after loop, until none is left or one waits. Never raises, so that one run cannot break others."""
-        failures = 0
+        failures: Counter[bool] = Counter()  # in a row: of the store (True) and of other services
+        turn = 0
         while True:
             try:
                 async with self._hubs.hold(address) as hub:
@@ -287,6 +289,10 @@ class Scheduler:
                     if claim.loop is None or not self._leases.has_workspace(claim):
                         self._known.pop(address, None)
                         return
+                    if claim.run.turn != turn:
+                        # The loop has gone on: it is not the same failure again.
+                        turn = claim.run.turn
+                        failures.clear()
                     outcome = await self._loop(address, worker, claim, claim.loop, hub)
                     self._known.pop(address, None)
                     if outcome is Action.PARK:
@@ -295,7 +301,7 @@ class Scheduler:
                     if not self._leases.holds(address):
                         # It was released with the end of its last loop.
                         return
-                failures = 0
+                failures.clear()
             except TurnwrightError as error:
                 if error.reason is Reason.LEASE_HELD:
                     self._known.pop(address, None)
@@ -303,15 +309,16 @@ class Scheduler:
                     return
                 # A loop does not fail because the store is unavailable: its end could not be stored, and the store may
                 # be back soon.
-                tries = SERVICE_RETRIES_MAX if is_of_store(error) else SERVICE_RETRIES_MAX + 1
-                if error.reason not in AWAY or failures >= tries:
+                of_store = is_of_store(error)
+                tries = SERVICE_RETRIES_MAX if of_store else SERVICE_RETRIES_MAX + 1
+                if error.reason not in AWAY or failures[of_store] >= tries:
                     self._stopped(address, error)
                     return
-                if failures == SERVICE_RETRIES_MAX:
+                if failures[of_store] == SERVICE_RETRIES_MAX:
                     self._known[address].ending = ending_of(error)
                 else:
-                    await asyncio.sleep(self._backoff.pause_s(failures + 1))
-                failures += 1
+                    await asyncio.sleep(self._backoff.pause_s(failures[of_store] + 1))
+                failures[of_store] += 1
 
     async def _claim(self, address: RunAddress, worker: _Worker) -> Claim:
         claim, worker.claim = worker.claim, None

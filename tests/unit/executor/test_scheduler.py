@@ -9,6 +9,7 @@ import time
 import pytest
 from turnwright.store.v1 import lease_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, run_pb2
+from turnwright.types.v1.model_pb2 import Model
 
 from log_lines import logged
 from turnwright_core.backoff import Backoff
@@ -109,11 +110,11 @@ async def nowhere(*_: object) -> Placement:
 
 
 @contextlib.asynccontextmanager
-async def running_over(ledger, *, seek, **more):
+async def running_over(ledger, *, seek, place=nowhere, **more):
     settings = ExecutorSettings(work_poll_s=0.1)
     hubs, leases = Hubs("o", ledger, settings), Leases(ledger, time.monotonic, (), registers=False)
     runner = Scheduler(
-        Services(ledger, None, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, nowhere, **more
+        Services(ledger, None, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, place, **more
     )
     runner.start(seek=seek)
     try:
@@ -233,16 +234,15 @@ async def test_a_run_that_is_gone_is_not_looked_at_again(tmp_path) -> None:
 class AwayStore(OddStore):
     """A store whose database is away for a while, in the middle of a loop."""
 
-    def __init__(self, refusals: int, reason: Reason) -> None:
+    def __init__(self, *refusals: Reason) -> None:
         super().__init__()
-        self._refusals, self._reason = refusals, reason
+        self._refusals = list(refusals)
         self.ended = []
         self.has_end = asyncio.Event()
 
     async def ClaimRun(self, request, context):
         if self._refusals:
-            self._refusals -= 1
-            raise fault(self._reason, "Not now.")
+            raise fault(self._refusals.pop(0), "Not now.")
         return await super().ClaimRun(request, context)
 
     async def EndTurn(self, request, context):
@@ -256,11 +256,55 @@ class AwayStore(OddStore):
 
 async def test_a_loop_does_not_fail_because_the_store_was_away_for_long(tmp_path) -> None:
     """Its end is what the run had come to, here an abort, as soon as the store is back."""
-    store = AwayStore(SERVICE_RETRIES_MAX + 1, Reason.DATABASE_UNAVAILABLE)
+    store = AwayStore(*[Reason.DATABASE_UNAVAILABLE] * (SERVICE_RETRIES_MAX + 1))
     async with runner_over(store, tmp_path, backoff=Backoff(0.0, 0.0)) as (runner, _), asyncio.timeout(60):
         runner.kick(RUN)
         await store.has_end.wait()
     assert store.ended == [(499, "aborted")]
+
+
+class WorkingStore(AwayStore):
+    """A store whose loop nobody has aborted."""
+
+    turn = 1
+
+    async def ClaimRun(self, request, context):
+        claim = await super().ClaimRun(request, context)
+        claim.abort_requested = False
+        claim.run.turn = self.turn
+        claim.model.MergeFrom(Model(alias="m", vendor_model="scripted/m", context_length=8192))
+        return claim
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_advancing", "status"),
+    [
+        ([Reason.DATABASE_UNAVAILABLE] * SERVICE_RETRIES_MAX + [Reason.DRAINING] * SERVICE_RETRIES_MAX, False, 0),
+        ([Reason.DRAINING] * 2 * SERVICE_RETRIES_MAX, True, 0),
+        ([Reason.DRAINING] * (SERVICE_RETRIES_MAX + 1), False, 500),
+    ],
+    ids=["of the store and of another service", "of two turns", "of one"],
+)
+async def test_a_loop_fails_by_failures_of_another_service_than_the_store_in_one_turn(
+    tmp_path, failures, is_advancing, status
+) -> None:
+    store, left, worked = WorkingStore(), list(failures), asyncio.Event()
+
+    async def place(*_):
+        if left:
+            store.turn += is_advancing and len(left) == SERVICE_RETRIES_MAX + 1
+            raise fault(left.pop(0), "Not now.")
+        worked.set()
+        await asyncio.Event().wait()
+
+    async with runner_over(store, tmp_path, place=place, backoff=Backoff(0.0, 0.0)) as (runner, _):
+        runner.kick(RUN)
+        ends = [asyncio.create_task(event.wait()) for event in (worked, store.has_end)]
+        async with asyncio.timeout(60):
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+    assert [ended[0] for ended in store.ended] == ([status] if status else [])
 
 
 @pytest.mark.parametrize(
@@ -280,6 +324,6 @@ async def test_only_another_service_than_the_store_fails_a_loop_by_being_away(er
 
 async def test_a_store_that_has_too_much_to_do_is_asked_again(tmp_path) -> None:
     """It has done nothing: what a command brought is stored by the next try, and not by a new life of the turn."""
-    store = AwayStore(2, Reason.QUEUE_FULL)
+    store = AwayStore(Reason.QUEUE_FULL, Reason.QUEUE_FULL)
     async with over(store, tmp_path) as ledger:
         assert (await ledger.claim(RUN)).epoch == 1
