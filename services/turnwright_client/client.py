@@ -126,13 +126,13 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
     async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a read-only task."""
         task = _task(project, prompt, **options)
-        answer = await self._peer.call(self._stub.Ask, executor_service_pb2.AskRequest(task=task))
+        answer = await self._peer.call(self._stub.Ask, task_pb2.AskRequest(task=task))
         return _queued(project, answer.queued)
 
     async def act(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a task that may change things."""
         task = _task(project, prompt, **options)
-        answer = await self._peer.call(self._stub.Act, executor_service_pb2.ActRequest(task=task))
+        answer = await self._peer.call(self._stub.Act, task_pb2.ActRequest(task=task))
         return _queued(project, answer.queued)
 
     def watch(
@@ -208,9 +208,9 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
 
         return watch_inbox(open_stream, self._policy)
 
-    async def abort(self, project: str, run: str, request_id: str = "") -> executor_service_pb2.AbortResponse:
+    async def abort(self, project: str, run: str, request_id: str = "") -> task_pb2.AbortResponse:
         """End the active loop with 499; does nothing if no loop is active."""
-        request = executor_service_pb2.AbortRequest(project=project, run=run, request_id=request_id)
+        request = task_pb2.AbortRequest(project=project, run=run, request_id=request_id)
         return await self._peer.call(self._stub.Abort, request)
 
     async def get_run(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
-from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2, executor_service_pb2_grpc, watch_pb2
+from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2_grpc, task_pb2, watch_pb2
 from turnwright.store.v1 import registry_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
 
@@ -31,9 +31,7 @@ class ControlCalls:
         self, project: str, run: str, settings: settings_pb2.RunSettings, request_id: str = ""
     ) -> run_pb2.Run:
         """Create a run without a task; an empty alias is generated."""
-        request = executor_service_pb2.StartRunRequest(
-            project=project, run=run, settings=settings, request_id=request_id
-        )
+        request = task_pb2.StartRunRequest(project=project, run=run, settings=settings, request_id=request_id)
         return (await self._peer.call(self._stub.StartRun, request)).run
 
     async def fork_run(

@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 import pytest
-from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2, task_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, task_pb2
 from turnwright.types.v1 import settings_pb2
 
 from log_lines import logged
@@ -80,7 +80,7 @@ async def test_the_trace_of_a_task_reaches_all_services_and_its_deadline_does_no
         services.script(DONE)
         settings = settings_pb2.LoopSettings(model="m", yolo=True)
         task = task_pb2.Task(project=services.project, run="r", prompt="Do it.", settings=settings)
-        queued = (await called(services, "Act", executor_service_pb2.ActRequest(task=task))).queued
+        queued = (await called(services, "Act", task_pb2.ActRequest(task=task))).queued
         await services.client.wait_loop(services.project, "r", queued.loop.sequence)
     traced = {(service, method) for service, method, _, trace in seen.calls if trace == TRACE}
     assert traced >= {("AssemblerService", "Assemble"), ("ProviderService", "Generate")}

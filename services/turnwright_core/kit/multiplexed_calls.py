@@ -201,7 +201,7 @@ class UnansweredError(grpc.aio.AioRpcError):
     """The stream was lost before anything of the answer came."""
 
 
-class RefusedError(UnansweredError):
+class NotBegunError(UnansweredError):
     """The service has not begun the call."""
 
 
@@ -211,7 +211,7 @@ def _failure(
     """The error of a call; None if it has none."""
     if not end.code:
         return None
-    kind = RefusedError if end.is_refused else kind
+    kind = NotBegunError if end.is_refused else kind
     code = _CODES.get(end.code, grpc.StatusCode.UNKNOWN)
     return kind(code, grpc.aio.Metadata(*call.initial), grpc.aio.Metadata(*end.metadata), end.details)
 

@@ -18,7 +18,7 @@ import msgspec
 from turnwright_core.backoff import Backoff
 from turnwright_core.kit.idempotency import may_be_repeated
 from turnwright_core.kit.in_process_context import Metadata
-from turnwright_core.kit.multiplexed_calls import MultiplexedStream, RefusedError, StreamingCall, UnansweredError
+from turnwright_core.kit.multiplexed_calls import MultiplexedStream, NotBegunError, StreamingCall, UnansweredError
 from turnwright_core.kit.multiplexed_frames import (
     METHOD,
     PART_BYTES,
@@ -130,7 +130,7 @@ class MultiplexedChannel:
 
         A lost call without a deadline is a watch: who reads it opens the next one.
         """
-        if not isinstance(error, RefusedError):
+        if not isinstance(error, NotBegunError):
             if timeout_s is None or not may_be_repeated(rpc.method, request):
                 raise error
             await wait_for_connection(self._channel)

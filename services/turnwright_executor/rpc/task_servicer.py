@@ -76,11 +76,11 @@ class TaskRpcs(Forwarding):
                 ceiling="client",
             )
 
-    async def Ask(self, request: pb.AskRequest, context: Any) -> pb.AskResponse:
-        return pb.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))
+    async def Ask(self, request: task_pb2.AskRequest, context: Any) -> task_pb2.AskResponse:
+        return task_pb2.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))
 
-    async def Act(self, request: pb.ActRequest, context: Any) -> pb.ActResponse:
-        return pb.ActResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ACT))
+    async def Act(self, request: task_pb2.ActRequest, context: Any) -> task_pb2.ActResponse:
+        return task_pb2.ActResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ACT))
 
     async def _enqueued(self, task: task_pb2.Task, mode: settings_pb2.Mode.ValueType) -> task_pb2.QueuedTask:
         # What is refused leaves no fork behind.
@@ -144,14 +144,14 @@ class TaskRpcs(Forwarding):
             message = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
             raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
 
-    async def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:
+    async def Abort(self, request: task_pb2.AbortRequest, context: Any) -> task_pb2.AbortResponse:
         address = RunAddress(request.project, request.run)
         async with self._hubs.hold(address) as hub:
             cursor = hub.cursor()
             wanted = copied(request, queue_pb2.RequestAbortRequest)
             run = (await self.store.call(self.rows.RequestAbort, wanted, caller=current_caller())).run
         self._scheduler.abort(address, run.loop.sequence)
-        return pb.AbortResponse(run=run, cursor=cursor)
+        return task_pb2.AbortResponse(run=run, cursor=cursor)
 
 
 def _check_prompt(prompt: str) -> None:

@@ -157,7 +157,7 @@ async def test_a_run_with_the_longest_prompts_and_answers_is_followed_and_read(t
         key = {"project": services.project, "run": "r"}
         for sequence in (1, 2):
             task = task_pb2.Task(**key, prompt=prompt, settings=settings_pb2.LoopSettings(model="m"))
-            queued = (await stub.Ask(executor_service_pb2.AskRequest(task=task), metadata=TOKEN)).queued
+            queued = (await stub.Ask(task_pb2.AskRequest(task=task), metadata=TOKEN)).queued
             request = executor_service_pb2.WatchRunRequest(**key, after=queued.cursor)
             async for event in stub.WatchRun(request, metadata=TOKEN):
                 assert event.ByteSize() < STOCK_MESSAGE_BYTES_MAX

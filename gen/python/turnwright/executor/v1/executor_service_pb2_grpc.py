@@ -11,6 +11,7 @@ from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
 from turnwright.executor.v1 import session_pb2 as turnwright_dot_executor_dot_v1_dot_session__pb2
 from turnwright.executor.v1 import stream_pb2 as turnwright_dot_executor_dot_v1_dot_stream__pb2
+from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
 from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -58,18 +59,18 @@ class ExecutorServiceStub(object):
                 _registered_method=True)
         self.StartRun = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/StartRun',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.StartRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.StartRunResponse.FromString,
+                request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunResponse.FromString,
                 _registered_method=True)
         self.Ask = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Ask',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AskRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AskResponse.FromString,
+                request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskResponse.FromString,
                 _registered_method=True)
         self.Act = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Act',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ActRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ActResponse.FromString,
+                request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.ActRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.ActResponse.FromString,
                 _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/turnwright.executor.v1.ExecutorService/WatchRun',
@@ -113,8 +114,8 @@ class ExecutorServiceStub(object):
                 _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Abort',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortResponse.FromString,
+                request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.FromString,
                 _registered_method=True)
         self.OpenStream = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/OpenStream',
@@ -641,18 +642,18 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
             ),
             'StartRun': grpc.unary_unary_rpc_method_handler(
                     servicer.StartRun,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.StartRunRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.StartRunResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunResponse.SerializeToString,
             ),
             'Ask': grpc.unary_unary_rpc_method_handler(
                     servicer.Ask,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AskRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AskResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskResponse.SerializeToString,
             ),
             'Act': grpc.unary_unary_rpc_method_handler(
                     servicer.Act,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ActRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ActResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.ActRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.ActResponse.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -696,8 +697,8 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
             ),
             'Abort': grpc.unary_unary_rpc_method_handler(
                     servicer.Abort,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.SerializeToString,
             ),
             'OpenStream': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenStream,
@@ -926,8 +927,8 @@ class ExecutorService(object):
             request,
             target,
             '/turnwright.executor.v1.ExecutorService/StartRun',
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.StartRunRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.StartRunResponse.FromString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -953,8 +954,8 @@ class ExecutorService(object):
             request,
             target,
             '/turnwright.executor.v1.ExecutorService/Ask',
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AskRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AskResponse.FromString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.AskRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.AskResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -980,8 +981,8 @@ class ExecutorService(object):
             request,
             target,
             '/turnwright.executor.v1.ExecutorService/Act',
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ActRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.ActResponse.FromString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.ActRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.ActResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1223,8 +1224,8 @@ class ExecutorService(object):
             request,
             target,
             '/turnwright.executor.v1.ExecutorService/Abort',
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.AbortResponse.FromString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.FromString,
             options,
             channel_credentials,
             insecure,

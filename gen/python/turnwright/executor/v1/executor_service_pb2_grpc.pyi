@@ -13,6 +13,7 @@ from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
 from turnwright.executor.v1 import session_pb2 as _session_pb2
 from turnwright.executor.v1 import stream_pb2 as _stream_pb2
+from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.executor.v1 import watch_pb2 as _watch_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -52,11 +53,11 @@ class ExecutorServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ExecutorServiceAsyncStub: ...
     InitProject: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]
     """Registers a directory on the executor's host as a project. Safe to repeat."""
-    StartRun: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.StartRunRequest, _executor_service_pb2.StartRunResponse]
+    StartRun: _grpc.UnaryUnaryMultiCallable[_task_pb2.StartRunRequest, _task_pb2.StartRunResponse]
     """Creates a run without a task."""
-    Ask: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.AskRequest, _executor_service_pb2.AskResponse]
+    Ask: _grpc.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]
     """Gives a run a read-only task. Creates the run if necessary."""
-    Act: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.ActRequest, _executor_service_pb2.ActResponse]
+    Act: _grpc.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]
     """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
     """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
@@ -84,7 +85,7 @@ class ExecutorServiceStub:
     """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
     WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
     """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
-    Abort: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.AbortRequest, _executor_service_pb2.AbortResponse]
+    Abort: _grpc.UnaryUnaryMultiCallable[_task_pb2.AbortRequest, _task_pb2.AbortResponse]
     """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
     OpenStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]
     """Begins a stream produced by the caller."""
@@ -180,11 +181,11 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     InitProject: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]  # type: ignore[assignment]
     """Registers a directory on the executor's host as a project. Safe to repeat."""
-    StartRun: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.StartRunRequest, _executor_service_pb2.StartRunResponse]  # type: ignore[assignment]
+    StartRun: _aio.UnaryUnaryMultiCallable[_task_pb2.StartRunRequest, _task_pb2.StartRunResponse]  # type: ignore[assignment]
     """Creates a run without a task."""
-    Ask: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.AskRequest, _executor_service_pb2.AskResponse]  # type: ignore[assignment]
+    Ask: _aio.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]  # type: ignore[assignment]
     """Gives a run a read-only task. Creates the run if necessary."""
-    Act: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.ActRequest, _executor_service_pb2.ActResponse]  # type: ignore[assignment]
+    Act: _aio.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]  # type: ignore[assignment]
     """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
@@ -212,7 +213,7 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
     WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
     """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
-    Abort: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.AbortRequest, _executor_service_pb2.AbortResponse]  # type: ignore[assignment]
+    Abort: _aio.UnaryUnaryMultiCallable[_task_pb2.AbortRequest, _task_pb2.AbortResponse]  # type: ignore[assignment]
     """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
     OpenStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]  # type: ignore[assignment]
     """Begins a stream produced by the caller."""
@@ -315,25 +316,25 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def StartRun(
         self,
-        request: _executor_service_pb2.StartRunRequest,
+        request: _task_pb2.StartRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_executor_service_pb2.StartRunResponse, _abc.Awaitable[_executor_service_pb2.StartRunResponse]]:
+    ) -> _typing.Union[_task_pb2.StartRunResponse, _abc.Awaitable[_task_pb2.StartRunResponse]]:
         """Creates a run without a task."""
 
     @_abc_1.abstractmethod
     def Ask(
         self,
-        request: _executor_service_pb2.AskRequest,
+        request: _task_pb2.AskRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_executor_service_pb2.AskResponse, _abc.Awaitable[_executor_service_pb2.AskResponse]]:
+    ) -> _typing.Union[_task_pb2.AskResponse, _abc.Awaitable[_task_pb2.AskResponse]]:
         """Gives a run a read-only task. Creates the run if necessary."""
 
     @_abc_1.abstractmethod
     def Act(
         self,
-        request: _executor_service_pb2.ActRequest,
+        request: _task_pb2.ActRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_executor_service_pb2.ActResponse, _abc.Awaitable[_executor_service_pb2.ActResponse]]:
+    ) -> _typing.Union[_task_pb2.ActResponse, _abc.Awaitable[_task_pb2.ActResponse]]:
         """Gives a run a task that may change things. Creates the run if necessary."""
 
     @_abc_1.abstractmethod
@@ -413,9 +414,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Abort(
         self,
-        request: _executor_service_pb2.AbortRequest,
+        request: _task_pb2.AbortRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_executor_service_pb2.AbortResponse, _abc.Awaitable[_executor_service_pb2.AbortResponse]]:
+    ) -> _typing.Union[_task_pb2.AbortResponse, _abc.Awaitable[_task_pb2.AbortResponse]]:
         """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
 
     @_abc_1.abstractmethod

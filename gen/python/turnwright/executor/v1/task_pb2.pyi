@@ -162,3 +162,219 @@ class EventCursor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EventCursor: _TypeAlias = EventCursor  # noqa: Y015
+
+@_typing.final
+class StartRunRequest(_message.Message):
+    """Creates a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias, `[A-Za-z0-9_-]{1,128}`. Empty: one is generated."""
+    request_id: _builtins.str
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
+    @_builtins.property
+    def settings(self) -> _settings_pb2.RunSettings:
+        """Settings of the run; the model is required."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        settings: _settings_pb2.RunSettings | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "request_id", b"request_id", "run", b"run", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartRunRequest: _TypeAlias = StartRunRequest  # noqa: Y015
+
+@_typing.final
+class StartRunResponse(_message.Message):
+    """The new run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _run_pb2.Run:
+        """The run."""
+
+    def __init__(
+        self,
+        *,
+        run: _run_pb2.Run | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartRunResponse: _TypeAlias = StartRunResponse  # noqa: Y015
+
+@_typing.final
+class AskRequest(_message.Message):
+    """A read-only task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task(self) -> Global___Task:
+        """The task."""
+
+    def __init__(
+        self,
+        *,
+        task: Global___Task | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskRequest: _TypeAlias = AskRequest  # noqa: Y015
+
+@_typing.final
+class AskResponse(_message.Message):
+    """The queued task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queued(self) -> Global___QueuedTask:
+        """The task."""
+
+    def __init__(
+        self,
+        *,
+        queued: Global___QueuedTask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queued", b"queued"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queued", b"queued"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskResponse: _TypeAlias = AskResponse  # noqa: Y015
+
+@_typing.final
+class ActRequest(_message.Message):
+    """A task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task(self) -> Global___Task:
+        """The task."""
+
+    def __init__(
+        self,
+        *,
+        task: Global___Task | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActRequest: _TypeAlias = ActRequest  # noqa: Y015
+
+@_typing.final
+class ActResponse(_message.Message):
+    """The queued task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queued(self) -> Global___QueuedTask:
+        """The task."""
+
+    def __init__(
+        self,
+        *,
+        queued: Global___QueuedTask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queued", b"queued"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queued", b"queued"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActResponse: _TypeAlias = ActResponse  # noqa: Y015
+
+@_typing.final
+class AbortRequest(_message.Message):
+    """Aborts the active loop."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    request_id: _builtins.str
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortRequest: _TypeAlias = AbortRequest  # noqa: Y015
+
+@_typing.final
+class AbortResponse(_message.Message):
+    """The request is durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _run_pb2.Run:
+        """The run as it is now."""
+
+    @_builtins.property
+    def cursor(self) -> Global___EventCursor:
+        """Pass it to WatchRun to see everything that the call caused."""
+
+    def __init__(
+        self,
+        *,
+        run: _run_pb2.Run | None = ...,
+        cursor: Global___EventCursor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortResponse: _TypeAlias = AbortResponse  # noqa: Y015
