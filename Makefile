@@ -8,7 +8,7 @@ ORACLE := .oracle-venv
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs deploy image-test format bench fuzz soak oracle postgres postgres-stop install clean
+.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -44,8 +44,10 @@ released: node_modules/.installed
 
 # Stubs come from one pinned generator in an environment of its own: generated code refuses a runtime older
 # than its generator, so the generator stays old and the runtime floats.
-gen: $(GEN)/.installed
-	rm -rf gen/python/turnwright && mkdir -p gen/python/turnwright
+gen: $(GEN)/.installed node_modules/.installed build/tools/.installed-go
+	rm -rf gen/*/turnwright gen/ts/google && mkdir -p gen/python/turnwright
+	npx --no-install buf generate --template gen/buf.gen.yaml
+	npx --no-install buf generate --template gen/buf.gen.errors.yaml
 	$(GEN)/bin/python -m grpc_tools.protoc -Iprotos \
 	  --plugin=protoc-gen-mypy=$(GEN)/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(GEN)/bin/protoc-gen-mypy_grpc \
 	  --python_out=gen/python --grpc_python_out=gen/python --mypy_out=quiet:gen/python --mypy_grpc_out=quiet:gen/python \
@@ -57,11 +59,11 @@ gen-check: gen
 	@test -z "$$(git status --porcelain -- gen)" || { git --no-pager diff --stat -- gen; \
 	  git status --short -- gen; echo 'gen/ is not what protos/ says: run `make gen` and commit it.'; exit 1; }
 
-# What clients in other languages do: generate and compile. Nothing of it is committed.
+# Compiles the stubs that are committed, and generates those that are not.
 stubs: node_modules/.installed build/tools/.installed
-	npx --no-install buf generate
 	npx --no-install tsc -p tests/stubs
-	cp tests/stubs/go.mod tests/stubs/go.sum build/stubs/go/ && cd build/stubs/go && go build ./...
+	cd gen/go && go build ./...
+	npx --no-install buf generate
 	$(MAVEN) compile
 
 format: $(VENV)/.installed-dev node_modules/.installed
@@ -81,6 +83,11 @@ soak: $(VENV)/.installed-dev
 # Beside the official SDKs, which have an environment of their own.
 oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
 	TURNWRIGHT_ORACLE_PYTHON=$(CURDIR)/$(ORACLE)/bin/python $(BIN)/python -m pytest -m oracle tests/oracle
+
+# The programs of docs/clients that take long to build: Java, Rust, and a page in chromium.
+polyglot: $(VENV)/.installed-dev node_modules/.installed build/tools/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
+	$(BIN)/python -m pytest -m polyglot tests/polyglot
 
 deploy: $(VENV)/.installed-dev
 	$(BIN)/hadolint deploy/Containerfile
@@ -128,10 +135,14 @@ $(ORACLE)/.installed: pyproject.toml
 	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check --group oracle
 	@touch $@
 
-build/tools/.installed: tests/stubs/pom.xml tests/stubs/go.mod
+build/tools/.installed-go: gen/go/go.mod
 	mkdir -p build/tools
 	GOBIN=$(CURDIR)/build/tools go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.33.0
 	GOBIN=$(CURDIR)/build/tools go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.3.0
+	@touch $@
+
+build/tools/.installed: tests/stubs/pom.xml
+	mkdir -p build/tools
 	$(MAVEN) dependency:copy -Dgenerators.platform=$$(uname -s | tr A-Z a-z | sed s/darwin/osx/)-$$(uname -m | sed 's/aarch64\|arm64/aarch_64/')
 	chmod +x build/tools/protoc build/tools/protoc-gen-grpc-java
 	@touch $@
