@@ -1,0 +1,126 @@
+"""The edge of deploy/envoy, a real Envoy with real certificates, in front of two executors of a stack."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from certificates import Authority
+from services import SECRET, Services
+from turnwright_core.kit.server import RunningServer
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.wiring import build as build_executor
+
+CONFIG = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
+ENVOY = Path(sys.executable).with_name("envoy")
+ORIGIN = "https://agents.example.com"
+WAIT_S = 60
+
+
+@dataclass
+class Edge:
+    """`address` is for everybody with a token, `mutual` also asks for a certificate of `clients`."""
+
+    address: str
+    mutual: str
+    authority: Authority
+    clients: Authority
+    executors: list[RunningServer]
+
+
+def free_ports(wanted: int) -> list[int]:
+    with contextlib.ExitStack() as found:
+        sockets = [found.enter_context(socket.socket()) for _ in range(wanted)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def configured(
+    folder: Path, authority: Authority, clients: Authority, executors: list[str], ports: list[int], origin: str
+) -> Path:
+    """The config of deploy/ with the addresses and files of a test."""
+    edge = authority.issue(folder / "edge")
+    made = subprocess.run(
+        [sys.executable, CONFIG.with_name("descriptor.py")], capture_output=True, check=True, timeout=WAIT_S
+    )
+    (folder / "turnwright.binpb").write_bytes(made.stdout)
+    text = CONFIG.read_text()
+    for given, here in (
+        ("/etc/envoy/tls/tls.crt", f"{edge}/cert.pem"),
+        ("/etc/envoy/tls/tls.key", f"{edge}/key.pem"),
+        ("/etc/envoy/clients/ca.crt", str(clients.file)),
+        ("/etc/envoy/upstream/ca.crt", str(authority.file)),
+        ("/etc/envoy/turnwright.binpb", f"{folder}/turnwright.binpb"),
+        ("address: 0.0.0.0, port_value: 8443", f"address: 127.0.0.1, port_value: {ports[0]}"),
+        ("address: 0.0.0.0, port_value: 8444", f"address: 127.0.0.1, port_value: {ports[1]}"),
+        (re.escape(ORIGIN).replace("\\", "\\\\"), re.escape(origin).replace("\\", "\\\\")),
+        ("port_value: 9901", "port_value: 0"),
+    ):
+        assert given in text, given
+        text = text.replace(given, here)
+    endpoint = re.search(r"\n( +- endpoint: .*)", text)
+    assert endpoint
+    several = "\n".join(
+        endpoint[1].replace("address: executor, port_value: 7440", "address: {}, port_value: {}".format(*at.split(":")))
+        for at in executors
+    )
+    file = folder / "envoy.yaml"
+    file.write_text(text.replace(endpoint[1], several))
+    return file
+
+
+@contextlib.asynccontextmanager
+async def edge(
+    services: Services, origin: str = ORIGIN, observers: Sequence[grpc.aio.ServerInterceptor] = (), **executor: Any
+) -> AsyncIterator[Edge]:
+    """Two executors with TLS behind the edge, in place of the one of the stack; keywords are settings of theirs."""
+    folder = services.root
+    authority, clients = Authority(folder / "ca.pem"), Authority(folder / "clients.pem")
+    own = authority.issue(folder / "own")
+    files = {"tls_cert": f"{own}/cert.pem", "tls_key": f"{own}/key.pem", "tls_ca": str(authority.file)}
+    peers = {name: services.addresses[name] for name in ("store", "provider", "assembler")}
+    async with contextlib.AsyncExitStack() as stopping:
+        await services.stop("executor")
+        stopping.push_async_callback(services.start, "executor")
+        servers = []
+        for _ in range(2):
+            settings = ExecutorSettings(
+                home=folder / "home", token=SECRET, log_level="error", sh_sandbox="limits", **peers, **files, **executor
+            )
+            server = RunningServer(build_executor(settings, SECRET), "127.0.0.1:0", SECRET, 1.0, observers)
+            await server.start()
+            stopping.push_async_callback(server.stop)
+            servers.append(server)
+        ports = free_ports(2)
+        config = configured(folder, authority, clients, [server.address for server in servers], ports, origin)
+        with (folder / "envoy.log").open("w") as log:
+            process = subprocess.Popen(  # noqa: ASYNC220 - its start is what takes no time
+                [ENVOY, "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1"], stderr=log, stdout=log
+            )
+        stopping.callback(process.wait)
+        stopping.callback(process.kill)
+        for port in ports:
+            await listening(port, process)
+        yield Edge(*(f"127.0.0.1:{port}" for port in ports), authority, clients, servers)
+
+
+async def listening(port: int, process: subprocess.Popen[bytes]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            assert process.poll() is None, "see envoy.log"
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            await asyncio.sleep(0.1)
