@@ -52,6 +52,8 @@ class Connection:
 @dataclass
 class Proxy:
     address: str = ""
+    is_opaque: bool = False
+    """What goes through cannot be read: TLS."""
     connections: list[Connection] = field(default_factory=list)
     accepted: int = 0
     is_refusing: bool = False
@@ -130,6 +132,8 @@ class Proxy:
             await asyncio.gather(upwards, *ended, return_exceptions=True)
 
     async def _frames(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection) -> None:
+        if self.is_opaque:
+            return await _bytes(reader, writer, connection)
         while True:
             async with asyncio.timeout(self.idle_s):
                 head = await reader.readexactly(9)
@@ -163,9 +167,9 @@ async def _connected(address: str) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 @contextlib.asynccontextmanager
-async def proxied(upstream: str) -> AsyncIterator[Proxy]:
+async def proxied(upstream: str, *, is_opaque: bool = False) -> AsyncIterator[Proxy]:
     """A proxy on the loopback in front of a service."""
-    proxy = Proxy()
+    proxy = Proxy(is_opaque=is_opaque)
     proxy.gate.set()
     under_way: set[asyncio.Task[None]] = set()
 

@@ -1,0 +1,70 @@
+"""The programs of docs/clients: each page has the files of one, under their names, and the tests build and run these."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+FILE = re.compile(r"^```\w+ ([\w./-]+\.\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BUILD_S = 1800
+"""Rust compiles some two hundred crates the first time."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """`page` is in docs/clients; `builds` are run where its files are, with those of tests/polyglot/{name} beside them."""
+
+    name: str
+    page: str
+    needs: str
+    builds: tuple[str, ...]
+    command: tuple[str, ...]
+    """How it is run there; its arguments follow."""
+    scheme: tuple[str, str] = ("", "")
+    """What stands before an address in plaintext and with TLS."""
+
+    @property
+    def folder(self) -> Path:
+        return REPO / "build" / "clients" / self.name
+
+    def missing(self) -> str:
+        """What keeps it from being built here; empty if nothing does."""
+        if not shutil.which(self.needs):
+            return f"{self.needs} is not installed"
+        is_node = "esbuild" in self.builds[0]
+        return "`make node_modules/.installed`" if is_node and not (REPO / "node_modules/esbuild").is_dir() else ""
+
+    def build(self) -> None:
+        """Write its files where they differ, and compile them."""
+        own = Path(__file__).parent / self.name
+        files = {str(file.relative_to(own)): file.read_text() for file in own.rglob("*") if file.is_file()}
+        files |= dict(FILE.findall((REPO / "docs" / "clients" / self.page).read_text()))
+        for name, text in files.items():
+            file = self.folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.exists() or file.read_text() != text:
+                file.write_text(text)
+        for command in self.builds:
+            made = subprocess.run(
+                command, shell=True, cwd=self.folder, capture_output=True, text=True, check=False, timeout=BUILD_S
+            )
+            assert made.returncode == 0, f"{command}\n{made.stdout}{made.stderr}"
+
+
+BUNDLE = "../../../node_modules/.bin/esbuild --log-level=warning --bundle"
+GO = Program("go", "go.md", "go", ("go build -o client .",), ("./client",))
+NODE = Program(
+    "node", "typescript.md", "node", (f"{BUNDLE} node.ts --platform=node --outfile=node.cjs",), ("node", "node.cjs"),
+    ("http://", "https://"),
+)  # fmt: skip
+WEB = Program(
+    "web", "typescript.md", "node", (f"{BUNDLE} web.ts --outfile=web.js", "../../../node_modules/.bin/tsc"), ()
+)
+JAVA = Program("java", "java.md", "mvn", ("mvn --quiet --batch-mode package",), ("java", "-jar", "target/client.jar"))
+RUST = Program(
+    "rust", "rust.md", "cargo", ("cargo build --quiet --locked",), ("target/debug/client",), ("http://", "https://")
+)

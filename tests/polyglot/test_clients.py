@@ -1,0 +1,146 @@
+"""The programs of docs/clients against a stack: directly, and through the edge with a certificate of their own.
+
+Each starts a run, watches it to its end, accepts a proposal, is cut off in the middle of a reply and resumes by its cursor, reads entries,
+branches on the reason of an error, and forks the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from edges import WAIT_S, Edge, edge
+from polyglot.pages import GO, JAVA, NODE, RUST, Program
+from proxy import proxied
+from services import SECRET, running
+from turnwright_client import Client
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import derive_token
+from turnwright_core.kit.certificates import Tls
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
+
+REPLIES = (
+    '<set path="hello.txt">Hello, whoever you are.\n</set><update status="102">Writing it.</update>',
+    '<update status="200">Written.</update>',
+)
+SCRIPT = "".join(f"=== reply chunk_chars=4 delay_ms=15 ===\n{reply}\n" for reply in REPLIES)
+
+
+class Cursors(grpc.aio.ServerInterceptor):
+    """After which event each watch begins."""
+
+    def __init__(self) -> None:
+        self.seen = []
+
+    async def intercept_service(self, continuation, details):
+        handler = await continuation(details)
+        if not details.method.endswith("/WatchRun"):
+            return handler
+
+        async def watch(request, context):
+            self.seen.append((request.run, request.after.epoch, request.after.seq))
+            async for event in handler.unary_stream(request, context):
+                yield event
+
+        return grpc.unary_stream_rpc_method_handler(
+            watch, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+        )
+
+
+@dataclass
+class Way:
+    """How programs come to the stack: plaintext to an executor, or by the edge, which wants a certificate."""
+
+    root: Path
+    address: str
+    client: Client
+    cursors: Cursors
+    edge: Edge | None = None
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["direct", "edge"])
+async def way(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "m.txt").write_text(SCRIPT)
+    cursors = Cursors()
+    roots = str(folder)
+    async with running(folder, [cursors], client_roots=roots) as services:
+        await services.client.add_model("m", "scripted/m")
+        if request.param == "direct":
+            yield Way(folder, services.addresses["executor"], services.client, cursors)
+            return
+        async with edge(services, observers=[cursors], client_roots=roots) as at:
+            tls = Tls(authorities=at.authority.file)
+            async with Client.connect(at.address, SECRET, 60, tls=tls) as client:
+                yield Way(folder, at.mutual, client, cursors, at)
+
+
+def language(program: Program, *marks: pytest.MarkDecorator):
+    skipped = pytest.mark.skipif(bool(program.missing()), reason=program.missing() or "nothing is missing")
+    return pytest.param(program, id=program.name, marks=[skipped, *marks])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [language(GO), language(NODE), language(JAVA, pytest.mark.polyglot), language(RUST, pytest.mark.polyglot)],
+)
+async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, program):
+    await asyncio.to_thread(program.build)
+    root = way.root / program.name
+    root.mkdir()
+    environment = os.environ | {"TOKEN": derive_token(SECRET, Tier.CLIENT, program.name)}
+    if way.edge:
+        own = way.edge.clients.issue(way.root / f"{program.name}.tls")
+        environment |= {
+            "TURNWRIGHT_TLS_CA": str(way.edge.authority.file),
+            "TURNWRIGHT_TLS_CERT": f"{own}/cert.pem",
+            "TURNWRIGHT_TLS_KEY": f"{own}/key.pem",
+        }
+    async with proxied(way.address, is_opaque=bool(way.edge)) as proxy:
+        process = await asyncio.create_subprocess_exec(
+            *program.command, program.scheme[bool(way.edge)] + proxy.address, root, "m", "Say hello.",
+            cwd=program.folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout
+        assert process.stderr
+        printed = b""
+        is_cut = False
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while read := await process.stdout.read(65536):
+                    printed += read
+                    if not is_cut and b"Hello" in printed:
+                        is_cut = True
+                        proxy.reset()
+                assert (await process.wait(), (await process.stderr.read()).decode()) == (0, "")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    await finished(way, root, printed.decode())
+
+
+async def finished(way, root, printed):
+    """What was printed and what is there now."""
+    for reply in REPLIES:
+        assert printed.count(reply) == 1, printed
+    assert len(re.findall(r"^\[accepting \S+hello.txt\]$", printed, re.MULTILINE)) == 1
+    assert "\n[200] Written.\n" in printed
+    assert re.search(r"^200 \S*hello.txt$", printed, re.MULTILINE)
+    assert "\n[nothing concluded]\n" in printed
+    forked = re.search(r"^\[(\S+) is a fork of (\S+)\]$", printed, re.MULTILINE)
+    assert forked
+    fork = await way.client.get_run(root.name, forked[1])
+    assert fork.run.forked_from.run == forked[2]
+    assert (root / "hello.txt").read_text() == "Hello, whoever you are.\n"
+    # The watch goes on behind an event that was seen. Once the proposal is decided, another executor may have the run, with a history of its own.
+    (first, began), *later = [(epoch, seq) for run, epoch, seq in way.cursors.seen if run == forked[2]]
+    assert any(epoch == first and seq > began for epoch, seq in later)
