@@ -673,7 +673,11 @@ type CallToolRequest struct {
 	// Alias of the run whose view the tool works on.
 	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	// Name of the tool: get, set, rm, cp, mv, ... Fails with INVALID_ARGUMENT, reason INVALID_FIELD, if there is no such
-	// tool.
+	// tool. `undo` is for clients only: it takes back what the commands of a turn changed in project files, if they are
+	// still what the turn made of them. Its attribute `turn` is the number of the turn; absent: the latest one that
+	// changed files and was not taken back yet, of the latest 200. Files that stay as they are are named in the body of
+	// the record, with the reason, and in its attribute `left`; if no file was restored, the record has the outcome
+	// `conflict:409`.
 	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
 	// Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ... For files, `get`
 	// also takes `persist`: the project remembers the path as SetFileConstraints does with kind `add`, or with kind

@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
+import type { PromptEdit } from "../../types/v1/prompt_edit_pb.js";
 import type { EntryWrite } from "../../store/v1/write_pb.js";
 
 /**
@@ -81,6 +82,14 @@ export declare type CheckBudgetRequest = Message<"turnwright.assembler.v1.CheckB
    * @generated from field: uint32 output_reserve = 9;
    */
   outputReserve: number;
+
+  /**
+   * The edits that the next prompt is expected to have, those of plugins included: what they add takes room too. At most
+   * as many, and as large, as in AssembleRequest.
+   *
+   * @generated from field: repeated turnwright.types.v1.PromptEdit edits = 10;
+   */
+  edits: PromptEdit[];
 };
 
 /**
@@ -105,7 +114,7 @@ export declare type CheckBudgetResponse = Message<"turnwright.assembler.v1.Check
   effects: EntryWrite[];
 
   /**
-   * Estimated size of the next packet without the effects, in tokens.
+   * Estimated size of the next packet without the effects, in tokens, with the edits.
    *
    * @generated from field: uint32 tokens = 2;
    */

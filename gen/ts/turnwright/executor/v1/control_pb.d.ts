@@ -358,7 +358,11 @@ export declare type CallToolRequest = Message<"turnwright.executor.v1.CallToolRe
 
   /**
    * Name of the tool: get, set, rm, cp, mv, ... Fails with INVALID_ARGUMENT, reason INVALID_FIELD, if there is no such
-   * tool.
+   * tool. `undo` is for clients only: it takes back what the commands of a turn changed in project files, if they are
+   * still what the turn made of them. Its attribute `turn` is the number of the turn; absent: the latest one that
+   * changed files and was not taken back yet, of the latest 200. Files that stay as they are are named in the body of
+   * the record, with the reason, and in its attribute `left`; if no file was restored, the record has the outcome
+   * `conflict:409`.
    *
    * @generated from field: string tool = 3;
    */

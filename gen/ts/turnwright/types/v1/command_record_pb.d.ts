@@ -368,6 +368,14 @@ export declare type SettledStage = Message<"turnwright.types.v1.SettledStage"> &
    * @generated from field: turnwright.types.v1.Effect interrupted = 3;
    */
   interrupted?: Effect | undefined;
+
+  /**
+   * The project files that the command changed, in the order in which it did; also if it failed after some of them.
+   * Empty for shell commands, which change files by themselves, and in records of earlier releases.
+   *
+   * @generated from field: repeated turnwright.types.v1.WrittenFile files = 4;
+   */
+  files: WrittenFile[];
 };
 
 /**
@@ -375,6 +383,48 @@ export declare type SettledStage = Message<"turnwright.types.v1.SettledStage"> &
  * Use `create(SettledStageSchema)` to create a new message.
  */
 export declare const SettledStageSchema: GenMessage<SettledStage>;
+
+/**
+ * A project file that a command changed.
+ *
+ * @generated from message turnwright.types.v1.WrittenFile
+ */
+export declare type WrittenFile = Message<"turnwright.types.v1.WrittenFile"> & {
+  /**
+   * Path relative to the project's root, with forward slashes.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * SHA-256 of the file before, lower-case hexadecimal. Absent: the file did not exist.
+   *
+   * @generated from field: optional string base_hash = 2;
+   */
+  baseHash?: string | undefined;
+
+  /**
+   * SHA-256 of the file after. Absent: the file was deleted.
+   *
+   * @generated from field: optional string hash = 3;
+   */
+  hash?: string | undefined;
+
+  /**
+   * Unified diff from the file before to the file after. Absent: it was not kept, because the file is not text, or because
+   * the diffs of the command had more than 262144 bytes.
+   *
+   * @generated from field: optional string patch = 4;
+   */
+  patch?: string | undefined;
+};
+
+/**
+ * Describes the message turnwright.types.v1.WrittenFile.
+ * Use `create(WrittenFileSchema)` to create a new message.
+ */
+export declare const WrittenFileSchema: GenMessage<WrittenFile>;
 
 /**
  * A decision on a proposal, as stored in the record.

@@ -89,6 +89,21 @@ export declare type ExplainedPiece = Message<"turnwright.types.v1.ExplainedPiece
    * @generated from field: uint32 reduced_in_turn = 10;
    */
   reducedInTurn: number;
+
+  /**
+   * Estimated tokens that it would take if it were whole. 0: it is whole, or that is not known.
+   *
+   * @generated from field: uint32 whole_tokens = 11;
+   */
+  wholeTokens: number;
+
+  /**
+   * What vendors would refuse about it, and how it is sent instead, one sentence: a call without a result, a result
+   * without a call, a call id that is used again. Empty: nothing. Only in transcripts.
+   *
+   * @generated from field: string healed = 12;
+   */
+  healed: string;
 };
 
 /**
@@ -606,7 +621,7 @@ export enum PieceForm {
   STUB = 3,
 
   /**
-   * Nothing: the message was left out at this place.
+   * Nothing: the message was left out at this place. Its `tokens` and `bytes` are 0.
    *
    * @generated from enum value: PIECE_FORM_LEFT_OUT = 4;
    */
