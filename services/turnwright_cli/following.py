@@ -22,9 +22,9 @@ from turnwright_cli.prompting import PromptDecision, Prompter
 from turnwright_cli.render import Screen
 from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
-from turnwright_client.fold import Event
 from turnwright_core import runs
 from turnwright_core.errors import MissingError, Reason, TurnwrightError
+from turnwright_core.wire.run_view import Event
 
 _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 

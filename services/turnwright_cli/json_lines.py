@@ -15,7 +15,7 @@ from turnwright.types.v1 import loop_pb2, run_pb2
 
 from turnwright_cli.output import write_line
 from turnwright_cli.render import Screen
-from turnwright_client.fold import Event
+from turnwright_core.wire.run_view import Event
 
 
 def to_line(message: Message) -> str:

@@ -26,9 +26,9 @@ from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, is_last_updat
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.status_words import reason_sentence, reason_word
-from turnwright_client.fold import Event
 from turnwright_core.runs import COMPLETED
 from turnwright_core.text import scheme_of
+from turnwright_core.wire.run_view import Event
 
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""

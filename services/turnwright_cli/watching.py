@@ -14,8 +14,8 @@ from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words
 from turnwright_client.client import loop_in
-from turnwright_client.fold import Event
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_core.wire.run_view import Event
 from turnwright_grammar import DEFAULT_TOOLS
 
 

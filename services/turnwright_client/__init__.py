@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from turnwright_client.client import Client, QueuedLoop, pending_proposals
     from turnwright_client.control import RunList, RunsMessage
     from turnwright_client.discovery import StackRecord, locate, read_record
-    from turnwright_client.fold import Partial, RunView
     from turnwright_client.watch import WatchPolicy
+    from turnwright_core.wire.run_view import Partial, RunView
 
 _WHERE: Final = {
     **dict.fromkeys(("Client", "QueuedLoop", "pending_proposals"), "turnwright_client.client"),
     **dict.fromkeys(("RunList", "RunsMessage"), "turnwright_client.control"),
     **dict.fromkeys(("StackRecord", "locate", "read_record"), "turnwright_client.discovery"),
-    **dict.fromkeys(("Partial", "RunView"), "turnwright_client.fold"),
+    **dict.fromkeys(("Partial", "RunView"), "turnwright_core.wire.run_view"),
     "WatchPolicy": "turnwright_client.watch",
 }
 """Lazy imports: the module of each exported name. A process that only serves needs discovery, not the client."""

@@ -31,7 +31,6 @@ from turnwright.types.v1 import (
 )
 
 from turnwright_client.control import ControlCalls
-from turnwright_client.fold import Event
 from turnwright_client.plans import PLAN_FORMS, PlanCalls, PlanForm
 from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
@@ -45,6 +44,7 @@ from turnwright_core.kit.transport import PLAINTEXT
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb
+from turnwright_core.wire.run_view import Event
 
 EventCursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem

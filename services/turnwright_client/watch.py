@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from turnwright.executor.v1 import proposal_pb2, task_pb2
 
-from turnwright_client.fold import Event
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.wire.events import events_of
+from turnwright_core.wire.run_view import Event
 
 InboxChange = proposal_pb2.WatchProposalsResponse
 M = TypeVar("M")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, EVENT_SOURCE_CHARS_MAX, PATH_CHARS_MAX
 
 
@@ -67,6 +67,18 @@ def event_write(turn: int, event: RunEvent) -> EntryWrite:
         event.sentence, to_attributes_json({"event": said}), visibility=Visibility.VISIBLE, state=State.RESOLVED
     )
     return EntryWrite(event_path(turn, event.subkind, event.slug), change, Tier.SYSTEM)
+
+
+REWIND_SLUG: Final = "rewind"
+"""Slug of the event about a conversation that was taken back."""
+
+
+def is_rewind(entry: Entry) -> bool:
+    """Whether an entry is that event."""
+    if entry.scheme != "event":
+        return False
+    kind, _, slug = entry.path.partition(f"/{Subkind.SYSTEM_NOTICE.value}/")
+    return slug.partition("+")[0] == REWIND_SLUG and kind.startswith("event://turn_")
 
 
 def slug_of(record: str) -> str:

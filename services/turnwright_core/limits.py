@@ -62,6 +62,9 @@ CHUNK_BYTES: Final = 256 * 1024
 EVENT_BODY_BYTES_MAX: Final = 16 * 1024
 """Bodies in events are truncated after this many bytes; GetEntry returns the rest."""
 
+WHOLE_IN_EVENTS: Final = ("prompt", "assistant", "reasoning", "draft")
+"""Schemes whose bodies are whole in events: long ones come in pieces (C50)."""
+
 NOTICE_BYTES_MAX: Final = 4096
 """Longest text of a notice, in bytes of UTF-8."""
 

@@ -186,6 +186,7 @@ class WatchChangesCall(Struct, frozen=True):
     after: Cursor | None
     filter: int
     body_bytes_max: int = 0
+    whole_schemes: tuple[str, ...] = ()
 
 
 class RunChanges(Struct, frozen=True):

@@ -124,7 +124,9 @@ entries_written_to_pb, entries_written_from_pb = codec(
     cursor=_CURSOR,
     view_change=_VIEW_CHANGE,
 )
-watch_changes_to_pb, watch_changes_from_pb = codec(WatchChangesCall, read_pb2.WatchChangesRequest, after=_CURSOR)
+watch_changes_to_pb, watch_changes_from_pb = codec(
+    WatchChangesCall, read_pb2.WatchChangesRequest, after=_CURSOR, whole_schemes=_LIST
+)
 _run_changes_to_pb, run_changes_from_pb = codec(
     RunChanges,
     read_pb2.WatchChangesResponse,

@@ -20,6 +20,9 @@ AWAY: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.D
 EXPIRED_OUTCOME: Final = "expired:499"
 """Outcome of an expired record, as the store writes it."""
 
+REJECTED_OUTCOME: Final = "rejected:403"
+"""Outcome of an effect that was rejected, by somebody or in the whole run."""
+
 GONE: Final = (Reason.RUN_NOT_FOUND, Reason.PROJECT_NOT_FOUND)
 """Reasons of failures because the subject of the call was removed."""
 

@@ -12,6 +12,7 @@ from turnwright.store.v1 import (
     lease_pb2,
     read_pb2,
     registry_pb2,
+    session_pb2,
     stream_pb2,
     write_pb2,
 )
@@ -25,6 +26,7 @@ from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX, RECORD_B
 from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
+from turnwright_core.session_queue import QueuedCommand
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
 from turnwright_core.wire.owner_calls import WATCH_CHANGES
 from turnwright_core.wire.runs import (
@@ -34,6 +36,7 @@ from turnwright_core.wire.runs import (
     spend_from_pb,
     turn_from_pb,
 )
+from turnwright_core.wire.session_queue import queued_command_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
@@ -219,12 +222,15 @@ class StoreLedger(StorePlans):
                 return found
             request.page_token = answer.next_page_token
 
-    async def read_timeline(self, address: RunAddress, body_bytes_max: int) -> tuple[list[Entry], Cursor]:
+    async def read_timeline(
+        self, address: RunAddress, body_bytes_max: int, whole_schemes: Sequence[str]
+    ) -> tuple[list[Entry], Cursor]:
         request = read_pb2.ReadViewRequest(
             project=address.project,
             run=address.run,
             filter=read_pb2.VIEW_FILTER_TIMELINE,
             body_bytes_max=body_bytes_max,
+            whole_schemes=whole_schemes,
         )
         entries: list[Entry] = []
         cursor = None
@@ -237,8 +243,11 @@ class StoreLedger(StorePlans):
             raise self._peer.cut_short("its cursor")
         return entries, cursor
 
-    async def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
-        call = WatchChangesCall(address.project, address.run, after, read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max)
+    async def watch(
+        self, address: RunAddress, after: Cursor, body_bytes_max: int, whole_schemes: tuple[str, ...]
+    ) -> AsyncGenerator[RunChanges, None]:
+        timeline = read_pb2.VIEW_FILTER_TIMELINE
+        call = WatchChangesCall(address.project, address.run, after, timeline, body_bytes_max, whole_schemes)
         # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
         async with self._peer.stream_by_value(self.stub.WatchChanges, WATCH_CHANGES, call, None) as messages:
             async for changes in messages:
@@ -251,6 +260,10 @@ class StoreLedger(StorePlans):
         answer = await self._call(self.stub.GetRun, request)
         self._schemes.update(answer)
         return run_from_pb(answer.run)
+
+    async def list_commands(self, address: RunAddress) -> list[QueuedCommand]:
+        request = session_pb2.ListCommandsRequest(project=address.project, run=address.run)
+        return list(map(queued_command_from_pb, (await self._call(self.stub.ListCommands, request)).commands))
 
     async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
         request = read_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)

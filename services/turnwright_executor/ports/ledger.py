@@ -13,6 +13,7 @@ from turnwright_core.owner_calls import ReturnView, RunChanges, TurnStart, ViewC
 from turnwright_core.plans import Plan
 from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spend, Turn, TurnResult
 from turnwright_core.schemes import Scheme
+from turnwright_core.session_queue import QueuedCommand
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet
 
@@ -185,8 +186,10 @@ class Ledger(Protocol):
     ) -> list[Entry]:
         """The matching entries, at most `limit`; `files_only`: project files only."""
 
-    async def read_timeline(self, address: RunAddress, body_bytes_max: int) -> tuple[list[Entry], Cursor]:
-        """The entries of a run's timeline."""
+    async def read_timeline(
+        self, address: RunAddress, body_bytes_max: int, whole_schemes: Sequence[str]
+    ) -> tuple[list[Entry], Cursor]:
+        """The entries of a run's timeline; bodies are truncated except those of `whole_schemes`."""
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
         """At most `bytes_max` bytes of a body from an offset in bytes; never cuts a character."""
@@ -204,10 +207,15 @@ class Ledger(Protocol):
 
     async def file_constraints(self, project: str) -> list[FileConstraint]: ...
 
-    def watch(self, address: RunAddress, after: Cursor, body_bytes_max: int) -> AsyncGenerator[RunChanges, None]:
-        """The change feed of a run's timeline, until the caller closes it."""
+    def watch(
+        self, address: RunAddress, after: Cursor, body_bytes_max: int, whole_schemes: tuple[str, ...]
+    ) -> AsyncGenerator[RunChanges, None]:
+        """The change feed of a run's timeline, as `read_timeline`, until the caller closes it."""
 
     async def get_run(self, address: RunAddress) -> Run: ...
+
+    async def list_commands(self, address: RunAddress) -> list[QueuedCommand]:
+        """What waits in the queue of a run, the next one first."""
 
     async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
         """Entries of a project that contain words of the query, best first."""

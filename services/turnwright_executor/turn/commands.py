@@ -23,7 +23,7 @@ from turnwright_core.streams import PRODUCER_LOST
 from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
-from turnwright_executor.domain.endings import is_transient, outcome_of
+from turnwright_executor.domain.endings import REJECTED_OUTCOME, is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
@@ -37,9 +37,6 @@ from turnwright_executor.turn.settlement import channels_of, closed_channels
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
 
 _log = get_logger("dispatch")
-
-REJECTED_OUTCOME: Final = "rejected:403"
-"""Outcome of an effect that is rejected in the whole run."""
 
 FILES_WAIT_S: Final = 5.0
 """Seconds that a stopped turn waits for a file change in progress."""

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
-from turnwright.executor.v1 import event_pb2
+from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
-from turnwright.types.v1 import entry_pb2, session_pb2
+from turnwright.types.v1 import entry_pb2, session_command_pb2, session_pb2, settings_pb2
 
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.parts import in_parts
 from turnwright_core.runs import Loop, Run, SessionState, Turn, Usage
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.entries import entry_to_pb
@@ -26,6 +27,9 @@ from turnwright_executor.watching.proposals import proposal_of
 
 PARTIAL_CHARS: Final = CHUNK_BYTES // 4
 """Maximum length of a piece of a streaming message, in code points of four bytes at most."""
+
+_PATH_OVERHEAD: Final = 4
+"""Bytes of a path in a list, besides its text."""
 
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
@@ -68,6 +72,17 @@ def entry_removed(path: str) -> WatchRunResponse:
     return WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path))
 
 
+def entry_grown(piece: event_pb2.OutputAppended) -> WatchRunResponse:
+    return WatchRunResponse(output_appended=piece)
+
+
+def messages_truncated(from_index: int, paths: Sequence[str]) -> Iterator[WatchRunResponse]:
+    """Messages were taken away from a place on; many come in several events."""
+    for part in in_parts(paths, lambda path: len(path.encode()) + _PATH_OVERHEAD):
+        event = session_event_pb2.MessagesTruncated(from_index=from_index, paths=part)
+        yield WatchRunResponse(messages_truncated=event)
+
+
 def proposal_pending(entry: Entry) -> WatchRunResponse:
     """A proposal waits for a decision."""
     return WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_of(entry)))
@@ -96,6 +111,22 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
         loop=loop.sequence, kind=found.kind.value, of_run=found.of_run, detail=found.detail
     )
     return WatchRunResponse(budget_exhausted=event)
+
+
+def thread_updated(settings: settings_pb2.RunSettings) -> WatchRunResponse:
+    return WatchRunResponse(thread_updated=session_event_pb2.ThreadUpdated(settings=settings))
+
+
+def queue_updated(queue: Sequence[session_command_pb2.QueuedCommand]) -> WatchRunResponse:
+    return WatchRunResponse(queue_updated=session_event_pb2.QueueUpdated(commands=queue))
+
+
+def draft_updated(text: str | None) -> WatchRunResponse:
+    return WatchRunResponse(draft_updated=session_event_pb2.DraftUpdated(text=text))
+
+
+def pause_required(reasons: Sequence[session_event_pb2.PauseReason]) -> WatchRunResponse:
+    return WatchRunResponse(pause_required=session_event_pb2.PauseRequired(reasons=reasons))
 
 
 def runtime_updated(state: SessionState) -> WatchRunResponse:
@@ -139,17 +170,7 @@ def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply)
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:
     """Combine events into as few messages as possible: the cost of a message is many times that of an event."""
-    together: list[WatchRunResponse] = []
-    size = 0
-    for event in events:
-        event_bytes = event.ByteSize()
-        if together and size + event_bytes > CHUNK_BYTES:
-            yield _as_one(together)
-            together, size = [], 0
-        together.append(event)
-        size += event_bytes
-    if together:
-        yield _as_one(together)
+    return map(_as_one, in_parts(events, WatchRunResponse.ByteSize))
 
 
 def _as_one(events: Sequence[WatchRunResponse]) -> WatchRunResponse:

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final
 
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import entry_pb2
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.entries import Cursor, Entry, State
+from turnwright_core.entries import Cursor, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
-from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Loop, Run, RunSettings, SessionState
-from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.runs import Run, RunSettings, SessionState
+from turnwright_core.session_queue import EDIT_SCHEME
 from turnwright_core.wire.runs import run_settings_from_pb, run_to_pb
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -36,10 +35,9 @@ from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
-from turnwright_executor.watching import output_pieces as growth
+from turnwright_executor.watching.change_events import ChangeEvents
 from turnwright_executor.watching.run_fold import RunFold, now
 from turnwright_executor.watching.tail import Tail, TailBounds
-from turnwright_executor.wire.command_records import is_command
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)
 """Backoff before the change feed is opened again."""
@@ -104,6 +102,7 @@ class RunHub:
         self._settings = settings
         self._next_hub = next_hub
         self._known = RunFold()
+        self._change_events = ChangeEvents(address, ledger, self._known, self._append)
         self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
         self._fed_signal = Signal()
         """Given when the feed has brought something, and at the end."""
@@ -142,10 +141,12 @@ class RunHub:
         self._feed.add_done_callback(self._fed)
 
     async def _load(self) -> None:
-        entries, cursor = await self._ledger.read_timeline(self.address, EVENT_BODY_BYTES_MAX)
-        run = run_to_pb(await self._ledger.get_run(self.address))
+        entries, cursor = await self._ledger.read_timeline(self.address, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS)
+        run = await self._ledger.get_run(self.address)
+        waits = run.loops_queued or any(entry.scheme == EDIT_SCHEME for entry in entries)
+        queue = await self._ledger.list_commands(self.address) if waits else ()
         self._cursor = cursor
-        self._known.load(run, map(entry_to_pb, entries))
+        self._known.load(run_to_pb(run), entries, queue)
 
     async def close(self) -> None:
         self._end()
@@ -269,7 +270,8 @@ class RunHub:
                     self._fed_signal.notify()
                     self._wake()
                     is_stale = False
-                feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX)
+                self._change_events.begin()
+                feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS)
                 async with contextlib.aclosing(feed) as told:
                     async for changes in told:
                         await self._publish_changes(changes)
@@ -300,68 +302,12 @@ class RunHub:
         self._wake()
 
     async def _publish_changes(self, changes: RunChanges) -> None:
-        """Publish changes as events: turns with their entries, and the run last, which tells that all has come.
-
-        One write can end a turn and open the next one: what belongs to the first is published before the second.
-        """
-        ended = max((turn.number for turn in changes.turns if turn.result), default=0)
-        for path in changes.removed_paths:
-            if path in self._known.entries:
-                self.publish(events.entry_removed(path))
-        if ended:
-            await self._publish_entries(entry for entry in changes.entries if entry.turn <= ended)
-        for turn in sorted(changes.turns, key=lambda turn: turn.number):
-            self.publish(events.turn_moved(turn))
-        await self._publish_entries(entry for entry in changes.entries if entry.turn > ended or not ended)
-        if (state := self._known.state_now(changes.run)) is not self._known.state:
-            self.publish(events.runtime_updated(state))
+        await self._change_events.publish(changes, ends_round=changes.cursor != self._cursor)
         if changes.run:
-            self._publish_run(changes.run, changes.loops)
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
         self._cursor = changes.cursor
         self._fed_signal.notify()
         self._wake()
-
-    async def _publish_entries(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            await self._publish_entry(entry)
-
-    async def _publish_entry(self, entry: Entry) -> None:
-        before = self._known.entries.get(entry.path)
-        if before and before.revision >= entry.revision:
-            return
-        if before and growth.has_grown(before, entry):
-            is_all = growth.is_growth_only(before, entry)
-            if is_all or entry.body_size_bytes > before.body_size_bytes:
-                async for piece in growth.pieces(before, entry, self._read_body):
-                    self.publish(WatchRunResponse(output_appended=piece))
-            if is_all:
-                return
-        moved = events.entry_moved(entry, is_new=before is None)
-        if before is None and entry.state.is_settled and is_command(entry):
-            self.publish(events.as_recorded(moved))
-            moved = events.entry_moved(entry, is_new=False)
-        self.publish(moved)
-        if (cancelled := growth.cancellation(entry)) and (before is None or not State(before.state).is_settled):
-            self.publish(WatchRunResponse(output_cancelled=cancelled))
-        was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
-        if entry.state is State.PROPOSED and not was_pending:
-            self.publish(events.proposal_pending(entry))
-        elif was_pending and entry.state is not State.PROPOSED:
-            self.publish(events.proposal_resolved(entry))
-
-    async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
-        return await self._ledger.read_body(self.address, path, offset, bytes_max)
-
-    def _publish_run(self, run: Run, loops: Sequence[Loop]) -> None:
-        """Publish the run with each other loop that changed, then with the active or latest one."""
-        latest = run.loop.sequence if run.loop else 0
-        for loop in loops:
-            if event := events.budget_exhausted(loop):
-                self.publish(event)
-            if loop.sequence != latest:
-                self.publish(events.run_moved(run, loop))
-        self.publish(events.run_moved(run, run.loop))
 
     # Reading side ---------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2
 
 from turnwright_core.entries import Entry, State
-from turnwright_core.limits import CHUNK_BYTES, EVENT_BODY_BYTES_MAX
+from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.streams import PRODUCER, record_of_channel
 
 ABORTED: Final = "aborted:499"
@@ -64,20 +64,6 @@ async def pieces(
         if is_last:
             return
         offset = end
-
-
-def grown(entry: entry_pb2.Entry, event: event_pb2.OutputAppended) -> entry_pb2.Entry:
-    """The entry with a piece appended; its body stays truncated as in every event."""
-    after = entry_pb2.Entry()
-    after.CopyFrom(entry)
-    if event.text:
-        data = entry.body.encode()
-        if len(data) == event.offset:
-            after.body = (data + event.text.encode())[:EVENT_BODY_BYTES_MAX].decode(errors="ignore")
-        after.hash = ""
-    after.body_size_bytes = event.offset + len(event.text.encode())
-    after.write_count, after.revision = event.write_count, event.revision
-    return after
 
 
 def cancellation(entry: Entry) -> event_pb2.OutputCancelled | None:

@@ -102,6 +102,8 @@ class PlanEnricher(ABC):
                 moves = self._heads.changed(entry.path, entry.position, is_new=False)
             case "message_removed":
                 moves = self._heads.left(event.message_removed.path)
+            case "messages_truncated":
+                moves = tuple(move for path in event.messages_truncated.paths for move in self._heads.left(path))
             case _:
                 return ()
         for move in moves:
@@ -262,6 +264,8 @@ def _is_of_plan(event: WatchRunResponse) -> bool:
             return event.message_updated.entry.scheme == SCHEME
         case "message_removed":
             return event.message_removed.path.startswith(f"{SCHEME}://")
+        case "messages_truncated":
+            return any(path.startswith(f"{SCHEME}://") for path in event.messages_truncated.paths)
         case _:
             return False
 

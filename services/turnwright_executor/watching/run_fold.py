@@ -1,54 +1,90 @@
-"""The state of a run, folded from its events: the content of a snapshot."""
+"""The state of a run, folded from its events as clients fold them, and what of it is yet to be told."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from msgspec import Struct, field
-from turnwright.executor.v1 import event_pb2, task_pb2
+from msgspec import Struct, field, json
+from turnwright.executor.v1 import event_pb2, session_event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import entry_pb2, run_pb2, session_pb2
+from turnwright.types.v1 import entry_pb2, run_pb2, session_command_pb2, session_pb2
 
-from turnwright_core.chat.reply import PartialReply
-from turnwright_core.entries import State
+from turnwright_core.chat.timeline import kind_of
+from turnwright_core.entries import Entry, State
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Run, SessionState
+from turnwright_core.runs import QUEUED, Loop, Run, SessionState
 from turnwright_core.session import Wait, session_state
+from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, queue_of, shortened
+from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in
-from turnwright_core.wire.entries import entry_from_pb
+from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
+from turnwright_core.wire.run_view import Partial, RunView, pieces_of
+from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent
-from turnwright_executor.watching import events, output_pieces
+from turnwright_executor.watching import events
+from turnwright_executor.watching.pause_reasons import pause_reason
 from turnwright_executor.watching.proposals import proposal_of
 
-
-class _Partial(Struct):
-    """The streaming message."""
-
-    turn: int
-    reply: PartialReply = field(default_factory=PartialReply)
+_QUEUED_EDIT: Final = json.Decoder(QueuedEdit)
+_SESSION_SCHEMES: Final = (EDIT_SCHEME, scheme_of(DRAFT))
 
 
 class RunFold(Struct):
-    """A run, the entries of its timeline by path, and the streaming message."""
+    """A run as its events tell it, and the rows behind its session that no event tells as they are."""
 
-    run: run_pb2.Run = field(default_factory=run_pb2.Run)
-    entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
-    state: SessionState = SessionState.UNSPECIFIED
-    """As last published."""
+    view: RunView = field(default_factory=lambda: RunView(run_pb2.Run()))
     _waits: dict[str, Wait] = field(default_factory=dict)
     """What commands wait for, by path; those of the run's latest turn count."""
-    _partial: _Partial | None = None
+    _reasons: dict[str, session_event_pb2.PauseReason] = field(default_factory=dict)
+    """What may keep the run paused, by path; the same."""
+    _loops: dict[int, str] = field(default_factory=dict)
+    """Previews of the loops that have not begun, by sequence."""
+    _edits: dict[str, tuple[int, QueuedEdit]] = field(default_factory=dict)
+    """Edits that wait, by path, with their positions."""
 
-    def load(self, run: run_pb2.Run, entries: Iterable[entry_pb2.Entry]) -> None:
+    @property
+    def entries(self) -> Mapping[str, entry_pb2.Entry]:
+        return self.view.entries
+
+    @property
+    def run(self) -> run_pb2.Run:
+        assert self.view.run is not None
+        return self.view.run
+
+    @property
+    def state(self) -> SessionState:
+        """As last published."""
+        return SessionState(self.view.state)
+
+    def load(self, run: run_pb2.Run, entries: Iterable[Entry], queue: Iterable[QueuedCommand] = ()) -> None:
         """Replace the state by what the store has now; the streaming message is kept."""
         # A snapshot has the state in a field of its own, which events keep up to date.
         run.ClearField("state")
-        self.run, self.entries, self._waits = run, {}, {}
+        self.view = view = RunView(run, partial=self.view.partial)
+        self._waits, self._reasons, self._edits = {}, {}, {}
         for entry in entries:
-            self._keep(entry)
-        self.state = self.state_now()
+            if entry.path == DRAFT:
+                view.draft = entry.body
+            elif entry.scheme == EDIT_SCHEME:
+                self.take_edit(entry)
+            else:
+                self._keep(entry)
+        self.take_queue(queue)
+        view.queue = self.queue_now()
+        view.state = session_pb2.SessionState.ValueType(int(self.state_now()))
+        view.pause_reasons = self.reasons_now(run.turn)
+
+    def _keep(self, entry: Entry) -> None:
+        message = entry_to_pb(entry)
+        self.view.apply(WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message)))
+        if message.state == entry_pb2.STATE_PROPOSED:
+            self.view.proposals[entry.path] = proposal_of(entry)
+        self._note(message)
+
+    # What is yet to be told ---------------------------------------------------------------------------------------
 
     def state_now(self, run: Run | run_pb2.Run | None = None) -> SessionState:
         """What the run is doing by now, told or not; `run` is its row where that is newer."""
@@ -58,67 +94,140 @@ class RunFold(Struct):
         status, reason = (run.loop.status, run.loop.reason) if run.loop else (0, "")
         return session_state(status, reason, run.loops_queued, waits)
 
+    def reasons_now(self, turn: int) -> list[session_event_pb2.PauseReason]:
+        """Why the run is paused, as far as it is told to be; in the order of the commands of its latest turn."""
+        if self.state is not SessionState.PAUSED:
+            return []
+        prefix = f"log://turn_{turn}/"
+        found = [(self.entries[path].position, path) for path in self._reasons if path.startswith(prefix)]
+        return [self._reasons[path] for _, path in sorted(found)]
+
+    def queue_now(self) -> list[session_command_pb2.QueuedCommand]:
+        """What waits by now."""
+        if not (self._loops or self._edits):
+            return []
+        edits = [edit for _, edit in sorted(self._edits.values(), key=lambda pair: pair[0])]
+        return list(map(queued_command_to_pb, queue_of(self._loops, edits)))
+
+    def take_edit(self, entry: Entry) -> None:
+        """Note an edit that waits."""
+        if entry.state is State.RECORDED:
+            self._edits[entry.path] = (entry.position, _QUEUED_EDIT.decode(entry.attributes_json))
+        else:
+            self._edits.pop(entry.path, None)
+
+    def leaves_unknown_loop(self, paths: Iterable[str]) -> bool:
+        """Whether an edit at one of these paths, which leaves the queue, has brought a loop that nobody told of."""
+        edits = (self._edits[path][1] for path in paths if path in self._edits)
+        return any(edit.loop and edit.loop not in self._loops for edit in edits)
+
+    def drop_edits(self, paths: Iterable[str]) -> None:
+        """Note that edits have left the queue."""
+        for path in paths:
+            self._edits.pop(path, None)
+
+    def take_loops(self, loops: Iterable[Loop]) -> None:
+        """Note which loops have not begun."""
+        for loop in loops:
+            if loop.status == QUEUED:
+                self._loops[loop.sequence] = shortened(loop.prompt)
+            else:
+                self._loops.pop(loop.sequence, None)
+
+    def take_queue(self, queue: Iterable[QueuedCommand]) -> None:
+        """Note the loops in a list of the queue; those that edits bring are not told there."""
+        brought = {edit.loop for _, edit in self._edits.values()}
+        self._loops = {one.loop: one.preview for one in queue if one.loop and one.loop not in brought}
+
+    def place_of(self, paths: Iterable[str]) -> int:
+        """Place of the first of these messages in the list of messages."""
+        gone = set(paths)
+        messages = (entry for entry in self.view.timeline() if kind_of(entry_from_pb(entry)))
+        place = 0
+        for entry in messages:
+            if entry.path in gone:
+                break
+            place += 1
+        return place
+
+    # Events -------------------------------------------------------------------------------------------------------
+
     def fold(self, event: WatchRunResponse) -> None:
+        self.view.apply(event)
         match event.WhichOneof("event"):
             case "message_added":
-                self._keep(event.message_added.entry)
+                self._note(event.message_added.entry)
             case "message_updated":
-                self._keep(event.message_updated.entry)
-            case "output_appended":
-                path = event.output_appended.path
-                if path in self.entries:
-                    self.entries[path] = output_pieces.grown(self.entries[path], event.output_appended)
+                self._note(event.message_updated.entry)
             case "message_removed":
-                self.entries.pop(event.message_removed.path, None)
-                self._waits.pop(event.message_removed.path, None)
-            case "run_state":
-                self.run = event.run_state.run
-            case "runtime_updated":
-                self.state = SessionState(event.runtime_updated.state)
+                self._forget(event.message_removed.path)
+            case "messages_truncated":
+                for path in event.messages_truncated.paths:
+                    self._forget(path)
 
-    def _keep(self, entry: entry_pb2.Entry) -> None:
-        self.entries[entry.path] = entry
-        state = State(entry.state)
-        is_open = not state.is_settled and entry.scheme == "log" and entry.writer == entry_pb2.TIER_SYSTEM
-        if is_open and (wait := wait_in(state, entry.record)):
+    def _note(self, entry: entry_pb2.Entry) -> None:
+        """Note what a command waits for."""
+        if entry.scheme != "log":
+            return
+        self._forget(entry.path)
+        wait = wait_in(State(entry.state), entry.record) if entry.writer == entry_pb2.TIER_SYSTEM else None
+        if wait:
             self._waits[entry.path] = wait
-        else:
-            self._waits.pop(entry.path, None)
-        if self._partial and entry.path == f"assistant://{self._partial.turn}":
-            self._partial = None
+        if reason := pause_reason(entry, wait):
+            self._reasons[entry.path] = reason
+
+    def _forget(self, path: str) -> None:
+        self._waits.pop(path, None)
+        self._reasons.pop(path, None)
 
     def stream(self, turn: int, event: StreamEvent) -> None:
         """Update the streaming message directly, because deltas are many."""
         match event:
             case StreamBegan():
-                self._partial = _Partial(turn)
+                self.view.partial = Partial(turn)
             case StreamBroke():
-                self._partial = None
+                self.view.partial = None
             case StreamEnded():
                 pass
             case _:
-                if self._partial:
-                    self._partial.reply.add(event)
+                if self.view.partial:
+                    self.view.partial.reply.add(event)
 
     def snapshot(self, cursor: task_pb2.EventCursor) -> list[WatchRunResponse]:
         """The state in parts of about CHUNK_BYTES, all with the same position."""
-        parts = [event_pb2.Snapshot(run=self.run)]
+        view = self.view
+        parts = [event_pb2.Snapshot(run=view.run)]
         size = 0
-        for entry in sorted(self.entries.values(), key=lambda entry: entry.position):
-            entry_size = entry.ByteSize()
-            if size and size + entry_size > CHUNK_BYTES:
-                parts.append(event_pb2.Snapshot(part=len(parts), run=self.run))
+
+        def room(more: int) -> event_pb2.Snapshot:
+            """The part for so many bytes more."""
+            nonlocal size
+            if size and size + more > CHUNK_BYTES:
+                parts.append(event_pb2.Snapshot(part=len(parts), run=view.run))
                 size = 0
-            parts[-1].entries.append(entry)
-            size += entry_size
-        if self._partial:
-            events.add_partial(parts, self._partial.turn, self._partial.reply)
+            size += more
+            return parts[-1]
+
+        for entry in view.timeline():
+            head, rest = pieces_of(entry)
+            room(head.ByteSize()).entries.append(head)
+            for piece in rest:
+                room(piece.ByteSize()).bodies.append(piece)
+        if view.partial:
+            events.add_partial(parts, view.partial.turn, view.partial.reply)
         last = parts[-1]
-        last.last = True
-        last.state = session_pb2.SessionState.ValueType(int(self.state))
-        proposed = (entry for entry in self.entries.values() if entry.state == entry_pb2.STATE_PROPOSED)
-        last.proposals.extend(proposal_of(entry_from_pb(entry)) for entry in proposed)
+        last.last, last.state = True, view.state
+        if view.draft is not None:
+            last.draft = view.draft
+        last.queue.extend(view.queue)
+        last.pause_reasons.extend(view.pause_reasons)
+        last.proposals.extend(view.proposals.values())
         return [WatchRunResponse(cursor=cursor, time=now(), snapshot=part) for part in parts]
+
+
+def is_of_session(path: str) -> bool:
+    """Whether an entry is told by events of its own: the draft, and edits that wait."""
+    return scheme_of(path) in _SESSION_SCHEMES
 
 
 def now() -> Timestamp:

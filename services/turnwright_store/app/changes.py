@@ -25,11 +25,11 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import RunChanges
+from turnwright_core.parts import in_parts
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor, moment_of_cursor
 from turnwright_store.app.read_view import RunRef, ScopeChanges, batches, load, sections
-from turnwright_store.domain.pages import in_parts
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.weights import loop_bytes, turn_bytes
 from turnwright_store.ports import Connection, Database, Subscription

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from turnwright_core.chat.message import Text
+from turnwright_core.session_queue import at_index, shortened
 from turnwright_store.app.session_commands import (
     AbortSession,
     BranchFromChat,
@@ -23,7 +24,6 @@ from turnwright_store.app.session_commands import (
     UpdateMessage,
     UserMessage,
 )
-from turnwright_store.domain.previews import at_index, shortened
 from turnwright_store.domain.session_gates import CommandKind
 
 

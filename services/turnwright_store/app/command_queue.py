@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from msgspec import Struct
-
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Run
+from turnwright_core.session_queue import QUEUE_LISTED_MAX, QueuedCommand, queue_of, shortened
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import with_origin
 from turnwright_store.app.waiting_edits import (
@@ -18,37 +15,18 @@ from turnwright_store.app.waiting_edits import (
     drop_waiting,
     waiting_edits,
 )
-from turnwright_store.domain.previews import shortened
-from turnwright_store.domain.session_gates import CommandKind
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.runs import RunRow, get_run
 
-QUEUE_LISTED_MAX: Final = 200
-"""Most commands that are listed: more than can wait by default."""
-
-
-class QueuedCommand(Struct, frozen=True):
-    """One of the queue; the fields of the contract."""
-
-    command_id: str
-    kind: str
-    loop: int
-    preview: str
-
 
 def list_commands(connection: Connection, address: RunRef) -> list[QueuedCommand]:
     """What waits, the next one first."""
     run = get_run(connection, address.project, address.run)
-    edits = waiting_edits(connection, run)
-    brought = {one.loop for one in edits}
-    placed = [((one.after_loop, 1), QueuedCommand(one.command_id, one.kind, one.loop, one.preview)) for one in edits]
-    for loop in loop_rows.list_queued(connection, run.id, QUEUE_LISTED_MAX):
-        if loop.sequence not in brought:
-            kind = CommandKind.USER_MESSAGE.value
-            placed.append(((loop.sequence, 0), QueuedCommand("", kind, loop.sequence, shortened(loop.prompt))))
-    return [one for _, one in sorted(placed, key=lambda pair: pair[0])][:QUEUE_LISTED_MAX]
+    loops = loop_rows.list_queued(connection, run.id, QUEUE_LISTED_MAX)
+    queued = {loop.sequence: shortened(loop.prompt) for loop in loops}
+    return queue_of(queued, [one.queued for one in waiting_edits(connection, run)])
 
 
 def cancel_command(
@@ -59,7 +37,7 @@ def cancel_command(
     edits = waiting_edits(tx.connection, run)
     edit = next((one for one in edits if _is(one, command_id, loop, caller)), None)
     if edit:
-        loop = edit.loop
+        loop = edit.queued.loop
         drop_waiting(tx, rules, run, edit)
         run = get_run(tx.connection, address.project, address.run)
     cancelled = cancel_loop(tx, run, loop) if loop else None
@@ -72,8 +50,8 @@ def cancel_command(
 
 def _is(edit: WaitingEdit, command_id: str, loop: int, caller: Caller) -> bool:
     if command_id:
-        return edit.command_id == command_id and edit.principal == caller.principal
-    return bool(loop) and edit.loop == loop
+        return edit.queued.command_id == command_id and edit.queued.principal == caller.principal
+    return bool(loop) and edit.queued.loop == loop
 
 
 def _go_on(tx: Transaction, rules: StoreRules, run: RunRow) -> None:

@@ -200,8 +200,8 @@ def _entry(
     if whole is None:
         whole = moment.entries[state.path] = _whole_entry(state, view, content, run, moment)
     body = whole.body if wanted.bodies else ""
-    if wanted.body_bytes_max:
-        body = cut(body, wanted.body_bytes_max)
+    if bytes_max := wanted.bytes_max(state.scheme):
+        body = cut(body, bytes_max)
     return whole if body == whole.body else replace(whole, body=body)
 
 

@@ -17,10 +17,11 @@ from msgspec import Struct, field
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
+from turnwright_core.parts import in_parts
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
-from turnwright_store.domain.pages import in_parts, page_of, place_of
+from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import inbox as rows

@@ -19,7 +19,7 @@ from turnwright_core.chat.timeline import CALLS, kind_of, turn_of
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, Tier, to_attributes_json
 from turnwright_core.errors import Reason, fault
-from turnwright_core.events import RunEvent, Subkind
+from turnwright_core.events import REWIND_SLUG, RunEvent, Subkind
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_store.app.run_events import new_event, turn_of_cause
 from turnwright_store.app.run_revision import bump_revision, records_prefix
@@ -202,7 +202,7 @@ def _rewound(
     closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
     if closed or opened:
         whole = f"{sentence} Files of the project were not changed back."
-        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, whole, "rewind")
+        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, whole, REWIND_SLUG)
         write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
         _write(tx, rules, run, actor, [write])
     return Rewound(closed, opened)

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import Cursor, Entry
+from turnwright_core.parts import in_parts
 from turnwright_store.app.history import At, check_cursor, moment_of_cursor, run_at
-from turnwright_store.domain.pages import in_parts
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition
@@ -59,6 +59,7 @@ class ViewMessage(Struct, frozen=True):
 def check_wanted(wanted: Wanted, after: Cursor | None, at: At | None) -> None:
     """Refuse a request that is over its limits, or that names two moments."""
     check_count("include_paths", len(wanted.include), INCLUDE_MAX)
+    check_count("whole_schemes", len(wanted.whole), INCLUDE_MAX)
     if after is not None and at is not None:
         raise invalid("at", "Set `at` or `after`, not both.")
 
@@ -129,8 +130,8 @@ def batches(shown: Sequence[EntryRow], wanted: Wanted) -> Iterator[list[EntryRow
 def weight_of(one: EntryRow, wanted: Wanted) -> int:
     """Estimated size of an entry in a message, in bytes."""
     body = one.body_size_bytes if wanted.bodies else 0
-    if wanted.body_bytes_max:
-        body = min(body, wanted.body_bytes_max)
+    if bytes_max := wanted.bytes_max(one.scheme):
+        body = min(body, bytes_max)
     return ENTRY_BYTES + 3 * len(one.path) + one.attributes_bytes + body
 
 

@@ -20,6 +20,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Loop, Run, RunSettings, SessionState
 from turnwright_core.session import Wait
+from turnwright_core.session_queue import DRAFT
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.command_kinds import kind_of, preview_of
@@ -56,9 +57,6 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.sessions import waiting_commands
 from turnwright_store.sql.views import find_shown
-
-DRAFT: Final = "draft://main"
-"""Path of a run's draft."""
 
 DRAFT_BYTES_MAX: Final = 64 * 1024
 """Longest draft, in bytes."""

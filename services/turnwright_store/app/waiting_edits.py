@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct, json
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from turnwright_core.entries import (
     Entry,
@@ -25,6 +25,7 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import ABORTED, QUEUED, Loop
+from turnwright_core.session_queue import EDIT_SCHEME, QueuedEdit
 from turnwright_store.app import message_edits
 from turnwright_store.app.edit_plans import Edit, carry_out
 from turnwright_store.app.run_revision import bump_revision
@@ -35,7 +36,7 @@ from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.runs import RunHead, RunRow, get_run, write_run
 from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
 
-PREFIX: Final = "command://"
+PREFIX: Final = f"{EDIT_SCHEME}://"
 
 CANCELLED: Final = "cancelled"
 """Reason of a loop that was taken out of the queue."""
@@ -47,26 +48,8 @@ class WaitingEdit(Struct, frozen=True):
     """An edit in the queue."""
 
     path: str
-    after_loop: int
-    """Sequence of the loop after which it is carried out."""
     edit: Edit
-    kind: str
-    preview: str
-    command_id: str
-    principal: str
-    loop: int = 0
-    """The loop that comes with it; 0: none."""
-
-
-class _Kept(Struct, frozen=True):
-    """What the attributes of its entry say of an edit."""
-
-    after_loop: int
-    kind: str
-    preview: str
-    command_id: str
-    principal: str
-    loop: int = 0
+    queued: QueuedEdit
 
 
 def add_waiting(
@@ -74,7 +57,7 @@ def add_waiting(
 ) -> None:
     """Queue an edit behind all loops of a run; `kept` is kind, preview, command id and principal."""
     kind, preview, command_id, principal = kept
-    said = _Kept(run.loops, kind, preview, command_id, principal, run.loops + 1 if brings_loop else 0)
+    said = QueuedEdit(run.loops, kind, preview, command_id, principal, run.loops + 1 if brings_loop else 0)
     attributes = to_attributes_json(json.decode(json.encode(said)))
     change = SetEntry(json.encode(edit).decode(), attributes, Visibility.ARCHIVED, state=State.RECORDED)
     path = f"{PREFIX}{run.loops}/{run.revision_run + 1}"
@@ -86,21 +69,20 @@ def waiting_edits(connection: Connection, run: RunHead, until: int | None = None
     shown = [one for one in _shown(connection, run.id) if one.state == State.RECORDED]
     entries = load_entries(connection, run, sorted(shown, key=lambda one: one.position), Wanted())
     found = map(_waiting_edit, entries)
-    return [one for one in found if until is None or one.after_loop <= until]
+    return [one for one in found if until is None or one.queued.after_loop <= until]
 
 
-_KEPT: Final = json.Decoder(_Kept)
+_QUEUED: Final = json.Decoder(QueuedEdit)
 _EDIT: Final = json.Decoder(Edit)
 
 
 def _waiting_edit(entry: Entry) -> WaitingEdit:
-    kept = _KEPT.decode(entry.attributes_json)
-    return WaitingEdit(path=entry.path, edit=_EDIT.decode(entry.body), **asdict(kept))
+    return WaitingEdit(entry.path, _EDIT.decode(entry.body), _QUEUED.decode(entry.attributes_json))
 
 
 def count_waiting(connection: Connection, run: RunHead) -> int:
     """How many edits wait that bring no loop."""
-    return sum(not one.loop for one in waiting_edits(connection, run)) if _shown(connection, run.id) else 0
+    return sum(not one.queued.loop for one in waiting_edits(connection, run)) if _shown(connection, run.id) else 0
 
 
 def _shown(connection: Connection, run_id: int) -> list[EntryRow]:
@@ -115,12 +97,13 @@ def carry_out_waiting(tx: Transaction, rules: StoreRules, run: RunRow, ended: in
         tx.next_moment()
         run = get_run(tx.connection, run.project, run.alias)
         try:
-            carry_out(tx, rules, run, one.principal, one.edit)
+            carry_out(tx, rules, run, one.queued.principal, one.edit)
         except TurnwrightError as error:
-            told = f"A queued command ({one.kind}) could not be carried out: {error.message}"
-            payload = {"command": one.kind, "command_id": one.command_id, "reason": error.reason.name}
-            message_edits.notice(tx, rules, run, one.principal, payload, told)
-            cancel_loop(tx, get_run(tx.connection, run.project, run.alias), one.loop)
+            queued = one.queued
+            told = f"A queued command ({queued.kind}) could not be carried out: {error.message}"
+            payload = {"command": queued.kind, "command_id": queued.command_id, "reason": error.reason.name}
+            message_edits.notice(tx, rules, run, queued.principal, payload, told)
+            cancel_loop(tx, get_run(tx.connection, run.project, run.alias), queued.loop)
         run = get_run(tx.connection, run.project, run.alias)
         drop_waiting(tx, rules, run, one)
     return get_run(tx.connection, run.project, run.alias) if waiting else None
@@ -129,7 +112,7 @@ def carry_out_waiting(tx: Transaction, rules: StoreRules, run: RunRow, ended: in
 def drop_waiting(tx: Transaction, rules: StoreRules, run: RunRow, one: WaitingEdit) -> None:
     """Take an edit out of the queue."""
     writes = [EntryWrite(one.path, RemoveEntry(), Tier.SYSTEM)]
-    apply_writes(tx, rules, run, writes, one.principal, is_unbounded=True)
+    apply_writes(tx, rules, run, writes, one.queued.principal, is_unbounded=True)
 
 
 def cancel_loop(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:

@@ -6,11 +6,11 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from turnwright_core.checks import check_chars, invalid
-from turnwright_core.limits import CHUNK_BYTES, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX
+from turnwright_core.limits import MESSAGE_BYTES_MAX, PAGE_BYTES_MAX
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
 """Longest token: that of the longest path has three quarters of it."""
@@ -69,18 +69,3 @@ def page_of(
             return page, token_of(place(page[-1]))
         page.append(item)
     return page, ""
-
-
-def in_parts(items: Iterable[T], weight: Callable[[T], int]) -> Iterator[list[T]]:
-    """The items in lists that make messages of about 256 KiB each; a large item has its own."""
-    part: list[T] = []
-    total = 0
-    for item in items:
-        more = weight(item)
-        if part and total + more > CHUNK_BYTES:
-            yield part
-            part, total = [], 0
-        part.append(item)
-        total += more
-    if part:
-        yield part

@@ -17,7 +17,7 @@ from turnwright_core.wire.owner_calls import run_changes_to_pb, watch_changes_fr
 from turnwright_store.app.history import At, PacketOf
 from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
-from turnwright_store.app.read_view import read_view
+from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.rpc.calls import Calls, address_of, after_of
 from turnwright_store.sql.views import ViewFilter, Wanted
 
@@ -85,6 +85,7 @@ class ReadRpcs(Calls):
             tuple(request.include_paths),
             bodies=not request.without_bodies,
             body_bytes_max=request.body_bytes_max,
+            whole=tuple(request.whole_schemes),
         )
         address = address_of(request)
         rules = self._rules
@@ -136,7 +137,8 @@ class ReadRpcs(Calls):
     async def WatchChanges(self, request: Any, _context: Any) -> AsyncIterator[Any]:
         is_in_process = isinstance(request, WatchChangesCall)
         call = request if is_in_process else watch_changes_from_pb(request)
-        wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max)
+        wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max, whole=call.whole_schemes)
+        check_wanted(wanted, None, None)
         changes = self._service.watches.changes(
             self._database, lambda: self._rules, address_of(call), call.after, wanted
         )

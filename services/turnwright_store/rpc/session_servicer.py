@@ -13,11 +13,10 @@ from turnwright_core.chat.message import Part
 from turnwright_core.checks import invalid
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.messages import part_from_pb
+from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_store.app import command_queue, sessions
-from turnwright_store.app.command_queue import QueuedCommand
 from turnwright_store.app.message_edits import Rewound
 from turnwright_store.app.session_commands import (
     AbortSession,
@@ -127,7 +126,7 @@ class SessionRpcs(Calls):
         self, request: session_pb2.ListCommandsRequest, connection: Connection
     ) -> session_pb2.ListCommandsResponse:
         found = command_queue.list_commands(connection, address_of(request))
-        return session_pb2.ListCommandsResponse(commands=map(_queued_to_pb, found))
+        return session_pb2.ListCommandsResponse(commands=map(queued_command_to_pb, found))
 
     @mutation(locks=run_locks)
     def CancelCommand(
@@ -141,9 +140,6 @@ class SessionRpcs(Calls):
             loop = session_pb2.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
         run = command_queue.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)
         return session_pb2.CancelCommandResponse(run=wire.run_to_pb(run))
-
-
-_queued_to_pb, _ = codec(QueuedCommand, pb.QueuedCommand)
 
 
 def _rewound(done: Rewound) -> pb.Rewound:

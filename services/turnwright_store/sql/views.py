@@ -201,6 +201,12 @@ class Wanted(Struct, frozen=True):
     bodies: bool = True
     body_bytes_max: int = 0
     """Bytes after which a body is cut; 0: whole bodies."""
+    whole: tuple[str, ...] = ()
+    """Schemes whose bodies are never cut."""
+
+    def bytes_max(self, scheme: str) -> int:
+        """Bytes after which bodies of a scheme are cut; 0: they are whole."""
+        return 0 if scheme in self.whole else self.body_bytes_max
 
 
 def filter_values(run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> tuple[ViewKind, dict[str, Any]]:
@@ -303,7 +309,7 @@ def _entry(connection: Connection, run: RunHead, one: EntryRow, content: Loaded,
         path=one.path,
         scheme=one.scheme,
         scope=run.scope_key(one.scope),
-        body=_body(connection, one, content, wanted.body_bytes_max) if wanted.bodies else "",
+        body=_body(connection, one, content, wanted.bytes_max(one.scheme)) if wanted.bodies else "",
         body_size_bytes=one.body_size_bytes,
         attributes_json=content.attributes,
         visibility=VISIBILITIES[one.visibility],

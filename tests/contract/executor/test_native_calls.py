@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from turnwright.executor.v1 import session_event_pb2
 from turnwright.types.v1 import settings_pb2
 
 from services import Services, running
@@ -205,3 +206,21 @@ async def test_what_only_the_vendor_reads_is_kept_with_the_reply(services) -> No
     assert loop.status == 200
     [block] = note["thinking"]
     assert (block["text"], block["signature"]) == ("Where?", "c2lnbmVk")
+
+
+async def test_a_call_that_a_rule_denies_is_named_while_the_others_wait(tmp_path, over_http, monkeypatch) -> None:
+    # RE06
+    calls = [("sh", {"command": "make it"}), ("set", {"path": "a.txt", "body": "new\n"})]
+    async with over_http(calling(*calls), calling(DONE)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            await services.client.start_run(services.project, "r", NATIVE)
+            rules = settings_pb2.RunSettingsPatch(tool_rules=settings_pb2.ToolRules(rejected=["sh"]))
+            await services.client.configure_run(services.project, "r", rules)
+            wanted = settings_pb2.LoopSettings(model="m")
+            queued = await services.client.act(services.project, "Do it.", run="r", settings=wanted)
+            await services.until(queued, 202)
+            reasons = services.view().pause_reasons
+    denied, asked = session_event_pb2.PauseReason.TYPE_DENIAL, session_event_pb2.PauseReason.TYPE_CONFIRMATION
+    told = [(one.type, one.tool, one.rule, one.call_id) for one in reasons]
+    assert told == [(denied, "sh", "tool_rules", "call_1_0"), (asked, "set", "files", "call_1_1")]

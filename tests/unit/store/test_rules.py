@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from turnwright.store.v1 import read_pb2, write_pb2
 
 from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_core.parts import in_parts
 from turnwright_store.domain.checks import NAME, RUN_ALIAS
 from turnwright_store.domain.names import project_names, run_aliases
-from turnwright_store.domain.pages import in_parts, page_of, place_of, token_of
+from turnwright_store.domain.pages import page_of, place_of, token_of
 from turnwright_store.ports import Durability
 from turnwright_store.sql.views import ViewFilter, cut
 

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.executor.v1 import session_event_pb2 as turnwright_dot_executor_dot_v1_dot_session__event__pb2
 from turnwright.types.v1 import delta_pb2 as turnwright_dot_types_dot_v1_dot_delta__pb2
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
@@ -30,11 +31,12 @@ from turnwright.types.v1 import plan_pb2 as turnwright_dot_types_dot_v1_dot_plan
 from turnwright.types.v1 import proposal_pb2 as turnwright_dot_types_dot_v1_dot_proposal__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import session_pb2 as turnwright_dot_types_dot_v1_dot_session__pb2
+from turnwright.types.v1 import session_command_pb2 as turnwright_dot_types_dot_v1_dot_session__command__pb2
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/event.proto\x12\x16turnwright.executor.v1\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a!turnwright/types/v1/message.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\x1a!turnwright/types/v1/session.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xa0\x03\n\x08Snapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x30\n\tproposals\x18\x05 \x03(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12<\n\x07partial\x18\x06 \x01(\x0b\x32&.turnwright.executor.v1.PartialMessageH\x00\x88\x01\x01\x12(\n\x05plans\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12<\n\x0blegacy_plan\x18\x08 \x01(\x0b\x32\".turnwright.executor.v1.LegacyPlanH\x01\x88\x01\x01\x12\x30\n\x05state\x18\t \x01(\x0e\x32!.turnwright.types.v1.SessionStateB\n\n\x08_partialB\x0e\n\x0c_legacy_plan\"\xbc\x01\n\x0ePartialMessage\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\x32\n\x07message\x18\x04 \x01(\x0b\x32\x1c.turnwright.types.v1.MessageH\x00\x88\x01\x01\x12.\n\x05usage\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x01\x88\x01\x01\x42\n\n\x08_messageB\x08\n\x06_usage\"6\n\x0bTurnStarted\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"\x1d\n\rStreamStarted\x12\x0c\n\x04turn\x18\x01 \x01(\r\"F\n\x0bStreamDelta\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12)\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Delta\"Y\n\x0eStreamFinished\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\"/\n\x0fStreamCancelled\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x0cTurnFinished\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"9\n\x0cMessageAdded\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\";\n\x0eMessageUpdated\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x1e\n\x0eMessageRemoved\x12\x0c\n\x04path\x18\x01 \x01(\t\"B\n\x0fProposalPending\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\"\x95\x01\n\x10ProposalResolved\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"Z\n\x08RunState\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\"B\n\x0eRuntimeUpdated\x12\x30\n\x05state\x18\x01 \x01(\x0e\x32!.turnwright.types.v1.SessionState\"\xd3\x01\n\x0bRunProgress\x12\x38\n\x05phase\x18\x01 \x01(\x0e\x32).turnwright.executor.v1.RunProgress.Phase\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06wait_s\x18\x04 \x01(\x01\"\\\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_THINKING\x10\x01\x12\x14\n\x10PHASE_PROCESSING\x10\x02\x12\x12\n\x0ePHASE_RETRYING\x10\x03\"\x0b\n\tHeartbeat\"M\n\x0f\x42udgetExhausted\x12\x0c\n\x04loop\x18\x01 \x01(\r\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06of_run\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"5\n\x06Notice\x12\r\n\x05level\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"5\n\tRendering\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06\x61ppend\x18\x03 \x01(\x08\"c\n\x0eOutputAppended\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x13\n\x0bwrite_count\x18\x04 \x01(\r\x12\x10\n\x08revision\x18\x05 \x01(\x03\"@\n\x0fOutputCancelled\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"6\n\x0bPlanUpdated\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\"\x1e\n\x0bPlanRemoved\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\"I\n\nLegacyPlan\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.PlanItem\x12\r\n\x05texts\x18\x02 \x03(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/event.proto\x12\x16turnwright.executor.v1\x1a*turnwright/executor/v1/session_event.proto\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a!turnwright/types/v1/message.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\x1a!turnwright/types/v1/session.proto\x1a)turnwright/types/v1/session_command.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xe5\x04\n\x08Snapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x30\n\tproposals\x18\x05 \x03(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12<\n\x07partial\x18\x06 \x01(\x0b\x32&.turnwright.executor.v1.PartialMessageH\x00\x88\x01\x01\x12(\n\x05plans\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12<\n\x0blegacy_plan\x18\x08 \x01(\x0b\x32\".turnwright.executor.v1.LegacyPlanH\x01\x88\x01\x01\x12\x30\n\x05state\x18\t \x01(\x0e\x32!.turnwright.types.v1.SessionState\x12\x36\n\x06\x62odies\x18\n \x03(\x0b\x32&.turnwright.executor.v1.OutputAppended\x12\x12\n\x05\x64raft\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x31\n\x05queue\x18\x0c \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\x12:\n\rpause_reasons\x18\r \x03(\x0b\x32#.turnwright.executor.v1.PauseReasonB\n\n\x08_partialB\x0e\n\x0c_legacy_planB\x08\n\x06_draft\"\xbc\x01\n\x0ePartialMessage\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\x32\n\x07message\x18\x04 \x01(\x0b\x32\x1c.turnwright.types.v1.MessageH\x00\x88\x01\x01\x12.\n\x05usage\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x01\x88\x01\x01\x42\n\n\x08_messageB\x08\n\x06_usage\"6\n\x0bTurnStarted\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"\x1d\n\rStreamStarted\x12\x0c\n\x04turn\x18\x01 \x01(\r\"F\n\x0bStreamDelta\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12)\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Delta\"Y\n\x0eStreamFinished\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\"/\n\x0fStreamCancelled\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x0cTurnFinished\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"9\n\x0cMessageAdded\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\";\n\x0eMessageUpdated\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x1e\n\x0eMessageRemoved\x12\x0c\n\x04path\x18\x01 \x01(\t\"B\n\x0fProposalPending\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\"\x95\x01\n\x10ProposalResolved\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"Z\n\x08RunState\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\"B\n\x0eRuntimeUpdated\x12\x30\n\x05state\x18\x01 \x01(\x0e\x32!.turnwright.types.v1.SessionState\"\xd3\x01\n\x0bRunProgress\x12\x38\n\x05phase\x18\x01 \x01(\x0e\x32).turnwright.executor.v1.RunProgress.Phase\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06wait_s\x18\x04 \x01(\x01\"\\\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_THINKING\x10\x01\x12\x14\n\x10PHASE_PROCESSING\x10\x02\x12\x12\n\x0ePHASE_RETRYING\x10\x03\"\x0b\n\tHeartbeat\"M\n\x0f\x42udgetExhausted\x12\x0c\n\x04loop\x18\x01 \x01(\r\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06of_run\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"5\n\x06Notice\x12\r\n\x05level\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"5\n\tRendering\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06\x61ppend\x18\x03 \x01(\x08\"c\n\x0eOutputAppended\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x13\n\x0bwrite_count\x18\x04 \x01(\r\x12\x10\n\x08revision\x18\x05 \x01(\x03\"@\n\x0fOutputCancelled\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"6\n\x0bPlanUpdated\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\"\x1e\n\x0bPlanRemoved\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\"I\n\nLegacyPlan\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.PlanItem\x12\r\n\x05texts\x18\x02 \x03(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,56 +44,56 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.even
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_SNAPSHOT']._serialized_start=395
-  _globals['_SNAPSHOT']._serialized_end=811
-  _globals['_PARTIALMESSAGE']._serialized_start=814
-  _globals['_PARTIALMESSAGE']._serialized_end=1002
-  _globals['_TURNSTARTED']._serialized_start=1004
-  _globals['_TURNSTARTED']._serialized_end=1058
-  _globals['_STREAMSTARTED']._serialized_start=1060
-  _globals['_STREAMSTARTED']._serialized_end=1089
-  _globals['_STREAMDELTA']._serialized_start=1091
-  _globals['_STREAMDELTA']._serialized_end=1161
-  _globals['_STREAMFINISHED']._serialized_start=1163
-  _globals['_STREAMFINISHED']._serialized_end=1252
-  _globals['_STREAMCANCELLED']._serialized_start=1254
-  _globals['_STREAMCANCELLED']._serialized_end=1301
-  _globals['_TURNFINISHED']._serialized_start=1303
-  _globals['_TURNFINISHED']._serialized_end=1358
-  _globals['_MESSAGEADDED']._serialized_start=1360
-  _globals['_MESSAGEADDED']._serialized_end=1417
-  _globals['_MESSAGEUPDATED']._serialized_start=1419
-  _globals['_MESSAGEUPDATED']._serialized_end=1478
-  _globals['_MESSAGEREMOVED']._serialized_start=1480
-  _globals['_MESSAGEREMOVED']._serialized_end=1510
-  _globals['_PROPOSALPENDING']._serialized_start=1512
-  _globals['_PROPOSALPENDING']._serialized_end=1578
-  _globals['_PROPOSALRESOLVED']._serialized_start=1581
-  _globals['_PROPOSALRESOLVED']._serialized_end=1730
-  _globals['_RUNSTATE']._serialized_start=1732
-  _globals['_RUNSTATE']._serialized_end=1822
-  _globals['_RUNTIMEUPDATED']._serialized_start=1824
-  _globals['_RUNTIMEUPDATED']._serialized_end=1890
-  _globals['_RUNPROGRESS']._serialized_start=1893
-  _globals['_RUNPROGRESS']._serialized_end=2104
-  _globals['_RUNPROGRESS_PHASE']._serialized_start=2012
-  _globals['_RUNPROGRESS_PHASE']._serialized_end=2104
-  _globals['_HEARTBEAT']._serialized_start=2106
-  _globals['_HEARTBEAT']._serialized_end=2117
-  _globals['_BUDGETEXHAUSTED']._serialized_start=2119
-  _globals['_BUDGETEXHAUSTED']._serialized_end=2196
-  _globals['_NOTICE']._serialized_start=2198
-  _globals['_NOTICE']._serialized_end=2251
-  _globals['_RENDERING']._serialized_start=2253
-  _globals['_RENDERING']._serialized_end=2306
-  _globals['_OUTPUTAPPENDED']._serialized_start=2308
-  _globals['_OUTPUTAPPENDED']._serialized_end=2407
-  _globals['_OUTPUTCANCELLED']._serialized_start=2409
-  _globals['_OUTPUTCANCELLED']._serialized_end=2473
-  _globals['_PLANUPDATED']._serialized_start=2475
-  _globals['_PLANUPDATED']._serialized_end=2529
-  _globals['_PLANREMOVED']._serialized_start=2531
-  _globals['_PLANREMOVED']._serialized_end=2561
-  _globals['_LEGACYPLAN']._serialized_start=2563
-  _globals['_LEGACYPLAN']._serialized_end=2636
+  _globals['_SNAPSHOT']._serialized_start=482
+  _globals['_SNAPSHOT']._serialized_end=1095
+  _globals['_PARTIALMESSAGE']._serialized_start=1098
+  _globals['_PARTIALMESSAGE']._serialized_end=1286
+  _globals['_TURNSTARTED']._serialized_start=1288
+  _globals['_TURNSTARTED']._serialized_end=1342
+  _globals['_STREAMSTARTED']._serialized_start=1344
+  _globals['_STREAMSTARTED']._serialized_end=1373
+  _globals['_STREAMDELTA']._serialized_start=1375
+  _globals['_STREAMDELTA']._serialized_end=1445
+  _globals['_STREAMFINISHED']._serialized_start=1447
+  _globals['_STREAMFINISHED']._serialized_end=1536
+  _globals['_STREAMCANCELLED']._serialized_start=1538
+  _globals['_STREAMCANCELLED']._serialized_end=1585
+  _globals['_TURNFINISHED']._serialized_start=1587
+  _globals['_TURNFINISHED']._serialized_end=1642
+  _globals['_MESSAGEADDED']._serialized_start=1644
+  _globals['_MESSAGEADDED']._serialized_end=1701
+  _globals['_MESSAGEUPDATED']._serialized_start=1703
+  _globals['_MESSAGEUPDATED']._serialized_end=1762
+  _globals['_MESSAGEREMOVED']._serialized_start=1764
+  _globals['_MESSAGEREMOVED']._serialized_end=1794
+  _globals['_PROPOSALPENDING']._serialized_start=1796
+  _globals['_PROPOSALPENDING']._serialized_end=1862
+  _globals['_PROPOSALRESOLVED']._serialized_start=1865
+  _globals['_PROPOSALRESOLVED']._serialized_end=2014
+  _globals['_RUNSTATE']._serialized_start=2016
+  _globals['_RUNSTATE']._serialized_end=2106
+  _globals['_RUNTIMEUPDATED']._serialized_start=2108
+  _globals['_RUNTIMEUPDATED']._serialized_end=2174
+  _globals['_RUNPROGRESS']._serialized_start=2177
+  _globals['_RUNPROGRESS']._serialized_end=2388
+  _globals['_RUNPROGRESS_PHASE']._serialized_start=2296
+  _globals['_RUNPROGRESS_PHASE']._serialized_end=2388
+  _globals['_HEARTBEAT']._serialized_start=2390
+  _globals['_HEARTBEAT']._serialized_end=2401
+  _globals['_BUDGETEXHAUSTED']._serialized_start=2403
+  _globals['_BUDGETEXHAUSTED']._serialized_end=2480
+  _globals['_NOTICE']._serialized_start=2482
+  _globals['_NOTICE']._serialized_end=2535
+  _globals['_RENDERING']._serialized_start=2537
+  _globals['_RENDERING']._serialized_end=2590
+  _globals['_OUTPUTAPPENDED']._serialized_start=2592
+  _globals['_OUTPUTAPPENDED']._serialized_end=2691
+  _globals['_OUTPUTCANCELLED']._serialized_start=2693
+  _globals['_OUTPUTCANCELLED']._serialized_end=2757
+  _globals['_PLANUPDATED']._serialized_start=2759
+  _globals['_PLANUPDATED']._serialized_end=2813
+  _globals['_PLANREMOVED']._serialized_start=2815
+  _globals['_PLANREMOVED']._serialized_end=2845
+  _globals['_LEGACYPLAN']._serialized_start=2847
+  _globals['_LEGACYPLAN']._serialized_end=2920
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.executor.v1 import session_event_pb2 as _session_event_pb2
 from turnwright.types.v1 import delta_pb2 as _delta_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -15,6 +16,7 @@ from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import plan_pb2 as _plan_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
+from turnwright.types.v1 import session_command_pb2 as _session_command_pb2
 from turnwright.types.v1 import session_pb2 as _session_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
@@ -46,19 +48,27 @@ class Snapshot(_message.Message):
     PLANS_FIELD_NUMBER: _builtins.int
     LEGACY_PLAN_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    BODIES_FIELD_NUMBER: _builtins.int
+    DRAFT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PAUSE_REASONS_FIELD_NUMBER: _builtins.int
     part: _builtins.int
     """0-based number of this part."""
     last: _builtins.bool
     """True in the last part."""
     state: _session_pb2.SessionState.ValueType
     """What the run is doing. In the last part."""
+    draft: _builtins.str
+    """The draft of the next message. In the last part. Absent: there is none."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run with its active or latest loop. In every part."""
+        """The run with its settings and its active or latest loop. In every part."""
 
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """Entries of the timeline, sorted by position. Bodies are truncated after 16384 bytes."""
+        """Entries of the timeline, sorted by position. Bodies are truncated after 16384 bytes; those of prompts, replies and
+        reasoning after 262144, and the rest of these is in `bodies`.
+        """
 
     @_builtins.property
     def proposals(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.Proposal]:
@@ -78,6 +88,18 @@ class Snapshot(_message.Message):
     def legacy_plan(self) -> Global___LegacyPlan:
         """All plans as one list. In the last part, and only for watches with `plans` LEGACY."""
 
+    @_builtins.property
+    def bodies(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputAppended]:
+        """The rest of long messages among the entries of this part or an earlier one: append each piece to its entry, in order."""
+
+    @_builtins.property
+    def queue(self) -> _containers.RepeatedCompositeFieldContainer[_session_command_pb2.QueuedCommand]:
+        """What waits in the queue, as in QueueUpdated. In the last part."""
+
+    @_builtins.property
+    def pause_reasons(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.PauseReason]:
+        """Why the run is paused, as in PauseRequired. In the last part."""
+
     def __init__(
         self,
         *,
@@ -90,15 +112,23 @@ class Snapshot(_message.Message):
         plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
         legacy_plan: Global___LegacyPlan | None = ...,
         state: _session_pb2.SessionState.ValueType = ...,
+        bodies: _abc.Iterable[Global___OutputAppended] | None = ...,
+        draft: _builtins.str | None = ...,
+        queue: _abc.Iterable[_session_command_pb2.QueuedCommand] | None = ...,
+        pause_reasons: _abc.Iterable[_session_event_pb2.PauseReason] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "legacy_plan", b"legacy_plan", "partial", b"partial", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_draft", b"_draft", "_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "draft", b"draft", "legacy_plan", b"legacy_plan", "partial", b"partial", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "entries", b"entries", "last", b"last", "legacy_plan", b"legacy_plan", "part", b"part", "partial", b"partial", "plans", b"plans", "proposals", b"proposals", "run", b"run", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draft", b"_draft", "_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "bodies", b"bodies", "draft", b"draft", "entries", b"entries", "last", b"last", "legacy_plan", b"legacy_plan", "part", b"part", "partial", b"partial", "pause_reasons", b"pause_reasons", "plans", b"plans", "proposals", b"proposals", "queue", b"queue", "run", b"run", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__draft: _TypeAlias = _typing.Literal["draft"]  # noqa: Y015
+    _WhichOneofArgType__draft: _TypeAlias = _typing.Literal["_draft", b"_draft"]  # noqa: Y015
     _WhichOneofReturnType__legacy_plan: _TypeAlias = _typing.Literal["legacy_plan"]  # noqa: Y015
     _WhichOneofArgType__legacy_plan: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan"]  # noqa: Y015
     _WhichOneofReturnType__partial: _TypeAlias = _typing.Literal["partial"]  # noqa: Y015
     _WhichOneofArgType__partial: _TypeAlias = _typing.Literal["_partial", b"_partial"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__draft) -> _WhichOneofReturnType__draft | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__legacy_plan) -> _WhichOneofReturnType__legacy_plan | None: ...
     @_typing.overload
@@ -327,7 +357,9 @@ class MessageAdded(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The entry. Its path is the id of the message. The body is truncated after 16384 bytes."""
+        """The entry. Its path is the id of the message. The body of a prompt, a reply or its reasoning is complete: what does
+        not fit into 262144 bytes follows at once in events OutputAppended. Other bodies are truncated after 16384 bytes.
+        """
 
     def __init__(
         self,
@@ -351,7 +383,7 @@ class MessageUpdated(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entry(self) -> _entry_pb2.Entry:
-        """The entry as it is now. The body is truncated after 16384 bytes."""
+        """The entry as it is now, with its body as in MessageAdded."""
 
     def __init__(
         self,
@@ -676,7 +708,8 @@ Global___Rendering: _TypeAlias = Rendering  # noqa: Y015
 class OutputAppended(_message.Message):
     """The body of a STREAMING entry has grown, and nothing else about it has changed. All growth is reported by this event,
     without gaps: the first piece begins at the `body_size_bytes` of the snapshot or of the entry's last event, each
-    later one where the previous piece ends.
+    later one where the previous piece ends. Also the rest of a long message: its pieces follow its event at once, and end
+    at the `body_size_bytes` that it had there.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

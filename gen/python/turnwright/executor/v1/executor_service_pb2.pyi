@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.executor.v1 import event_pb2 as _event_pb2
+from turnwright.executor.v1 import session_event_pb2 as _session_event_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
 import builtins as _builtins
@@ -176,6 +177,11 @@ class WatchRunResponse(_message.Message):
     PROPOSAL_RESOLVED_FIELD_NUMBER: _builtins.int
     RUN_STATE_FIELD_NUMBER: _builtins.int
     RUNTIME_UPDATED_FIELD_NUMBER: _builtins.int
+    THREAD_UPDATED_FIELD_NUMBER: _builtins.int
+    QUEUE_UPDATED_FIELD_NUMBER: _builtins.int
+    DRAFT_UPDATED_FIELD_NUMBER: _builtins.int
+    PAUSE_REQUIRED_FIELD_NUMBER: _builtins.int
+    MESSAGES_TRUNCATED_FIELD_NUMBER: _builtins.int
     RUN_PROGRESS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     OUTPUT_APPENDED_FIELD_NUMBER: _builtins.int
@@ -254,6 +260,26 @@ class WatchRunResponse(_message.Message):
         """What the run is doing has changed."""
 
     @_builtins.property
+    def thread_updated(self) -> _session_event_pb2.ThreadUpdated:
+        """The settings of the run have changed."""
+
+    @_builtins.property
+    def queue_updated(self) -> _session_event_pb2.QueueUpdated:
+        """The queue of the run has changed."""
+
+    @_builtins.property
+    def draft_updated(self) -> _session_event_pb2.DraftUpdated:
+        """The draft of the next message has changed."""
+
+    @_builtins.property
+    def pause_required(self) -> _session_event_pb2.PauseRequired:
+        """Why the run is paused."""
+
+    @_builtins.property
+    def messages_truncated(self) -> _session_event_pb2.MessagesTruncated:
+        """Messages were taken away from a place on."""
+
+    @_builtins.property
     def run_progress(self) -> _event_pb2.RunProgress:
         """Transient progress."""
 
@@ -318,6 +344,11 @@ class WatchRunResponse(_message.Message):
         proposal_resolved: _event_pb2.ProposalResolved | None = ...,
         run_state: _event_pb2.RunState | None = ...,
         runtime_updated: _event_pb2.RuntimeUpdated | None = ...,
+        thread_updated: _session_event_pb2.ThreadUpdated | None = ...,
+        queue_updated: _session_event_pb2.QueueUpdated | None = ...,
+        draft_updated: _session_event_pb2.DraftUpdated | None = ...,
+        pause_required: _session_event_pb2.PauseRequired | None = ...,
+        messages_truncated: _session_event_pb2.MessagesTruncated | None = ...,
         run_progress: _event_pb2.RunProgress | None = ...,
         heartbeat: _event_pb2.Heartbeat | None = ...,
         output_appended: _event_pb2.OutputAppended | None = ...,
@@ -330,11 +361,11 @@ class WatchRunResponse(_message.Message):
         legacy_plan: _event_pb2.LegacyPlan | None = ...,
         batch: Global___EventBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "runtime_updated", b"runtime_updated", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "draft_updated", b"draft_updated", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "messages_truncated", b"messages_truncated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "pause_required", b"pause_required", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "queue_updated", b"queue_updated", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "runtime_updated", b"runtime_updated", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "thread_updated", b"thread_updated", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "runtime_updated", b"runtime_updated", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "budget_exhausted", b"budget_exhausted", "cursor", b"cursor", "draft_updated", b"draft_updated", "event", b"event", "heartbeat", b"heartbeat", "legacy_plan", b"legacy_plan", "message_added", b"message_added", "message_removed", b"message_removed", "message_updated", b"message_updated", "messages_truncated", b"messages_truncated", "notice", b"notice", "output_appended", b"output_appended", "output_cancelled", b"output_cancelled", "pause_required", b"pause_required", "plan_removed", b"plan_removed", "plan_updated", b"plan_updated", "proposal_pending", b"proposal_pending", "proposal_resolved", b"proposal_resolved", "queue_updated", b"queue_updated", "rendering", b"rendering", "run_progress", b"run_progress", "run_state", b"run_state", "runtime_updated", b"runtime_updated", "snapshot", b"snapshot", "stream_cancelled", b"stream_cancelled", "stream_delta", b"stream_delta", "stream_finished", b"stream_finished", "stream_started", b"stream_started", "thread_updated", b"thread_updated", "time", b"time", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "runtime_updated", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering", "plan_updated", "plan_removed", "legacy_plan", "batch"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "turn_started", "stream_started", "stream_delta", "stream_finished", "stream_cancelled", "turn_finished", "message_added", "message_updated", "message_removed", "proposal_pending", "proposal_resolved", "run_state", "runtime_updated", "thread_updated", "queue_updated", "draft_updated", "pause_required", "messages_truncated", "run_progress", "heartbeat", "output_appended", "output_cancelled", "budget_exhausted", "notice", "rendering", "plan_updated", "plan_removed", "legacy_plan", "batch"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

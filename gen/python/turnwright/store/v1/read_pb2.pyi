@@ -173,6 +173,7 @@ class ReadViewRequest(_message.Message):
     INCLUDE_PATHS_FIELD_NUMBER: _builtins.int
     WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
     BODY_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    WHOLE_SCHEMES_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
@@ -196,6 +197,10 @@ class ReadViewRequest(_message.Message):
         """Paths to return regardless of the filter; at most 100."""
 
     @_builtins.property
+    def whole_schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Schemes whose bodies are never truncated; at most 100."""
+
+    @_builtins.property
     def at(self) -> Global___Moment:
         """Return the view as of this moment; not together with `after`. Absent: as it is now."""
 
@@ -209,12 +214,13 @@ class ReadViewRequest(_message.Message):
         include_paths: _abc.Iterable[_builtins.str] | None = ...,
         without_bodies: _builtins.bool = ...,
         body_bytes_max: _builtins.int = ...,
+        whole_schemes: _abc.Iterable[_builtins.str] | None = ...,
         at: Global___Moment | None = ...,
         schemes_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "include_paths", b"include_paths", "project", b"project", "run", b"run", "schemes_version", b"schemes_version", "without_bodies", b"without_bodies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "include_paths", b"include_paths", "project", b"project", "run", b"run", "schemes_version", b"schemes_version", "whole_schemes", b"whole_schemes", "without_bodies", b"without_bodies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
@@ -488,6 +494,7 @@ class WatchChangesRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     BODY_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    WHOLE_SCHEMES_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -500,6 +507,10 @@ class WatchChangesRequest(_message.Message):
     def after(self) -> _cursor_pb2.Cursor:
         """Send only what changes after this moment. Absent: from now on."""
 
+    @_builtins.property
+    def whole_schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Schemes whose bodies are never truncated; at most 100."""
+
     def __init__(
         self,
         *,
@@ -508,10 +519,11 @@ class WatchChangesRequest(_message.Message):
         after: _cursor_pb2.Cursor | None = ...,
         filter: Global___ViewFilter.ValueType = ...,
         body_bytes_max: _builtins.int = ...,
+        whole_schemes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "project", b"project", "run", b"run", "whole_schemes", b"whole_schemes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015

@@ -9,6 +9,8 @@ import type { Entry, State } from "../../types/v1/entry_pb.js";
 import type { Proposal, ProposalDecision } from "../../types/v1/proposal_pb.js";
 import type { Plan, PlanItem } from "../../types/v1/plan_pb.js";
 import type { SessionState } from "../../types/v1/session_pb.js";
+import type { QueuedCommand } from "../../types/v1/session_command_pb.js";
+import type { PauseReason } from "./session_event_pb.js";
 import type { Message as Message$1 } from "../../types/v1/message_pb.js";
 import type { Usage } from "../../types/v1/usage_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
@@ -42,14 +44,15 @@ export declare type Snapshot = Message<"turnwright.executor.v1.Snapshot"> & {
   last: boolean;
 
   /**
-   * The run with its active or latest loop. In every part.
+   * The run with its settings and its active or latest loop. In every part.
    *
    * @generated from field: turnwright.types.v1.Run run = 3;
    */
   run?: Run | undefined;
 
   /**
-   * Entries of the timeline, sorted by position. Bodies are truncated after 16384 bytes.
+   * Entries of the timeline, sorted by position. Bodies are truncated after 16384 bytes; those of prompts, replies and
+   * reasoning after 262144, and the rest of these is in `bodies`.
    *
    * @generated from field: repeated turnwright.types.v1.Entry entries = 4;
    */
@@ -90,6 +93,34 @@ export declare type Snapshot = Message<"turnwright.executor.v1.Snapshot"> & {
    * @generated from field: turnwright.types.v1.SessionState state = 9;
    */
   state: SessionState;
+
+  /**
+   * The rest of long messages among the entries of this part or an earlier one: append each piece to its entry, in order.
+   *
+   * @generated from field: repeated turnwright.executor.v1.OutputAppended bodies = 10;
+   */
+  bodies: OutputAppended[];
+
+  /**
+   * The draft of the next message. In the last part. Absent: there is none.
+   *
+   * @generated from field: optional string draft = 11;
+   */
+  draft?: string | undefined;
+
+  /**
+   * What waits in the queue, as in QueueUpdated. In the last part.
+   *
+   * @generated from field: repeated turnwright.types.v1.QueuedCommand queue = 12;
+   */
+  queue: QueuedCommand[];
+
+  /**
+   * Why the run is paused, as in PauseRequired. In the last part.
+   *
+   * @generated from field: repeated turnwright.executor.v1.PauseReason pause_reasons = 13;
+   */
+  pauseReasons: PauseReason[];
 };
 
 /**
@@ -306,7 +337,8 @@ export declare const TurnFinishedSchema: GenMessage<TurnFinished>;
  */
 export declare type MessageAdded = Message<"turnwright.executor.v1.MessageAdded"> & {
   /**
-   * The entry. Its path is the id of the message. The body is truncated after 16384 bytes.
+   * The entry. Its path is the id of the message. The body of a prompt, a reply or its reasoning is complete: what does
+   * not fit into 262144 bytes follows at once in events OutputAppended. Other bodies are truncated after 16384 bytes.
    *
    * @generated from field: turnwright.types.v1.Entry entry = 1;
    */
@@ -326,7 +358,7 @@ export declare const MessageAddedSchema: GenMessage<MessageAdded>;
  */
 export declare type MessageUpdated = Message<"turnwright.executor.v1.MessageUpdated"> & {
   /**
-   * The entry as it is now. The body is truncated after 16384 bytes.
+   * The entry as it is now, with its body as in MessageAdded.
    *
    * @generated from field: turnwright.types.v1.Entry entry = 1;
    */
@@ -674,7 +706,8 @@ export declare const RenderingSchema: GenMessage<Rendering>;
 /**
  * The body of a STREAMING entry has grown, and nothing else about it has changed. All growth is reported by this event,
  * without gaps: the first piece begins at the `body_size_bytes` of the snapshot or of the entry's last event, each
- * later one where the previous piece ends.
+ * later one where the previous piece ends. Also the rest of a long message: its pieces follow its event at once, and end
+ * at the `body_size_bytes` that it had there.
  *
  * @generated from message turnwright.executor.v1.OutputAppended
  */

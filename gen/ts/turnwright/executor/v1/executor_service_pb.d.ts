@@ -5,11 +5,10 @@
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Project } from "../../types/v1/project_pb.js";
-import type { RunSettings } from "../../types/v1/settings_pb.js";
-import type { Run } from "../../types/v1/run_pb.js";
-import type { EventCursor, QueuedTask, Task } from "./task_pb.js";
+import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema, EventCursor, StartRunRequestSchema, StartRunResponseSchema } from "./task_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
+import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { AbortStreamRequestSchema, AbortStreamResponseSchema, AppendStreamRequestSchema, AppendStreamResponseSchema, CancelStreamRequestSchema, CancelStreamResponseSchema, CompleteStreamRequestSchema, CompleteStreamResponseSchema, OpenStreamRequestSchema, OpenStreamResponseSchema } from "./stream_pb.js";
@@ -80,147 +79,6 @@ export declare type InitProjectResponse = Message<"turnwright.executor.v1.InitPr
  * Use `create(InitProjectResponseSchema)` to create a new message.
  */
 export declare const InitProjectResponseSchema: GenMessage<InitProjectResponse>;
-
-/**
- * Creates a run.
- *
- * @generated from message turnwright.executor.v1.StartRunRequest
- */
-export declare type StartRunRequest = Message<"turnwright.executor.v1.StartRunRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias, `[A-Za-z0-9_-]{1,128}`. Empty: one is generated.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Settings of the run; the model is required.
-   *
-   * @generated from field: turnwright.types.v1.RunSettings settings = 3;
-   */
-  settings?: RunSettings | undefined;
-
-  /**
-   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-   *
-   * @generated from field: string request_id = 4;
-   */
-  requestId: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.StartRunRequest.
- * Use `create(StartRunRequestSchema)` to create a new message.
- */
-export declare const StartRunRequestSchema: GenMessage<StartRunRequest>;
-
-/**
- * The new run.
- *
- * @generated from message turnwright.executor.v1.StartRunResponse
- */
-export declare type StartRunResponse = Message<"turnwright.executor.v1.StartRunResponse"> & {
-  /**
-   * The run.
-   *
-   * @generated from field: turnwright.types.v1.Run run = 1;
-   */
-  run?: Run | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.StartRunResponse.
- * Use `create(StartRunResponseSchema)` to create a new message.
- */
-export declare const StartRunResponseSchema: GenMessage<StartRunResponse>;
-
-/**
- * A read-only task.
- *
- * @generated from message turnwright.executor.v1.AskRequest
- */
-export declare type AskRequest = Message<"turnwright.executor.v1.AskRequest"> & {
-  /**
-   * The task.
-   *
-   * @generated from field: turnwright.executor.v1.Task task = 1;
-   */
-  task?: Task | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.AskRequest.
- * Use `create(AskRequestSchema)` to create a new message.
- */
-export declare const AskRequestSchema: GenMessage<AskRequest>;
-
-/**
- * The queued task.
- *
- * @generated from message turnwright.executor.v1.AskResponse
- */
-export declare type AskResponse = Message<"turnwright.executor.v1.AskResponse"> & {
-  /**
-   * The task.
-   *
-   * @generated from field: turnwright.executor.v1.QueuedTask queued = 1;
-   */
-  queued?: QueuedTask | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.AskResponse.
- * Use `create(AskResponseSchema)` to create a new message.
- */
-export declare const AskResponseSchema: GenMessage<AskResponse>;
-
-/**
- * A task.
- *
- * @generated from message turnwright.executor.v1.ActRequest
- */
-export declare type ActRequest = Message<"turnwright.executor.v1.ActRequest"> & {
-  /**
-   * The task.
-   *
-   * @generated from field: turnwright.executor.v1.Task task = 1;
-   */
-  task?: Task | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ActRequest.
- * Use `create(ActRequestSchema)` to create a new message.
- */
-export declare const ActRequestSchema: GenMessage<ActRequest>;
-
-/**
- * The queued task.
- *
- * @generated from message turnwright.executor.v1.ActResponse
- */
-export declare type ActResponse = Message<"turnwright.executor.v1.ActResponse"> & {
-  /**
-   * The task.
-   *
-   * @generated from field: turnwright.executor.v1.QueuedTask queued = 1;
-   */
-  queued?: QueuedTask | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ActResponse.
- * Use `create(ActResponseSchema)` to create a new message.
- */
-export declare const ActResponseSchema: GenMessage<ActResponse>;
 
 /**
  * Watches a run.
@@ -412,6 +270,46 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
     case: "runtimeUpdated";
   } | {
     /**
+     * The settings of the run have changed.
+     *
+     * @generated from field: turnwright.executor.v1.ThreadUpdated thread_updated = 19;
+     */
+    value: ThreadUpdated;
+    case: "threadUpdated";
+  } | {
+    /**
+     * The queue of the run has changed.
+     *
+     * @generated from field: turnwright.executor.v1.QueueUpdated queue_updated = 20;
+     */
+    value: QueueUpdated;
+    case: "queueUpdated";
+  } | {
+    /**
+     * The draft of the next message has changed.
+     *
+     * @generated from field: turnwright.executor.v1.DraftUpdated draft_updated = 21;
+     */
+    value: DraftUpdated;
+    case: "draftUpdated";
+  } | {
+    /**
+     * Why the run is paused.
+     *
+     * @generated from field: turnwright.executor.v1.PauseRequired pause_required = 22;
+     */
+    value: PauseRequired;
+    case: "pauseRequired";
+  } | {
+    /**
+     * Messages were taken away from a place on.
+     *
+     * @generated from field: turnwright.executor.v1.MessagesTruncated messages_truncated = 23;
+     */
+    value: MessagesTruncated;
+    case: "messagesTruncated";
+  } | {
+    /**
      * Transient progress.
      *
      * @generated from field: turnwright.executor.v1.RunProgress run_progress = 16;
@@ -528,67 +426,6 @@ export declare type EventBatch = Message<"turnwright.executor.v1.EventBatch"> & 
  * Use `create(EventBatchSchema)` to create a new message.
  */
 export declare const EventBatchSchema: GenMessage<EventBatch>;
-
-/**
- * Aborts the active loop.
- *
- * @generated from message turnwright.executor.v1.AbortRequest
- */
-export declare type AbortRequest = Message<"turnwright.executor.v1.AbortRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-   *
-   * @generated from field: string request_id = 3;
-   */
-  requestId: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.AbortRequest.
- * Use `create(AbortRequestSchema)` to create a new message.
- */
-export declare const AbortRequestSchema: GenMessage<AbortRequest>;
-
-/**
- * The request is durable.
- *
- * @generated from message turnwright.executor.v1.AbortResponse
- */
-export declare type AbortResponse = Message<"turnwright.executor.v1.AbortResponse"> & {
-  /**
-   * The run as it is now.
-   *
-   * @generated from field: turnwright.types.v1.Run run = 1;
-   */
-  run?: Run | undefined;
-
-  /**
-   * Pass it to WatchRun to see everything that the call caused.
-   *
-   * @generated from field: turnwright.executor.v1.EventCursor cursor = 2;
-   */
-  cursor?: EventCursor | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.AbortResponse.
- * Use `create(AbortResponseSchema)` to create a new message.
- */
-export declare const AbortResponseSchema: GenMessage<AbortResponse>;
 
 /**
  * The form in which a watch receives plans.

@@ -164,3 +164,205 @@ export declare type EventCursor = Message<"turnwright.executor.v1.EventCursor"> 
  */
 export declare const EventCursorSchema: GenMessage<EventCursor>;
 
+/**
+ * Creates a run.
+ *
+ * @generated from message turnwright.executor.v1.StartRunRequest
+ */
+export declare type StartRunRequest = Message<"turnwright.executor.v1.StartRunRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias, `[A-Za-z0-9_-]{1,128}`. Empty: one is generated.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * Settings of the run; the model is required.
+   *
+   * @generated from field: turnwright.types.v1.RunSettings settings = 3;
+   */
+  settings?: RunSettings | undefined;
+
+  /**
+   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
+   *
+   * @generated from field: string request_id = 4;
+   */
+  requestId: string;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.StartRunRequest.
+ * Use `create(StartRunRequestSchema)` to create a new message.
+ */
+export declare const StartRunRequestSchema: GenMessage<StartRunRequest>;
+
+/**
+ * The new run.
+ *
+ * @generated from message turnwright.executor.v1.StartRunResponse
+ */
+export declare type StartRunResponse = Message<"turnwright.executor.v1.StartRunResponse"> & {
+  /**
+   * The run.
+   *
+   * @generated from field: turnwright.types.v1.Run run = 1;
+   */
+  run?: Run | undefined;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.StartRunResponse.
+ * Use `create(StartRunResponseSchema)` to create a new message.
+ */
+export declare const StartRunResponseSchema: GenMessage<StartRunResponse>;
+
+/**
+ * A read-only task.
+ *
+ * @generated from message turnwright.executor.v1.AskRequest
+ */
+export declare type AskRequest = Message<"turnwright.executor.v1.AskRequest"> & {
+  /**
+   * The task.
+   *
+   * @generated from field: turnwright.executor.v1.Task task = 1;
+   */
+  task?: Task | undefined;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.AskRequest.
+ * Use `create(AskRequestSchema)` to create a new message.
+ */
+export declare const AskRequestSchema: GenMessage<AskRequest>;
+
+/**
+ * The queued task.
+ *
+ * @generated from message turnwright.executor.v1.AskResponse
+ */
+export declare type AskResponse = Message<"turnwright.executor.v1.AskResponse"> & {
+  /**
+   * The task.
+   *
+   * @generated from field: turnwright.executor.v1.QueuedTask queued = 1;
+   */
+  queued?: QueuedTask | undefined;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.AskResponse.
+ * Use `create(AskResponseSchema)` to create a new message.
+ */
+export declare const AskResponseSchema: GenMessage<AskResponse>;
+
+/**
+ * A task.
+ *
+ * @generated from message turnwright.executor.v1.ActRequest
+ */
+export declare type ActRequest = Message<"turnwright.executor.v1.ActRequest"> & {
+  /**
+   * The task.
+   *
+   * @generated from field: turnwright.executor.v1.Task task = 1;
+   */
+  task?: Task | undefined;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.ActRequest.
+ * Use `create(ActRequestSchema)` to create a new message.
+ */
+export declare const ActRequestSchema: GenMessage<ActRequest>;
+
+/**
+ * The queued task.
+ *
+ * @generated from message turnwright.executor.v1.ActResponse
+ */
+export declare type ActResponse = Message<"turnwright.executor.v1.ActResponse"> & {
+  /**
+   * The task.
+   *
+   * @generated from field: turnwright.executor.v1.QueuedTask queued = 1;
+   */
+  queued?: QueuedTask | undefined;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.ActResponse.
+ * Use `create(ActResponseSchema)` to create a new message.
+ */
+export declare const ActResponseSchema: GenMessage<ActResponse>;
+
+/**
+ * Aborts the active loop.
+ *
+ * @generated from message turnwright.executor.v1.AbortRequest
+ */
+export declare type AbortRequest = Message<"turnwright.executor.v1.AbortRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the run.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
+   *
+   * @generated from field: string request_id = 3;
+   */
+  requestId: string;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.AbortRequest.
+ * Use `create(AbortRequestSchema)` to create a new message.
+ */
+export declare const AbortRequestSchema: GenMessage<AbortRequest>;
+
+/**
+ * The request is durable.
+ *
+ * @generated from message turnwright.executor.v1.AbortResponse
+ */
+export declare type AbortResponse = Message<"turnwright.executor.v1.AbortResponse"> & {
+  /**
+   * The run as it is now.
+   *
+   * @generated from field: turnwright.types.v1.Run run = 1;
+   */
+  run?: Run | undefined;
+
+  /**
+   * Pass it to WatchRun to see everything that the call caused.
+   *
+   * @generated from field: turnwright.executor.v1.EventCursor cursor = 2;
+   */
+  cursor?: EventCursor | undefined;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.AbortResponse.
+ * Use `create(AbortResponseSchema)` to create a new message.
+ */
+export declare const AbortResponseSchema: GenMessage<AbortResponse>;
+

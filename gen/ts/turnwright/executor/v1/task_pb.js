@@ -11,7 +11,7 @@ import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js
  * Describes the file turnwright/executor/v1/task.proto.
  */
 export const file_turnwright_executor_v1_task = /*@__PURE__*/
-  fileDesc("CiF0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3Rhc2sucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEi8wEKBFRhc2sSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJEjMKBGZvcmsYByABKAsyIC50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlRhc2tGb3JrSACIAQFCBwoFX2ZvcmsiJQoIVGFza0ZvcmsSCwoDcnVuGAEgASgJEgwKBHR1cm4YAiABKA0ikQEKClF1ZXVlZFRhc2sSJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SJwoEbG9vcBgCIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIzCgZjdXJzb3IYAyABKAsyIy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkV2ZW50Q3Vyc29yIikKC0V2ZW50Q3Vyc29yEg0KBWVwb2NoGAEgASgJEgsKA3NlcRgCIAEoBEK2AQoaY29tLnR1cm53cmlnaHQuZXhlY3V0b3IudjFQAVpJZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvZXhlY3V0b3IvdjE7ZXhlY3V0b3J2MaoCFlR1cm53cmlnaHQuRXhlY3V0b3IuVjHKAhZUdXJud3JpZ2h0XEV4ZWN1dG9yXFYx6gIYVHVybndyaWdodDo6RXhlY3V0b3I6OlYxYgZwcm90bzM", [file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
+  fileDesc("CiF0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3Rhc2sucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEi8wEKBFRhc2sSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJEjMKBGZvcmsYByABKAsyIC50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlRhc2tGb3JrSACIAQFCBwoFX2ZvcmsiJQoIVGFza0ZvcmsSCwoDcnVuGAEgASgJEgwKBHR1cm4YAiABKA0ikQEKClF1ZXVlZFRhc2sSJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SJwoEbG9vcBgCIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIzCgZjdXJzb3IYAyABKAsyIy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkV2ZW50Q3Vyc29yIikKC0V2ZW50Q3Vyc29yEg0KBWVwb2NoGAEgASgJEgsKA3NlcRgCIAEoBCJ3Cg9TdGFydFJ1blJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSMgoIc2V0dGluZ3MYAyABKAsyIC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1blNldHRpbmdzEhIKCnJlcXVlc3RfaWQYBCABKAkiOQoQU3RhcnRSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biI4CgpBc2tSZXF1ZXN0EioKBHRhc2sYASABKAsyHC50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlRhc2siQQoLQXNrUmVzcG9uc2USMgoGcXVldWVkGAEgASgLMiIudHVybndyaWdodC5leGVjdXRvci52MS5RdWV1ZWRUYXNrIjgKCkFjdFJlcXVlc3QSKgoEdGFzaxgBIAEoCzIcLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuVGFzayJBCgtBY3RSZXNwb25zZRIyCgZxdWV1ZWQYASABKAsyIi50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlF1ZXVlZFRhc2siQAoMQWJvcnRSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkiawoNQWJvcnRSZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIzCgZjdXJzb3IYAiABKAsyIy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkV2ZW50Q3Vyc29yQrYBChpjb20udHVybndyaWdodC5leGVjdXRvci52MVABWklnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9leGVjdXRvci92MTtleGVjdXRvcnYxqgIWVHVybndyaWdodC5FeGVjdXRvci5WMcoCFlR1cm53cmlnaHRcRXhlY3V0b3JcVjHqAhhUdXJud3JpZ2h0OjpFeGVjdXRvcjo6VjFiBnByb3RvMw", [file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
 
 /**
  * Describes the message turnwright.executor.v1.Task.
@@ -40,4 +40,60 @@ export const QueuedTaskSchema = /*@__PURE__*/
  */
 export const EventCursorSchema = /*@__PURE__*/
   messageDesc(file_turnwright_executor_v1_task, 3);
+
+/**
+ * Describes the message turnwright.executor.v1.StartRunRequest.
+ * Use `create(StartRunRequestSchema)` to create a new message.
+ */
+export const StartRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 4);
+
+/**
+ * Describes the message turnwright.executor.v1.StartRunResponse.
+ * Use `create(StartRunResponseSchema)` to create a new message.
+ */
+export const StartRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 5);
+
+/**
+ * Describes the message turnwright.executor.v1.AskRequest.
+ * Use `create(AskRequestSchema)` to create a new message.
+ */
+export const AskRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 6);
+
+/**
+ * Describes the message turnwright.executor.v1.AskResponse.
+ * Use `create(AskResponseSchema)` to create a new message.
+ */
+export const AskResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 7);
+
+/**
+ * Describes the message turnwright.executor.v1.ActRequest.
+ * Use `create(ActRequestSchema)` to create a new message.
+ */
+export const ActRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 8);
+
+/**
+ * Describes the message turnwright.executor.v1.ActResponse.
+ * Use `create(ActResponseSchema)` to create a new message.
+ */
+export const ActResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 9);
+
+/**
+ * Describes the message turnwright.executor.v1.AbortRequest.
+ * Use `create(AbortRequestSchema)` to create a new message.
+ */
+export const AbortRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 10);
+
+/**
+ * Describes the message turnwright.executor.v1.AbortResponse.
+ * Use `create(AbortResponseSchema)` to create a new message.
+ */
+export const AbortResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_task, 11);
 

@@ -180,6 +180,13 @@ export declare type ReadViewRequest = Message<"turnwright.store.v1.ReadViewReque
   bodyBytesMax: number;
 
   /**
+   * Schemes whose bodies are never truncated; at most 100.
+   *
+   * @generated from field: repeated string whole_schemes = 10;
+   */
+  wholeSchemes: string[];
+
+  /**
    * Return the view as of this moment; not together with `after`. Absent: as it is now.
    *
    * @generated from field: optional turnwright.store.v1.Moment at = 8;
@@ -497,6 +504,13 @@ export declare type WatchChangesRequest = Message<"turnwright.store.v1.WatchChan
    * @generated from field: uint32 body_bytes_max = 5;
    */
   bodyBytesMax: number;
+
+  /**
+   * Schemes whose bodies are never truncated; at most 100.
+   *
+   * @generated from field: repeated string whole_schemes = 6;
+   */
+  wholeSchemes: string[];
 };
 
 /**

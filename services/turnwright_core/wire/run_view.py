@@ -1,22 +1,23 @@
-"""Event sourcing for clients: a `RunView` is the state of a run folded from its events.
+"""The state of a run folded from its events: a hub folds what it publishes, a client what it receives.
 
-Folding any prefix of a run's events gives the same view as a snapshot taken at that moment (row RE08); tests check
-that. Snapshots come in parts and replace everything at the last one. Heartbeats and progress change nothing.
+Folding any prefix of a run's events gives the same view as a snapshot taken at that moment (row RE08). Snapshots come
+in parts and replace everything at the last one. Heartbeats and progress change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct, field
-from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
-from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2, session_pb2
+from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2, task_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2, session_command_pb2, session_pb2
 
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply, partial_reply
-from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.limits import BODY_BYTES_MAX, CHUNK_BYTES, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.plans.receiver import HeldPlans
+from turnwright_core.text import cut_bytes
 from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.messages import message_from_pb
 from turnwright_core.wire.runs import usage_from_pb
@@ -50,8 +51,8 @@ class Partial(Struct):
 class RunView(Struct):
     """The state of a run according to its events. Start empty, or with a run returned by a call.
 
-    `entries` and `proposals` are keyed by path. Bodies are truncated after 16384 bytes, as in events. `held` has the
-    plans that a watch with plans was sent.
+    `entries` and `proposals` are keyed by path. Bodies of prompts, replies and reasoning are whole, others truncated
+    after 16384 bytes, as in events. `held` has the plans that a watch with plans was sent.
     """
 
     run: run_pb2.Run | None = None
@@ -61,6 +62,12 @@ class RunView(Struct):
     held: HeldPlans[plan_pb2.Plan, list[plan_pb2.PlanItem]] = field(default_factory=HeldPlans)
     state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_UNSPECIFIED
     """What the run is doing."""
+    draft: str | None = None
+    """The draft of the next message."""
+    queue: list[session_command_pb2.QueuedCommand] = field(default_factory=list)
+    """What waits, the next one first."""
+    pause_reasons: list[session_event_pb2.PauseReason] = field(default_factory=list)
+    """Why the run is paused."""
     cursor: task_pb2.EventCursor | None = None
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
@@ -81,7 +88,8 @@ class RunView(Struct):
 
     def _state(self) -> tuple[object, ...]:
         plans = list(self.held.plans.items()), self.held.legacy
-        return self.run, self.state, self.entries, self.proposals, self.partial, plans
+        session = self.state, self.draft, self.queue, self.pause_reasons
+        return self.run, session, self.entries, self.proposals, self.partial, plans
 
     def apply(self, event: Event) -> None:
         """Fold one event in. Unknown kinds of events are ignored."""
@@ -104,6 +112,44 @@ class RunView(Struct):
         return sorted(self.entries.values(), key=lambda entry: entry.position)
 
 
+def pieces_of(entry: entry_pb2.Entry) -> tuple[entry_pb2.Entry, list[event_pb2.OutputAppended]]:
+    """An entry with the beginning of its body, and the rest of a long one in pieces (C50)."""
+    if len(entry.body) * 4 <= CHUNK_BYTES or len(entry.body.encode()) <= CHUNK_BYTES:
+        return entry, []
+    head = entry_pb2.Entry()
+    head.CopyFrom(entry)
+    head.body = cut_bytes(entry.body, CHUNK_BYTES)
+    return head, list(_rest(entry, head.body))
+
+
+def _rest(entry: entry_pb2.Entry, head: str) -> Iterator[event_pb2.OutputAppended]:
+    begin, offset = len(head), len(head.encode())
+    while begin < len(entry.body):
+        # Only so many code points can fit: the rest need not be encoded for each piece.
+        text = cut_bytes(entry.body[begin : begin + CHUNK_BYTES], CHUNK_BYTES)
+        yield event_pb2.OutputAppended(
+            path=entry.path, offset=offset, text=text, write_count=entry.write_count, revision=entry.revision
+        )
+        begin, offset = begin + len(text), offset + len(text.encode())
+
+
+def with_piece(entry: entry_pb2.Entry, piece: event_pb2.OutputAppended) -> entry_pb2.Entry:
+    """The entry with a piece appended; unless it is a message, its body stays truncated as in every event."""
+    after = entry_pb2.Entry()
+    after.CopyFrom(entry)
+    end = piece.offset + len(piece.text.encode())
+    if piece.text:
+        data = entry.body.encode()
+        if len(data) == piece.offset:
+            bytes_max = BODY_BYTES_MAX if entry.scheme in WHOLE_IN_EVENTS else EVENT_BODY_BYTES_MAX
+            after.body = (data + piece.text.encode())[:bytes_max].decode(errors="ignore")
+        if end > entry.body_size_bytes:
+            after.hash = ""
+    after.body_size_bytes = max(end, entry.body_size_bytes)
+    after.write_count, after.revision = piece.write_count, piece.revision
+    return after
+
+
 def _snapshot(view: RunView, event: Event) -> None:
     part = event.snapshot
     if part.part == 0:
@@ -118,7 +164,11 @@ def _snapshot(view: RunView, event: Event) -> None:
 def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
     last = parts[-1]
     view.run, view.state = last.run, last.state
+    view.draft = last.draft if last.HasField("draft") else None
+    view.queue, view.pause_reasons = list(last.queue), list(last.pause_reasons)
     view.entries = {entry.path: entry for part in parts for entry in part.entries}
+    for piece in (piece for part in parts for piece in part.bodies):
+        view.entries[piece.path] = with_piece(view.entries[piece.path], piece)
     view.proposals = {proposal.path: proposal for proposal in last.proposals}
     legacy = list(last.legacy_plan.items) if last.HasField("legacy_plan") else None
     view.held.replace(((plan.plan_id, plan) for part in parts for plan in part.plans), legacy)
@@ -153,21 +203,9 @@ def _updated(view: RunView, event: Event) -> None:
 
 
 def _appended(view: RunView, event: Event) -> None:
-    """Append to a body; in a view it stays truncated, as in events."""
     piece = event.output_appended
-    before = view.entries.get(piece.path)
-    if before is None:
-        return
-    after = entry_pb2.Entry()
-    after.CopyFrom(before)
-    if piece.text:
-        data = before.body.encode()
-        if len(data) == piece.offset:
-            after.body = (data + piece.text.encode())[:EVENT_BODY_BYTES_MAX].decode(errors="ignore")
-        after.hash = ""
-    after.body_size_bytes = piece.offset + len(piece.text.encode())
-    after.write_count, after.revision = piece.write_count, piece.revision
-    view.entries[piece.path] = after
+    if before := view.entries.get(piece.path):
+        view.entries[piece.path] = with_piece(before, piece)
 
 
 def _keep(view: RunView, entry: entry_pb2.Entry) -> None:
@@ -178,8 +216,17 @@ def _keep(view: RunView, entry: entry_pb2.Entry) -> None:
 
 
 def _removed(view: RunView, event: Event) -> None:
-    view.entries.pop(event.message_removed.path, None)
-    view.proposals.pop(event.message_removed.path, None)
+    _forget(view, event.message_removed.path)
+
+
+def _truncated(view: RunView, event: Event) -> None:
+    for path in event.messages_truncated.paths:
+        _forget(view, path)
+
+
+def _forget(view: RunView, path: str) -> None:
+    view.entries.pop(path, None)
+    view.proposals.pop(path, None)
 
 
 def _pending(view: RunView, event: Event) -> None:
@@ -195,8 +242,31 @@ def _run_state(view: RunView, event: Event) -> None:
     view.run = event.run_state.run
 
 
+def _thread_updated(view: RunView, event: Event) -> None:
+    # A copy: the run is part of an event, which others may still read.
+    run = run_pb2.Run()
+    if view.run is not None:
+        run.CopyFrom(view.run)
+    run.settings.CopyFrom(event.thread_updated.settings)
+    view.run = run
+
+
+def _queue_updated(view: RunView, event: Event) -> None:
+    view.queue = list(event.queue_updated.commands)
+
+
+def _draft_updated(view: RunView, event: Event) -> None:
+    view.draft = event.draft_updated.text if event.draft_updated.HasField("text") else None
+
+
 def _runtime_updated(view: RunView, event: Event) -> None:
     view.state = event.runtime_updated.state
+    if view.state != session_pb2.SESSION_STATE_PAUSED:
+        view.pause_reasons = []
+
+
+def _pause_required(view: RunView, event: Event) -> None:
+    view.pause_reasons = list(event.pause_required.reasons)
 
 
 def _plan_updated(view: RunView, event: Event) -> None:
@@ -221,10 +291,15 @@ _FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
     "message_updated": _updated,
     "output_appended": _appended,
     "message_removed": _removed,
+    "messages_truncated": _truncated,
     "proposal_pending": _pending,
     "proposal_resolved": _decided,
     "run_state": _run_state,
+    "thread_updated": _thread_updated,
+    "queue_updated": _queue_updated,
+    "draft_updated": _draft_updated,
     "runtime_updated": _runtime_updated,
+    "pause_required": _pause_required,
     "plan_updated": _plan_updated,
     "plan_removed": _plan_removed,
     "legacy_plan": _legacy_plan,

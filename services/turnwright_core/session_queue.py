@@ -1,0 +1,75 @@
+"""The queue of a run: loops that have not begun, and between them edits of messages that wait for their turn.
+
+The store lists it for callers, and the hub of an executor tells it to watchers; both order it here.
+Source: architecture 7; rows RC11, RC12, RE01; decision C48.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+USER_MESSAGE: Final = "user_message"
+"""The kind of a loop in the queue."""
+
+EDIT_SCHEME: Final = "command"
+"""Scheme of the entries that are waiting edits."""
+
+DRAFT: Final = "draft://main"
+"""Path of a run's draft."""
+
+QUEUE_LISTED_MAX: Final = 200
+"""Most commands that are listed: more than can wait by default."""
+
+PREVIEW_CHARS: Final = 120
+"""Characters of a preview; longer texts are cut, and end with an ellipsis."""
+
+
+class QueuedEdit(Struct, frozen=True):
+    """What the attributes of its entry say of an edit that waits."""
+
+    after_loop: int
+    """Sequence of the loop after which it is carried out."""
+    kind: str
+    preview: str
+    command_id: str
+    principal: str
+    loop: int = 0
+    """The loop that comes with it; 0: none."""
+
+
+class QueuedCommand(Struct, frozen=True):
+    """One of the queue; the fields of the contract."""
+
+    command_id: str
+    kind: str
+    loop: int
+    preview: str
+
+
+def shortened(text: str) -> str:
+    """The preview of a text: its beginning."""
+    return text if len(text) <= PREVIEW_CHARS else f"{text[:PREVIEW_CHARS]}\u2026"
+
+
+def at_index(index: int, text: str = "") -> str:
+    """The preview of a place in the list of messages, and of what is sent there."""
+    return f"@{index}: {text}" if text else f"@{index}"
+
+
+def queue_of(loops: Mapping[int, str], edits: Iterable[QueuedEdit]) -> list[QueuedCommand]:
+    """What waits, the next one first: of the loops by their sequence the previews, of the edits in their order.
+
+    A loop that an edit brings is listed with the edit.
+    """
+    placed: list[tuple[tuple[int, int], QueuedCommand]] = []
+    brought = set()
+    for edit in edits:
+        brought.add(edit.loop)
+        placed.append(((edit.after_loop, 1), QueuedCommand(edit.command_id, edit.kind, edit.loop, edit.preview)))
+    for sequence, preview in loops.items():
+        if sequence not in brought:
+            placed.append(((sequence, 0), QueuedCommand("", USER_MESSAGE, sequence, preview)))
+    return [one for _, one in sorted(placed, key=lambda pair: pair[0])][:QUEUE_LISTED_MAX]

@@ -1,0 +1,168 @@
+"""What the changes of a run come to as events, in the order in which watchers are told.
+
+One write can end a turn and open the next one: what belongs to the first comes before the second, then what the session
+is, and the run last, which tells that all has come. The draft, the queue and the settings are told as a whole, each
+only if it has changed; where none has, that costs comparisons and no call.
+Source: architecture 7; rows RE01, RE05-RE07, RS09, RU242-RU248; decision C50.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.types.v1 import entry_pb2
+
+from turnwright_core.entries import Entry, State
+from turnwright_core.events import is_rewind
+from turnwright_core.owner_calls import RunChanges
+from turnwright_core.runs import Loop, Run
+from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
+from turnwright_core.wire.run_view import pieces_of
+from turnwright_core.wire.runs import run_settings_to_pb
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.watching import events
+from turnwright_executor.watching import output_pieces as growth
+from turnwright_executor.watching.run_fold import RunFold, is_of_session
+from turnwright_executor.wire.command_records import is_command
+
+
+class ChangeEvents:
+    """Folds the events of one run and passes them on."""
+
+    def __init__(
+        self, address: RunAddress, ledger: Ledger, known: RunFold, append: Callable[[WatchRunResponse], None]
+    ) -> None:
+        """`append` numbers an event and keeps it for the watchers."""
+        self._address = address
+        self._ledger = ledger
+        self._known = known
+        self._append = append
+        self._removed: list[str] = []
+        """Paths that are gone, as far as the messages of a round of the feed have told."""
+        self._is_rewound = False
+        """Whether the round has told why: the run was rewound."""
+
+    def begin(self) -> None:
+        """Forget a round that did not come to its end: it will be told anew."""
+        self._removed, self._is_rewound = [], False
+
+    async def publish(self, changes: RunChanges, *, ends_round: bool) -> None:
+        """Publish a message of the feed. Raises TurnwrightError."""
+        known = self._known
+        ended = max((turn.number for turn in changes.turns if turn.result), default=0)
+        self._publish_removed(changes, ends_round=ends_round)
+        if ended:
+            await self._publish_entries(entry for entry in changes.entries if entry.turn <= ended)
+        for turn in sorted(changes.turns, key=lambda turn: turn.number):
+            self._publish(events.turn_moved(turn))
+        await self._publish_entries(entry for entry in changes.entries if entry.turn > ended or not ended)
+        await self._publish_session(changes)
+        if (state := known.state_now(changes.run)) is not known.state:
+            self._publish(events.runtime_updated(state))
+        reasons = known.reasons_now(changes.run.turn if changes.run else known.run.turn)
+        if reasons != known.view.pause_reasons:
+            self._publish(events.pause_required(reasons))
+        if changes.run:
+            self._publish_run(changes.run, changes.loops)
+
+    def _publish(self, event: WatchRunResponse) -> None:
+        self._known.fold(event)
+        self._append(event)
+
+    def _publish_removed(self, changes: RunChanges, *, ends_round: bool) -> None:
+        """Publish what is gone at the end of a round, because only then it is known whether it was a rewind."""
+        self._removed += changes.removed_paths
+        self._is_rewound |= any(is_rewind(entry) and entry.path not in self._known.entries for entry in changes.entries)
+        if not (ends_round and self._removed):
+            return
+        gone = [path for path in self._removed if path in self._known.entries]
+        if self._is_rewound and gone:
+            gone.sort(key=lambda path: self._known.entries[path].position)
+            for event in events.messages_truncated(self._known.place_of(gone), gone):
+                self._publish(event)
+        else:
+            for path in gone:
+                self._publish(events.entry_removed(path))
+        self.begin()
+
+    async def _publish_entries(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if not is_of_session(entry.path):
+                await self._publish_entry(entry)
+
+    async def _publish_entry(self, entry: Entry) -> None:
+        before = self._known.entries.get(entry.path)
+        if before and before.revision >= entry.revision:
+            return
+        if before and growth.has_grown(before, entry):
+            is_all = growth.is_growth_only(before, entry)
+            if is_all or entry.body_size_bytes > before.body_size_bytes:
+                async for piece in growth.pieces(before, entry, self._read_body):
+                    self._publish(events.entry_grown(piece))
+            if is_all:
+                return
+        moved = events.entry_moved(entry, is_new=before is None)
+        if before is None and entry.state.is_settled and is_command(entry):
+            self._publish(events.as_recorded(moved))
+            moved = events.entry_moved(entry, is_new=False)
+        self._publish_whole(moved)
+        if (cancelled := growth.cancellation(entry)) and (before is None or not State(before.state).is_settled):
+            self._publish(WatchRunResponse(output_cancelled=cancelled))
+        was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
+        if entry.state is State.PROPOSED and not was_pending:
+            self._publish(events.proposal_pending(entry))
+        elif was_pending and entry.state is not State.PROPOSED:
+            self._publish(events.proposal_resolved(entry))
+
+    def _publish_whole(self, moved: WatchRunResponse) -> None:
+        """Publish an entry; the rest of a long message follows in pieces (C50)."""
+        told = moved.message_added if moved.HasField("message_added") else moved.message_updated
+        head, rest = pieces_of(told.entry)
+        if not rest:
+            return self._publish(moved)
+        whole = entry_pb2.Entry()
+        whole.CopyFrom(told.entry)
+        told.entry.CopyFrom(head)
+        self._publish(moved)
+        for piece in rest:
+            self._append(events.entry_grown(piece))
+        # Folding each piece would copy the message as many times as it has pieces.
+        self._known.view.entries[whole.path] = whole
+        return None
+
+    async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
+        return await self._ledger.read_body(self._address, path, offset, bytes_max)
+
+    async def _publish_session(self, changes: RunChanges) -> None:
+        """Publish settings, draft and queue."""
+        known = self._known
+        if changes.run and (settings := run_settings_to_pb(changes.run.settings)) != known.run.settings:
+            self._publish(events.thread_updated(settings))
+        for entry in changes.entries:
+            if entry.path == DRAFT and entry.body != known.view.draft:
+                self._publish(events.draft_updated(entry.body))
+        if DRAFT in changes.removed_paths and known.view.draft is not None:
+            self._publish(events.draft_updated(None))
+        known.take_loops(changes.loops)
+        for entry in changes.entries:
+            if entry.scheme == EDIT_SCHEME:
+                known.take_edit(entry)
+        is_unknown = known.leaves_unknown_loop(changes.removed_paths)
+        listed = await self._ledger.list_commands(self._address) if is_unknown else ()
+        known.drop_edits(changes.removed_paths)
+        if is_unknown:
+            known.take_queue(listed)
+        if (queue := known.queue_now()) != known.view.queue:
+            self._publish(events.queue_updated(queue))
+
+    def _publish_run(self, run: Run, loops: Sequence[Loop]) -> None:
+        """Publish the run with each other loop that changed, then with the active or latest one."""
+        latest = run.loop.sequence if run.loop else 0
+        for loop in loops:
+            if event := events.budget_exhausted(loop):
+                self._publish(event)
+            if loop.sequence != latest:
+                self._publish(events.run_moved(run, loop))
+        self._publish(events.run_moved(run, run.loop))

@@ -1,0 +1,241 @@
+"""Events of a session: each kind once for each change, whole messages, snapshots. Rows RE01, RE03-RE06, RE08."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+
+import pytest
+from turnwright.executor.v1 import event_pb2, executor_service_pb2, executor_service_pb2_grpc, session_event_pb2
+from turnwright.types.v1 import session_command_pb2 as pb
+from turnwright.types.v1 import settings_pb2
+
+from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
+from contract.executor.sessions import ACT, ASKING, named, say, until_state
+from services import SECRET, running
+from turnwright_client import RunView
+from turnwright_client.sessions import user_message
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_executor.watching.run_fold import RunFold
+
+pytestmark = pytest.mark.asyncio
+
+KINDS = {
+    "snapshot", "stream_started", "stream_delta", "stream_finished", "message_added", "message_updated",
+    "message_removed", "messages_truncated", "thread_updated", "queue_updated", "runtime_updated", "pause_required",
+}  # fmt: skip
+"""The events that RE01 names."""
+
+
+def kind(event) -> str:
+    return event.WhichOneof("event")
+
+
+class Watcher:
+    """A watch of the run `r` in a task of its own, which keeps everything that it is sent."""
+
+    def __init__(self, services, cursor=None) -> None:
+        self.events = []
+        self._services = services
+        self._cursor = cursor
+        self._came = asyncio.Condition()
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        async with contextlib.aclosing(self._services.client.watch(self._services.project, "r", self._cursor)) as told:
+            async for event in told:
+                async with self._came:
+                    self.events.append(event)
+                    self._came.notify_all()
+
+    async def until(self, condition):
+        """The first event that fits."""
+        async with self._came, asyncio.timeout(60):
+            await self._came.wait_for(lambda: self._task.done() or any(map(condition, self.events)))
+        return next(filter(condition, self.events))
+
+    def told(self, name: str) -> list:
+        return [getattr(event, name) for event in self.events if kind(event) == name]
+
+    def view(self) -> RunView:
+        return RunView().apply_all(self.events)
+
+
+async def snapshot(services) -> RunView:
+    view = RunView()
+    async with contextlib.aclosing(services.client.watch(services.project, "r")) as events:
+        async for event in events:
+            view.apply(event)
+            if event.snapshot.last:
+                return view
+    raise AssertionError("the watch ended")
+
+
+async def command(services, command_id: str = "", **kind):
+    return await services.client.submit(services.project, "r", command_id, **kind)
+
+
+async def through_everything(services) -> None:
+    """A run that sees every kind of event."""
+    services.script(f"{SET}{GO_ON}", DONE, DONE, f"<sh>exit 3</sh>{DONE}")
+    await say(services, "One.", ASKING, until="paused")
+    await command(services, set_draft=pb.SetDraft(text="Half a sent"))
+    await command(services, user_message=user_message("Two.", settings=ACT))
+    late = await command(services, "late", user_message=user_message("Three.", settings=ACT))
+    await command(services, regenerate=pb.Regenerate())
+    await services.client.cancel_command(services.project, "r", loop=late.loop.sequence)
+    patch = settings_pb2.RunSettingsPatch(temperature=0.5)
+    await command(services, set_params=pb.SetParams(patch=patch))
+    await command(services, set_params=pb.SetParams(patch=patch))
+    await command(services, set_draft=pb.SetDraft(text="Half a sent"))
+    await command(services, approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+    await until_state(services, "completed")
+    await services.client.wait_loop(services.project, "r", 4)
+    await command(services, remove_message=pb.RemoveMessage(message_id="prompt://1"))
+    revision = (await services.client.get_run(services.project, "r")).run.revision
+    await command(services, truncate_messages=pb.TruncateMessages(from_index=3, expected_revision=revision))
+    await command(services, clear_draft=pb.ClearDraft())
+
+
+async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
+    # RE01, RE04, RS09
+    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    async with Watcher(services) as watcher:
+        await watcher.until(lambda event: kind(event) == "snapshot")
+        await through_everything(services)
+        await watcher.until(lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text"))
+    assert {kind(event) for event in watcher.events} >= KINDS
+    drafts = [told.text if told.HasField("text") else None for told in watcher.told("draft_updated")]
+    assert drafts == ["Half a sent", None]
+    [thread] = watcher.told("thread_updated")
+    assert (thread.settings.temperature, thread.settings.model) == (0.5, "m")
+    queues = [[one.preview or one.kind for one in told.commands] for told in watcher.told("queue_updated")]
+    waiting = ["Two.", "Three.", "regenerate"]
+    filling = queues.index(waiting)
+    assert queues[filling - 2 : filling + 2] == [waiting[:1], waiting[:2], waiting, ["Two.", "regenerate"]]
+    assert all(one != other for one, other in itertools.pairwise(queues))
+    assert queues[-1] == []
+    [truncated] = watcher.told("messages_truncated")
+    assert truncated.from_index == 3
+    view = watcher.view()
+    assert not set(truncated.paths) & set(view.entries)
+    assert "prompt://1" in [told.path for told in watcher.told("message_removed")]
+    assert not any("draft://" in path or "command://" in path for path in view.entries)
+    assert view == await snapshot(services)
+
+
+async def test_a_pause_names_its_reasons_and_ends_with_its_state(services) -> None:
+    # RE06, RS09
+    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    services.script(f"{SET}{GO_ON}", f"<sh>make  it</sh>{DONE}")
+    async with Watcher(services) as watcher:
+        await watcher.until(lambda event: kind(event) == "snapshot")
+        await say(services, "One.", ASKING, until="paused")
+        await watcher.until(lambda event: kind(event) == "pause_required")
+        shown, paused = await snapshot(services), watcher.view()
+        await command(services, approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+        await watcher.until(lambda event: len(watcher.told("pause_required")) == 2)
+        again = watcher.view()
+    [first], [second] = [told.reasons for told in watcher.told("pause_required")]
+    asked = session_event_pb2.PauseReason.TYPE_CONFIRMATION
+    assert (first.type, first.tool, first.command, first.rule, first.path) == (asked, "set", "a.txt", "files", PROPOSAL)
+    assert (second.tool, second.command, second.rule) == ("sh", "make it", "command")
+    assert shown.pause_reasons == paused.pause_reasons == [first]
+    assert again.pause_reasons == [second]
+    left = [event for event in watcher.events if kind(event) in ("runtime_updated", "pause_required")]
+    states = [named(event.runtime_updated.state) if kind(event) == "runtime_updated" else "why" for event in left]
+    assert all(states[place - 1] == "paused" for place, state in enumerate(states) if state == "why")
+
+
+async def test_a_long_message_is_whole_and_comes_before_the_state(services) -> None:
+    # RE05; C50
+    text = "Ein längerer Satz. " * 40_000
+    (services.root / "m.txt").write_text(f"=== reply chunk_chars=65536 delay_ms=0 ===\n{text}\n{DONE}\n")
+    prompt = "Lies das. " * 60_000
+    await services.until(await services.act(prompt))
+    names = [kind(event) for event in services.events]
+    reply = next(i for i, event in enumerate(services.events) if event.message_added.entry.path == "assistant://1")
+    pieces = [event for event in services.events[reply:] if event.output_appended.path == "assistant://1"]
+    assert services.events[reply + 1 : reply + 1 + len(pieces)] == pieces != []
+    assert names.index("stream_finished") < reply < len(names) - 1 - names[::-1].index("runtime_updated")
+    assert all(event.ByteSize() < STOCK_MESSAGE_BYTES_MAX for event in services.events)
+    assert len(pieces) > 1
+    view, shown = services.view(), await snapshot(services)
+    for one in (view, shown):
+        assert one.entries["assistant://1"].body.startswith(text.strip())
+        assert one.entries["prompt://1"].body == prompt
+    assert view == shown
+
+
+async def test_folding_any_prefix_of_a_real_run_gives_a_snapshot_taken_there(services) -> None:
+    # RE08: snapshots that the hub gave while it went on, and those that its state gives at every event
+    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    given: dict[int, RunView] = {}
+
+    async def look() -> None:
+        while True:
+            view = await snapshot(services)
+            assert view.cursor is not None
+            given[view.cursor.seq] = view
+
+    async with Watcher(services) as watcher:
+        await watcher.until(lambda event: kind(event) == "snapshot")
+        looking = asyncio.create_task(look())
+        await through_everything(services)
+        await watcher.until(lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text"))
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+    state, follower = RunFold(), RunView()
+    compared = 0
+    for event in watcher.events:
+        state.fold(event)
+        follower.apply(event)
+        if kind(event) == "snapshot" and not event.snapshot.last:
+            continue
+        taken = RunView().apply_all(state.snapshot(event.cursor))
+        assert taken == follower
+        if shown := given.get(event.cursor.seq):
+            assert shown == follower
+            compared += 1
+    assert compared > 3
+
+
+async def test_a_watcher_that_stalls_is_resynchronised_in_its_stream(tmp_path, monkeypatch) -> None:
+    # RE03: it reads nothing while more comes than connections and the tail hold, and then goes on with the same call
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, tail_events=16) as services:
+        services.script(DONE)
+        await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+        peer = Peer("executor", services.addresses["executor"], SECRET, 10.0)
+        stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
+        request = executor_service_pb2.WatchRunRequest(project=services.project, run="r")
+        view, seen = RunView(), []
+        async with peer.stream(stub.WatchRun, request, None) as stream:
+            view.apply(await anext(stream))
+            for number in range(400):
+                shown = event_pb2.Rendering(id=str(number), text="x" * 16_000)
+                await services.client.notify(services.project, "r", shown)
+            await services.until(await services.act())
+            latest = await snapshot(services)
+            async with asyncio.timeout(60):
+                while view.cursor.seq < latest.cursor.seq:
+                    event = await anext(stream)
+                    view.apply(event)
+                    seen.append(event)
+        await peer.close()
+    assert view == latest
+    names = [kind(event) for event in seen if kind(event) != "heartbeat"]
+    again = names.index("snapshot")
+    assert 0 < again < 390
+    numbers = [event.cursor.seq for event in seen if kind(event) != "heartbeat"]
+    assert numbers[:again] == list(range(1, again + 1))
+    assert numbers[again:] == list(range(numbers[again], numbers[again] + len(numbers) - again))
