@@ -33,6 +33,9 @@ class Differences(Generic[T]):
 
     def of(self, sequence: Iterable[T]) -> Iterator[Copied | T]:
         """The encoded sequence: runs of the base as long as possible, and new items."""
+        if not self._base:
+            yield from sequence
+            return
         items, at = tuple(sequence), 0
         while at < len(items):
             place = self._place(items[at])

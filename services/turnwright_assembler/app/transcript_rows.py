@@ -7,14 +7,14 @@ Source: architecture 4; rows RL02-RL06, RH05; decisions C40-C44.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain, takewhile
 from sys import getsizeof
 from typing import Final
 
 from msgspec.structs import replace
 
-from turnwright_assembler.app.packet import short_pieces
+from turnwright_assembler.app.packet import PIECE_CHARS_MAX, short_pieces
 from turnwright_assembler.domain.compression import Compression, compression_in
 from turnwright_assembler.domain.condensed import condensed, stub
 from turnwright_assembler.domain.envelope import element, fenced, well_formed
@@ -22,10 +22,10 @@ from turnwright_assembler.domain.fixed import EventPart, event_element
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import system_text, tools_text
-from turnwright_core.chat.message import Role, Text
+from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
-from turnwright_core.chat.timeline import SUMMARIZES, kind_of, parts_of, run_message
-from turnwright_core.chat.transcript import Conversation, Standing, encoded, known
+from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
+from turnwright_core.chat.transcript import Conversation, Standing, encoded
 from turnwright_core.differences import Copied, Differences
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
@@ -36,6 +36,13 @@ from turnwright_core.wire.command_records import recorded_call
 
 _ROW_BYTES: Final = 1_500
 """Memory of a message besides its body and its line, in bytes: objects, path, table slots."""
+
+# Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
+_VISIBLE: Final = Visibility.VISIBLE
+_ARCHIVED: Final = Visibility.ARCHIVED
+_REPLY: Final = MessageKind.REPLY
+_RESULT: Final = MessageKind.RESULT
+_SAID: Final = (MessageKind.PROMPT, MessageKind.STEERING)
 
 _END_PIECES: Final = 16
 """Pieces at the end of a conversation that are told again rather than searched for."""
@@ -56,8 +63,10 @@ _SPEAKERS: Final = {
 """Who speaks in messages that may be sent as the user's."""
 
 
-def pieces_of(line: str) -> Sequence[str]:
-    return short_pieces((well_formed(line),))
+def pieces_of(lines: str) -> Sequence[str]:
+    if len(lines) <= PIECE_CHARS_MAX and lines.isascii():
+        return (lines,)
+    return short_pieces((well_formed(lines),))
 
 
 class TranscriptRows:
@@ -88,19 +97,21 @@ class TranscriptRows:
 
     def apply(self, part: ViewPart) -> None:
         """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows."""
+        entries, used_by = self.entries, self._used_by
         changed: dict[str, None] = {}
         for entry in part.entries:
-            before = self.entries.get(entry.path)
-            self.entries[entry.path] = entry
+            path = entry.path
+            before = entries.get(path)
+            entries[path] = entry
             self.size_bytes += _weight(entry) - (_weight(before) if before else 0)
-            changed[entry.path] = None
-            if before is None or _content(before) != _content(entry):
-                changed.update(dict.fromkeys(self._used_by.get(entry.path, ())))
+            changed[path] = None
+            if path in used_by and (before is None or _content(before) != _content(entry)):
+                changed.update(dict.fromkeys(used_by[path]))
         for path in part.removed:
-            if before := self.entries.pop(path, None):
+            if before := entries.pop(path, None):
                 self.size_bytes -= _weight(before)
                 changed[path] = None
-                changed.update(dict.fromkeys(self._used_by.get(path, ())))
+                changed.update(dict.fromkeys(used_by.get(path, ())))
         for path in changed:
             self._make(path)
         self._calls = {}
@@ -115,19 +126,19 @@ class TranscriptRows:
             self._system = short_pieces((system_with(system_text(attributes), project),))
             self._tools = short_pieces((tools,)) if (tools := tools_text(attributes)) else ()
             return
-        kind = kind_of(entry) if entry else None
-        self._note(path, entry, kind)
-        if entry is None or kind is None:
-            if self.kinds.pop(path, None):
+        if path in self.kinds:
+            del self.kinds[path]
+            self._reports.pop(path, None)
+            self._evicted.pop(path, None)
+            if entry is None or kind_of(entry) is None:
                 self.conversation.put(path, None)
-            return
-        self.kinds[path] = kind
-        parts = parts_of(entry)
-        for part in parts:
-            users = self._used_by.get(part, ())
-            if path not in users:
-                self._used_by[part] = (*users, path)
-        self.conversation.put(path, self._standing(entry, kind, parts))
+        if entry and (kind := kind_of(entry)):
+            self.kinds[path] = kind
+            if kind is MessageKind.EVENT and (report := compression_in(entry)):
+                self._reports[path] = report
+            elif entry.visibility is not _VISIBLE and (_is_gone(entry, kind) or kind is _RESULT):
+                self._evicted[path] = _STRENGTHS.get(kind, CompressionStrength.MEDIUM)
+            self.conversation.put(path, self._standing(entry, kind))
 
     def speaker(self, path: str) -> Role | None:
         """Who speaks in a message that is sent as the user's and is none of theirs; None for all others."""
@@ -141,14 +152,27 @@ class TranscriptRows:
             call = self._calls[record] = recorded_call(record)
         return call
 
-    def _standing(self, entry: Entry, kind: MessageKind, names: Iterable[str]) -> Standing:
-        parts = {path: self.entries[path] for path in names if path in self.entries}
-        said = run_message(entry, parts, None, self._read_record)
-        if kind is MessageKind.RESULT and entry.visibility is not Visibility.VISIBLE:
-            said = _as_evicted(entry, said)
-        is_gone = entry.visibility is Visibility.ARCHIVED and kind is not MessageKind.PLAN
-        position = self._place_of_summary(entry) if kind is MessageKind.SUMMARY else entry.position
-        return Standing(entry.path, position, known(said, shown), is_gone)
+    def _standing(self, entry: Entry, kind: MessageKind) -> Standing:
+        path, position = entry.path, entry.position
+
+        def find(part: str) -> Entry | None:
+            users = self._used_by.get(part)
+            if users is None:
+                self._used_by[part] = (path,)
+            elif path not in users:
+                self._used_by[part] = (*users, path)
+            return self.entries.get(part)
+
+        message = content_of(entry, kind, find, self._read_record)
+        is_gone = _is_gone(entry, kind)
+        if kind is _RESULT and entry.visibility is not _VISIBLE:
+            message = _as_evicted(entry, message)
+        if kind is _REPLY or (kind is _RESULT and message.call_id) or kind in _SAID:
+            return Standing(path, position, message, is_gone)
+        if kind is MessageKind.SUMMARY:
+            position = self._place_of_summary(entry)
+        said = shown(RunMessage(path, kind, turn_of(entry), position, 0, message))
+        return Standing(path, position, text_message(Role.USER, said), is_gone)
 
     def _place_of_summary(self, entry: Entry) -> int:
         """A summary stands where the first of the messages stood that it replaces."""
@@ -160,20 +184,7 @@ class TranscriptRows:
     def whole_chars(self, path: str) -> int:
         """Code points of a message if nothing of it were left out."""
         entry = replace(self.entries[path], visibility=Visibility.VISIBLE)
-        return len(encoded([self._standing(entry, self.kinds[path], parts_of(entry)).message])[0])
-
-    def _note(self, path: str, entry: Entry | None, kind: MessageKind | None) -> None:
-        """Note whether an entry is evicted, or a report of evictions."""
-        self._reports.pop(path, None)
-        self._evicted.pop(path, None)
-        if entry is None or kind is None or kind is MessageKind.PLAN:
-            return
-        if kind is MessageKind.EVENT and (report := compression_in(entry)):
-            self._reports[path] = report
-        elif entry.visibility is Visibility.ARCHIVED or (
-            kind is MessageKind.RESULT and entry.visibility is Visibility.SUMMARIZED
-        ):
-            self._evicted[path] = _STRENGTHS.get(kind, CompressionStrength.MEDIUM)
+        return len(encoded([self._standing(entry, self.kinds[path]).message])[0])
 
     @property
     def strength(self) -> CompressionStrength:
@@ -269,9 +280,14 @@ def _content(entry: Entry) -> tuple[object, ...]:
     return entry.body, entry.attributes_json, entry.record
 
 
-def _as_evicted(entry: Entry, said: RunMessage) -> RunMessage:
+def _is_gone(entry: Entry, kind: MessageKind) -> bool:
+    """Whether nothing is left of a message."""
+    return entry.visibility is _ARCHIVED and kind is not MessageKind.PLAN
+
+
+def _as_evicted(entry: Entry, message: Message) -> Message:
     made = stub if entry.visibility is Visibility.ARCHIVED else condensed
-    return replace(said, message=replace(said.message, parts=(Text(made(entry.path, said.message.text)),)))
+    return replace(message, parts=(Text(made(entry.path, message.text)),))
 
 
 def shown(message: RunMessage) -> str:

@@ -109,7 +109,7 @@ class _Sender:
         """A reply with its results."""
         before = reply.parts[0].message if reply.parts[0] else message
         # Without edits, a conversation that begins with a reply gets a note that earlier messages were left out.
-        is_introduced = reply.begin == 0
+        is_introduced = reply.pieces_begin == 0
         if message is before and (is_first or not is_introduced):
             return reply.pieces
         introduction, sent = [], decoded("".join(reply.pieces))

@@ -8,7 +8,6 @@ Source: architecture 4; rows OM01, OM02, OM07-OM09, OM15, RH01; decisions C40, C
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -43,33 +42,42 @@ KNOWLEDGE_TOOL: Final = "knowledge"
 """Value of the same attribute of what was found in the project for a prompt."""
 
 _MESSAGE_TOOLS: Final = frozenset({ERROR_TOOL, KNOWLEDGE_TOOL, "repo"})
-_TURN: Final = re.compile(
-    r"(?:prompt|assistant|reasoning)://([0-9]{1,9})|(?:log|event)://turn_([0-9]{1,9})/.*", re.DOTALL
-)
-"""Paths that name a turn. Plugins can write such paths too: a number too large for the contract does not count."""
+_NUMBERED: Final = ("prompt", "assistant", "reasoning")
+"""Schemes whose paths are `scheme://TURN`."""
+_TURN: Final = "turn_"
+_TURN_DIGITS_MAX: Final = 9
+"""Plugins can write such paths too: a number too large for the contract does not count."""
 _PLAN: Final = "plan"
 
+# Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
+_REPLY: Final = MessageKind.REPLY
+_SUMMARY: Final = MessageKind.SUMMARY
+_RESULT: Final = MessageKind.RESULT
+_ASSISTANT: Final = Role.ASSISTANT
+_TOOL: Final = Role.TOOL
+_RESOLVED: Final = State.RESOLVED
+
 ReadRecord = Callable[[bytes], RecordedCall]
+FindEntry = Callable[[str], Entry | None]
 
 
 def kind_of(entry: Entry) -> MessageKind | None:
     """The kind of message that an entry is; None if it is none, or not yet."""
-    match entry.scheme:
-        case "prompt":
-            return MessageKind.PROMPT
-        case "assistant":
-            return MessageKind.SUMMARY if f'"{SUMMARIZES}":' in entry.attributes_json else MessageKind.REPLY
-        case "event":
-            return MessageKind.PLAN if _plan_of(entry) else MessageKind.EVENT
-        case "log":
-            return _kind_in_log(entry)
-        case _:
-            return None
+    scheme = entry.scheme
+    if scheme == "log":
+        return _kind_in_log(entry)
+    if scheme == "assistant":
+        return _SUMMARY if f'"{SUMMARIZES}":' in entry.attributes_json else _REPLY
+    if scheme == "prompt":
+        return MessageKind.PROMPT
+    if scheme == "event":
+        return MessageKind.PLAN if _plan_of(entry) else MessageKind.EVENT
+    return None
 
 
 def _kind_in_log(entry: Entry) -> MessageKind | None:
     if entry.record:
-        return MessageKind.RESULT if entry.state.is_settled else None
+        return _RESULT if entry.state is _RESOLVED or entry.state.is_settled else None
     # Models write to the log too: what they say of themselves is no message of somebody else.
     if entry.writer not in (Tier.SYSTEM, Tier.PLUGIN):
         return None
@@ -91,8 +99,14 @@ def turn_of(entry: Entry) -> int:
 
 def named_turn(path: str) -> int | None:
     """The turn in the path of a message; None if there is none."""
-    found = _TURN.fullmatch(path)
-    return int(found[1] or found[2]) if found else None
+    scheme, _, number = path.partition("://")
+    if scheme in ("log", "event"):
+        folder, slash, _ = number.partition("/")
+        number = folder.removeprefix(_TURN) if slash and folder.startswith(_TURN) else ""
+    elif scheme not in _NUMBERED:
+        return None
+    is_number = number.isascii() and number.isdecimal() and len(number) <= _TURN_DIGITS_MAX
+    return int(number) if is_number else None
 
 
 def messages_in(entries: Iterable[Entry]) -> list[Entry]:
@@ -118,27 +132,39 @@ def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, rea
     `read_record` decodes records of commands. Only for entries with a `kind_of`.
     """
     kind = kind_of(entry) or MessageKind.UNSPECIFIED
-    match kind:
-        case MessageKind.REPLY | MessageKind.SUMMARY:
-            return _reply(entry, parts, turn, read_record)
-        case MessageKind.RESULT:
-            return _as_message(entry, kind, _result(entry, read_record))
-        case MessageKind.EVENT:
-            event = entry.attributes.get("event") or {}
-            return _as_message(entry, kind, _hidden(Role.EVENT, entry.body, {"event": event}))
-        case MessageKind.PLAN:
-            plan = _plan_of(entry) or {}
-            shown = next((parts[path] for path in _plan_paths(plan) if _shows(parts.get(path), plan)), entry)
-            return _as_message(entry, kind, _hidden(Role.PLAN, shown.body, {"plan": plan}), shown)
-        case _:
-            said = _as_message(entry, kind, Message(Role.USER, (*_text(entry.body), *_images(entry))))
-            return replace(said, create_ms=turn.begin_ms) if kind is MessageKind.PROMPT and turn else said
-
-
-def _as_message(entry: Entry, kind: MessageKind, message: Message, shown: Entry | None = None) -> RunMessage:
-    text = shown or entry
+    message = content_of(entry, kind, parts.get, read_record)
+    text = _planned(entry, _plan_of(entry) or {}, parts.get) if kind is MessageKind.PLAN else entry
     cut = text.body_size_bytes if len(text.body.encode()) < text.body_size_bytes else 0
-    return RunMessage(entry.path, kind, turn_of(entry), entry.position, entry.update_ms, message, text_size_bytes=cut)
+    said = RunMessage(entry.path, kind, turn_of(entry), entry.position, entry.update_ms, message, text_size_bytes=cut)
+    if turn is None:
+        return said
+    if kind is MessageKind.PROMPT:
+        return replace(said, create_ms=turn.begin_ms)
+    return _ended(said, turn) if kind in (MessageKind.REPLY, MessageKind.SUMMARY) else said
+
+
+def _ended(said: RunMessage, turn: Turn) -> RunMessage:
+    """A reply with what its turn tells of it."""
+    said = replace(said, message=replace(said.message, vendor_model=turn.request.vendor_model))
+    if (ended := turn.result) is None:
+        return said
+    result = MessageResult(ended.finish, ended.error, ended.answer, ended.kind or ReplyKind.REPLY)
+    kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else said.kind
+    return replace(said, kind=kind, usage=ended.usage, result=result)
+
+
+def content_of(entry: Entry, kind: MessageKind, find: FindEntry, read_record: ReadRecord) -> Message:
+    """What a message says, without what its turn tells of it. `find` looks up the entries that it is made of."""
+    if kind is _RESULT:
+        return _result(entry, read_record)
+    if kind is _REPLY or kind is _SUMMARY:
+        return _reply(entry, find, read_record)
+    if kind is MessageKind.EVENT:
+        return _hidden(Role.EVENT, entry.body, {"event": entry.attributes.get("event") or {}})
+    if kind is MessageKind.PLAN:
+        plan = _plan_of(entry) or {}
+        return _hidden(Role.PLAN, _planned(entry, plan, find).body, {"plan": plan})
+    return Message(Role.USER, (*_text(entry.body), *_images(entry)))
 
 
 def _text(body: str) -> tuple[Text, ...]:
@@ -158,48 +184,37 @@ def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
 
 def _result(entry: Entry, read_record: ReadRecord) -> Message:
     """The result of a command, or the error of a call that became no command."""
-    attributes = entry.attributes
-    call = read_record(entry.record) if entry.record else None
-    return Message(
-        Role.TOOL,
-        _text(entry.body or entry.outcome),
-        call_id=call.call_id if call else str(attributes.get("call_id") or ""),
-        tool=call.tool if call else "",
-        failed=entry.state is not State.RESOLVED,
-    )
+    text, failed = _text(entry.body or entry.outcome), entry.state is not _RESOLVED
+    if entry.record:
+        call = read_record(entry.record)
+        return Message(_TOOL, text, call_id=call.call_id, tool=call.tool, failed=failed)
+    return Message(_TOOL, text, call_id=str(entry.attributes.get("call_id") or ""), failed=failed)
 
 
 _to_thinking: Final = converter(tuple[ThinkingBlock, ...])
 _to_server_blocks: Final = converter(tuple[ServerBlock, ...])
 
 
-def _reply(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_record: ReadRecord) -> RunMessage:
-    attributes = entry.attributes
-    thinking, server_blocks = attributes.get("thinking"), attributes.get("server_blocks")
-    reasoning = parts.get(f"reasoning://{turn_of(entry)}")
-    message = Message(
-        Role.ASSISTANT,
+def _reply(entry: Entry, find: FindEntry, read_record: ReadRecord) -> Message:
+    told = entry.attributes
+    thinking, server_blocks = told.get("thinking"), told.get("server_blocks")
+    reasoning = find(f"reasoning://{turn_of(entry)}")
+    return Message(
+        _ASSISTANT,
         _text(entry.body),
         reasoning.body if reasoning else "",
-        tuple(_call(place, kept, parts, read_record) for place, kept in enumerate(attributes.get(CALLS, ()))),
+        tuple([_call(place, kept, find, read_record) for place, kept in enumerate(told.get(CALLS, ()))]),
         _to_thinking(thinking) if thinking else (),
         _to_server_blocks(server_blocks) if server_blocks else (),
-        tuple(attributes.get("citations", ())),
-        attributes.get("extra", ""),
-        turn.request.vendor_model if turn else str((attributes.get("call") or {}).get("model") or ""),
+        tuple(told.get("citations", ())),
+        told.get("extra", ""),
+        str((told.get("call") or {}).get("model") or ""),
     )
-    ended = turn.result if turn else None
-    said = _as_message(entry, kind_of(entry) or MessageKind.REPLY, message)
-    if ended is None:
-        return said
-    result = MessageResult(ended.finish, ended.error, ended.answer, ended.kind or ReplyKind.REPLY)
-    kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else said.kind
-    return replace(said, kind=kind, usage=ended.usage, result=result)
 
 
-def _call(place: int, kept: Mapping[str, Any], parts: Mapping[str, Entry], read_record: ReadRecord) -> ToolCall:
+def _call(place: int, kept: Mapping[str, Any], find: FindEntry, read_record: ReadRecord) -> ToolCall:
     """One call of a reply: from its record, or from the reply if it became no command."""
-    record = parts.get(kept.get("path", ""))
+    record = find(path) if (path := kept.get("path")) else None
     call = read_record(record.record) if record and record.record else None
     name, arguments = kept.get("name", ""), kept.get("arguments")
     if call and arguments is None:
@@ -232,6 +247,11 @@ def _plan_paths(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return () if plan.get("change") == "removed" else (plan_path(plan_id), version_path(plan_id, version))
 
 
-def _shows(entry: Entry | None, plan: Mapping[str, Any]) -> bool:
+def _planned(event: Entry, plan: Mapping[str, Any], find: FindEntry) -> Entry:
+    """The entry with the text of what an event about a plan tells: its own if there is none."""
+    return next((found for path in _plan_paths(plan) if (found := find(path)) and _shows(found, plan)), event)
+
+
+def _shows(entry: Entry, plan: Mapping[str, Any]) -> bool:
     """Whether an entry holds the version that is meant: a plan's own entry holds the latest."""
-    return entry is not None and ("sequence" in plan or entry.attributes.get("version") == plan["version"])
+    return "sequence" in plan or entry.attributes.get("version") == plan["version"]

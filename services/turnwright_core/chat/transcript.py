@@ -9,8 +9,8 @@ C28, C41, C44.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -54,80 +54,84 @@ class Standing(Struct, frozen=True, eq=False):
     is_gone: bool = False
 
 
-class Segment(Struct, frozen=True):
+class Segment(Struct, eq=False):
     """A reply with its results, or what users say until the next reply."""
 
     begin: int
-    """Where it begins in the order of all that stands by itself."""
+    """Index of its first message in the order of all."""
     end: int
-    pieces_begin: int
-    parts: tuple[Standing | None, ...]
+    """One more than the index of the last message that is a part of it or of an earlier segment."""
+    parts: list[Standing | None]
     """What it is made of; None for the result of a call that has none."""
-    pieces: tuple[str, ...]
     is_reply: bool
-    chars: int
     ids: tuple[str, ...] = ()
     """The ids that its calls are sent with."""
+    pieces: Sequence[str] = ()
+    pieces_begin: int = 0
+    chars: int = 0
 
 
-def _whole_line(line: str) -> Sequence[str]:
-    return (line,)
+def _whole(lines: str) -> Sequence[str]:
+    return (lines,)
 
 
 class Conversation:
     """The messages of a run as they are sent, in pieces of JSON. Mutable: follows the changes of a run."""
 
-    def __init__(self, pieces_of: Callable[[str], Sequence[str]] = _whole_line) -> None:
-        """Empty. `pieces_of` divides a line of JSON, with its newline, into pieces."""
+    def __init__(self, pieces_of: Callable[[str], Sequence[str]] = _whole) -> None:
+        """Empty. `pieces_of` divides lines of JSON, each with its newline, into pieces."""
         self.pieces: list[str] = []
         self.chars = 0
         """Code points of all pieces."""
         self._pieces_of = pieces_of
         self._standing: dict[str, Standing] = {}
-        self._spine: list[Standing] = []
-        """Replies, and what is said to the model, in their order; results are found by their calls."""
-        self._results: dict[str, list[Standing]] = {}
-        """By the ids of their calls, in order."""
-        self._callers: dict[str, list[Standing]] = {}
-        """The replies that call with an id, in order: one, unless somebody used an id again."""
-        self._orphans: dict[str, Standing] = {}
-        """Results without a call, as what is said."""
+        self._order: list[Standing] = []
+        """All of them, in order."""
         self._segments: list[Segment] = []
+        self._calls: dict[str, list[tuple[Segment, int]]] = {}
+        """By id the replies in `_segments` that call with it, in order, and the places of their results: one reply,
+        unless somebody used an id again."""
         self._fresh_from: int | None = 0
-        """From where on segments are to be made again; None: nowhere."""
+        """From where in the order on there are changes that segments do not show yet; None: nowhere."""
 
     def put(self, path: str, one: Standing | None) -> None:
         """Add, replace or remove a message."""
+        order = self._order
         before = self._standing.get(path)
-        if before and one and _says_the_same(before, one):
-            return
         if before:
-            del self._standing[path]
-            self._take_out(before)
-        if one:
-            self._standing[path] = one
-            self._bring_in(one)
+            if one and _says_the_same(before, one):
+                return
+            at = bisect_left(order, _place(before), key=_place)
+            del order[at], self._standing[path]
+            self._touch(at)
+        if one is None:
+            return
+        self._standing[path] = one
+        at = len(order)
+        if at and _place(order[-1]) > _place(one):
+            at = bisect_left(order, _place(one), key=_place)
+        order.insert(at, one)
+        self._touch(at)
+
+    def _touch(self, at: int) -> None:
+        if self._fresh_from is None or at < self._fresh_from:
+            self._fresh_from = at
 
     def compose(self) -> int:
         """Bring the pieces up to date; the answer is how many at the beginning are what they were before."""
-        same = len(self.pieces)
         if self._fresh_from is None:
-            return same
-        fresh, self._fresh_from = self._fresh_from, None
+            return len(self.pieces)
         before: dict[int, Segment] = {}
-        while self._segments and _is_touched(self._segments[-1], fresh):
-            segment = self._segments.pop()
-            self.chars -= segment.chars
-            same = segment.pieces_begin
-            before[id(segment.parts[0])] = segment
+        segments, kept = self._segments, 0
+        while self._fresh_from is not None:
+            fresh, self._fresh_from = self._fresh_from, None
+            begin = self._cut(fresh, before)
+            kept = len(segments)
+            self._divide(begin)
+        same = segments[kept - 1].pieces_begin + len(segments[kept - 1].pieces) if kept else 0
         del self.pieces[same:]
-        at = self._segments[-1].end if self._segments else 0
-        while at < len(self._spine):
-            segment = self._segment(at, before)
-            self._segments.append(segment)
-            self.pieces += segment.pieces
-            self.chars += segment.chars
-            at = segment.end
+        for segment in segments[kept:]:
+            self._encode(segment, before.get(id(segment.parts[0])))
         return same
 
     @property
@@ -144,150 +148,127 @@ class Conversation:
     def left_out(self, segments: Iterable[Segment]) -> list[Standing]:
         """What says something and is in none of these segments, in order."""
         shown = {part.path for segment in segments for part in segment.parts if part}
-        left = (one for one in self._standing.values() if one.path not in shown and _says_something(one.message))
-        return sorted(left, key=_place)
+        return [one for one in self._order if one.path not in shown and _says_something(one.message)]
 
     def heals(self) -> Iterator[tuple[str, str]]:
         """What is not as it should be, and stands in a form that vendors take: paths and sentences."""
-        for path in self._orphans:
-            yield path, "A result of no call: it is told as text."
-        for call_id, callers in self._callers.items():
-            for caller in callers[1:]:
-                yield caller.path, f"The call id {call_id} is used again: the later call has another one."
-        for call_id, results in self._results.items():
-            with_result: set[int] = set()
-            for result in results if len(results) > 1 else ():
-                place = bisect_right(self._callers.get(call_id, ()), _place(result), key=_place)
-                if place and place in with_result:
-                    yield result.path, f"A second result of the call {call_id}: it is left out."
-                with_result.add(place)
-
-    # ---- What stands, in order
-
-    def _bring_in(self, one: Standing) -> None:
-        if one.message.role is _TOOL:
-            insort(self._results.setdefault(one.message.call_id, []), one, key=_place)
-            self._settle(one.message.call_id)
-            return
-        if one.is_gone or not _says_something(one.message):
-            return
-        self._insert(one)
-        for call_id in _call_ids(one):
-            insort(self._callers.setdefault(call_id, []), one, key=_place)
-            if call_id in self._results or len(self._callers[call_id]) > 1:
-                self._settle(call_id)
-
-    def _take_out(self, one: Standing) -> None:
-        if one.message.role is _TOOL:
-            _drop(self._results, one.message.call_id, one)
-            self._say(one, is_said=False)
-            self._settle(one.message.call_id)
-            return
-        if one.is_gone or not _says_something(one.message):
-            return
-        self._remove(one)
-        for call_id in _call_ids(one):
-            _drop(self._callers, call_id, one)
-            self._settle(call_id)
-
-    def _settle(self, call_id: str) -> None:
-        """Results or calls of an id have changed."""
-        callers = self._callers.get(call_id, ())
-        for caller in callers:
-            self._touch(bisect_left(self._spine, _place(caller), key=_place))
-        for result in self._results.get(call_id, ()):
-            is_orphan = not callers or _place(result) < _place(callers[0])
-            self._say(result, is_said=is_orphan and not result.is_gone)
-
-    def _say(self, result: Standing, *, is_said: bool) -> None:
-        """Have a result stand by itself, or not."""
-        if before := self._orphans.pop(result.path, None):
-            self._remove(before)
-        if is_said and result.message.text:
-            said = Standing(result.path, result.position, text_message(_USER, result.message.text))
-            self._orphans[result.path] = said
-            self._insert(said)
-
-    def _insert(self, one: Standing) -> None:
-        spine = self._spine
-        if not spine or _place(spine[-1]) < _place(one):
-            spine.append(one)
-            self._touch(len(spine) - 1)
-            return
-        at = bisect_left(spine, _place(one), key=_place)
-        spine.insert(at, one)
-        self._touch(at)
-
-    def _remove(self, one: Standing) -> None:
-        at = bisect_left(self._spine, _place(one), key=_place)
-        del self._spine[at]
-        self._touch(at)
-
-    def _touch(self, at: int) -> None:
-        if self._fresh_from is None or at < self._fresh_from:
-            self._fresh_from = at
+        parts = {part.path: part for segment in self.segments() for part in segment.parts if part}
+        for one in self._order:
+            if one.message.role is not _TOOL or parts.get(one.path) is one:
+                continue
+            if one.path in parts:
+                yield one.path, "A result of no call: it is told as text."
+            elif one.message.call_id in self._calls:
+                yield one.path, f"A second result of the call {one.message.call_id}: it is left out."
+        for call_id, callers in self._calls.items():
+            for caller, _ in callers[1:]:
+                assert caller.parts[0]
+                yield caller.parts[0].path, f"The call id {call_id} is used again: the later call has another one."
 
     # ---- Segments
 
-    def _segment(self, begin: int, before: Mapping[int, Segment]) -> Segment:
-        """The segment from a place on; `before` are earlier ones by the identity of their first part."""
-        first, end = self._spine[begin], begin + 1
-        is_reply, ids = first.message.role is _ASSISTANT, self._ids_sent(first)
-        if is_reply:
-            parts: tuple[Standing | None, ...] = (first, *map(self._answer_of(first), first.message.calls))
-        else:
-            while end < len(self._spine) and self._spine[end].message.role is _USER:
-                end += 1
-            parts = tuple(self._spine[begin:end])
-        kept = before.get(id(first))
-        is_kept = kept is not None and kept.ids == ids and (begin == 0) == (kept.begin == 0)
-        if kept and is_kept and _is_same(kept.parts, parts):
-            pieces, chars = kept.pieces, kept.chars
-        else:
-            messages = _answered(first.message, ids, parts[1:]) if is_reply else [together(_messages(parts))]
-            if is_reply and begin == 0:
-                messages.insert(0, text_message(_USER, LEFT_OUT))
-            pieces = tuple(piece for line in encoded(messages) for piece in self._pieces_of(line))
-            chars = sum(map(len, pieces))
-        return Segment(begin, end, len(self.pieces), parts, pieces, is_reply, chars, ids)
+    def _cut(self, fresh: int, before: dict[int, Segment]) -> int:
+        """Drop the segments that changes from an index on concern; the answer is where the rest begins."""
+        segments, begin = self._segments, fresh
+        # What users say may go on.
+        while segments and (segments[-1].end > fresh or not segments[-1].is_reply):
+            segment = segments.pop()
+            begin = min(begin, segment.begin)
+            if segment.pieces:
+                self.chars -= segment.chars
+                before[id(segment.parts[0])] = segment
+            if segment.is_reply and segment.parts[0]:
+                for call in segment.parts[0].message.calls:
+                    callers = self._calls.get(call.call_id)
+                    if callers and callers[-1][0] is segment:
+                        callers.pop()
+                    if not callers:
+                        self._calls.pop(call.call_id, None)
+        return begin
 
-    def _answer_of(self, reply: Standing) -> Callable[[ToolCall], Standing | None]:
-        """The first result behind a call, and before another reply that uses its id."""
-        place = _place(reply)
-        answered: set[str] = set()
+    def _divide(self, begin: int) -> None:
+        """Divide what stands from an index on into segments."""
+        segments, order = self._segments, self._order
+        for at in range(begin, len(order)):
+            one = order[at]
+            if one.message.role is _TOOL:
+                if one.message.call_id in self._calls:
+                    self._answer(one, at)
+                    if self._fresh_from is not None:
+                        return
+                    continue
+                one = Standing(one.path, one.position, text_message(_USER, one.message.text), one.is_gone)
+            if one.is_gone or not _says_something(one.message):
+                continue
+            is_reply = one.message.role is _ASSISTANT
+            if is_reply or not segments or segments[-1].is_reply:
+                segments.append(Segment(at, at + 1, [one], is_reply))
+                self._add_calls(segments[-1], one)
+            else:
+                segments[-1].parts.append(one)
+                segments[-1].end = at + 1
 
-        def answer(call: ToolCall) -> Standing | None:
-            results = self._results.get(call.call_id)
-            if not results or call.call_id in answered:
-                return None
-            answered.add(call.call_id)
-            at = bisect_right(results, place, key=_place)
-            callers = self._callers[call.call_id]
-            after = bisect_right(callers, place, key=_place) if len(callers) > 1 else 1
-            is_before = after == len(callers) or (at < len(results) and _place(results[at]) < _place(callers[after]))
-            return results[at] if at < len(results) and is_before else None
+    def _answer(self, result: Standing, at: int) -> None:
+        """Put a result to the latest call of its id; a second one is left out."""
+        caller, place = self._calls[result.message.call_id][-1]
+        if caller.parts[place] is not None:
+            return
+        if caller.pieces:
+            # They were made without this result.
+            self._fresh_from = caller.begin
+            return
+        caller.parts[place] = result
+        for segment in reversed(self._segments):
+            segment.end = at + 1
+            if segment is caller:
+                break
 
-        return answer
-
-    def _ids_sent(self, reply: Standing) -> tuple[str, ...]:
-        """The ids of its calls; those that calls before it have are changed."""
+    def _add_calls(self, reply: Segment, one: Standing) -> None:
+        """Note who calls, and the ids that the calls are sent with: one that was used before is changed."""
+        if not one.message.calls:
+            return
         ids: list[str] = []
-        for call in reply.message.calls:
-            call_id = call.call_id or f"call_{reply.position}_{call.index}"
-            callers = self._callers[call.call_id]
-            if len(callers) > 1 and (used := bisect_left(callers, _place(reply), key=_place)):
-                call_id = f"{call_id}+{used + 1}"
+        for place, call in enumerate(one.message.calls, 1):
+            callers = self._calls.setdefault(call.call_id, [])
+            if not callers or callers[-1][0] is not reply:
+                callers.append((reply, place))
+            call_id = call.call_id or f"call_{one.position}_{call.index}"
+            if len(callers) > 1:
+                call_id = f"{call_id}+{len(callers)}"
             while call_id in ids:
                 call_id += "+"
             ids.append(call_id)
-        return tuple(ids)
+            reply.parts.append(None)
+        reply.ids = tuple(ids)
+
+    def _encode(self, segment: Segment, before: Segment | None) -> None:
+        """Give a segment its pieces: those of an earlier one of which it is the same."""
+        parts, is_first = segment.parts, not self.pieces
+        first = parts[0]
+        assert first
+        if before and before.ids == segment.ids and is_first == (before.pieces_begin == 0) and before.parts == parts:
+            segment.pieces, segment.chars = before.pieces, before.chars
+        else:
+            if not segment.is_reply:
+                messages = [together([part.message for part in parts if part])]
+            else:
+                messages = _answered(first.message, segment.ids, parts[1:])
+                if is_first:
+                    messages.insert(0, text_message(_USER, LEFT_OUT))
+            segment.pieces = self._pieces_of(_ENCODER.encode_lines(messages).decode())
+            segment.chars = sum(map(len, segment.pieces))
+        segment.pieces_begin = len(self.pieces)
+        self.pieces += segment.pieces
+        self.chars += segment.chars
 
 
 def _answered(reply: Message, ids: Sequence[str], results: Sequence[Standing | None]) -> list[Message]:
     """A reply and the results of its calls, in their order."""
     calls = tuple(
-        call if call.call_id == sent else replace(call, call_id=sent)
-        for call, sent in zip(reply.calls, ids, strict=True)
+        [
+            call if call.call_id == sent else replace(call, call_id=sent)
+            for call, sent in zip(reply.calls, ids, strict=True)
+        ]
     )
     message = reply if calls == reply.calls else replace(reply, calls=calls)
     return [message, *map(_result, calls, results)]
@@ -297,30 +278,8 @@ def _place(one: Standing) -> tuple[int, str]:
     return one.position, one.path
 
 
-def _drop(listed: dict[str, list[Standing]], key: str, one: Standing) -> None:
-    left = [other for other in listed[key] if other is not one]
-    if left:
-        listed[key] = left
-    else:
-        del listed[key]
-
-
-def _call_ids(reply: Standing) -> Iterable[str]:
-    calls = reply.message.calls
-    return dict.fromkeys(call.call_id for call in calls) if len(calls) > 1 else [call.call_id for call in calls]
-
-
 def _says_the_same(one: Standing, other: Standing) -> bool:
     return (one.position, one.is_gone) == (other.position, other.is_gone) and one.message == other.message
-
-
-def _is_touched(segment: Segment, fresh: int) -> bool:
-    """Whether a change of what stands from there on may change a segment: what users say goes on with more of it."""
-    return segment.end > fresh or (segment.end == fresh and not segment.is_reply)
-
-
-def _is_same(one: Sequence[Standing | None], other: Sequence[Standing | None]) -> bool:
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
 def _result(call: ToolCall, result: Standing | None) -> Message:
@@ -335,12 +294,8 @@ def _says_something(message: Message) -> bool:
     """Whether a message has content: vendors refuse empty ones, such as a reply that was stopped at once."""
     if message.role is _USER:
         return any(not isinstance(part, Text) or part.text for part in message.parts)
-    told = (message.parts, message.calls, message.thinking, message.server_blocks, message.reasoning)
-    return message.role is not _ASSISTANT or any(told)
-
-
-def _messages(parts: Iterable[Standing | None]) -> list[Message]:
-    return [part.message for part in parts if part]
+    said = message.parts or message.calls or message.thinking or message.server_blocks or message.reasoning
+    return bool(said) or message.role is _TOOL
 
 
 def together(said: Sequence[Message]) -> Message:
