@@ -39,7 +39,7 @@ SERVER_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     # Clients ping every 30 s; the default minimum of five minutes would end their connections with "too many pings".
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # Clients of `dns:///` names then connect anew, and find replicas that have been added. Calls in progress go on.
     ("grpc.max_connection_age_ms", 600_000),
