@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.text import Text
-from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import run_pb2, settings_pb2
 
 from turnwright_cli.chat_commands import ChatCommands, ChatState
@@ -80,7 +79,6 @@ class _Chat:
         self._commands = ChatCommands(client, state, self._out)
         self._keys = TurnKeys()
         self._person = Prompter(ChatLines(self._keys, self._screen.pause), self._screen.note)
-        self._usage = ""
 
     async def converse(self) -> int:
         put(self._out, Text(_WELCOME, style="dim"))
@@ -134,13 +132,9 @@ class _Chat:
                 self._out,
                 Text("A proposal still waits. You are asked again with your next message.", style="yellow"),
             )
-        self._note(await self._client.get_run(state.project, state.run, turns_max=1))
+        await state.refresh(self._client)
 
     async def _recall(self) -> None:
         """What a run that is continued was about."""
-        answer = await self._client.get_run(self._state.project, self._state.run, turns_max=1)
+        answer = await self._state.refresh(self._client)
         put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(answer.run.loop.prompt, 200)}"))
-        self._note(answer)
-
-    def _note(self, answer: query_pb2.GetRunResponse) -> None:
-        self._state.known(answer)

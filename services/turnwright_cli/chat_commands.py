@@ -17,7 +17,7 @@ from turnwright.executor.v1 import query_pb2
 from turnwright_cli.lists import show_runs, spend_words
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line
-from turnwright_cli.plan_words import plan_lines
+from turnwright_cli.plan_words import plan_lines, progress_words
 from turnwright_cli.recorded_diff import recorded_changes, show_changes
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.undoing import show_undone, undone
@@ -56,10 +56,14 @@ class ChatState(Struct):
     """Whether nothing is to be changed."""
     yolo: bool = False
     _answer: query_pb2.GetRunResponse | None = None
+    _plan: str = ""
 
-    def known(self, answer: query_pb2.GetRunResponse) -> None:
-        """What the run is like now."""
-        self._answer = answer
+    async def refresh(self, client: Client) -> query_pb2.GetRunResponse:
+        """Read what the run is like now."""
+        self._answer = await client.get_run(self.project, self.run, turns_max=1)
+        plans = [progress_words(plan) async for plan in client.list_plans(self.project, self.run)]
+        self._plan = next(filter(None, plans), "")
+        return self._answer
 
     def images_in(self, prompt: str) -> list[str]:
         """Images of the project that a message names with @."""
@@ -75,6 +79,7 @@ class ChatState(Struct):
         if answer and answer.spent.cost_usd:
             parts.append(f"${answer.spent.cost_usd:.4f}")
         parts += ["ask"] * self.asks + ["yolo"] * self.yolo
+        parts += [self._plan] if answer and self._plan else []
         return safe_line("  ".join(parts))
 
 
@@ -177,8 +182,7 @@ class ChatCommands:
     async def _cost(self, _argument: str) -> None:
         if not self._state.run:
             return self._no_run()
-        answer = await self._client.get_run(self._state.project, self._state.run, turns_max=1)
-        self._state.known(answer)
+        answer = await self._state.refresh(self._client)
         self._say(f"used {spend_words(answer.spent)}")
         return None
 
@@ -188,10 +192,9 @@ class ChatCommands:
     async def _run(self, argument: str) -> None:
         if not argument:
             return self._say("Name a run; /runs lists them.", "yellow")
-        alias = await full_alias(self._client, self._state.project, argument)
-        self._state.known(await self._client.get_run(self._state.project, alias, turns_max=1))
-        self._state.run = alias
-        return self._say(f"{safe_line(alias)} continues with the next message.")
+        self._state.run = await full_alias(self._client, self._state.project, argument)
+        await self._state.refresh(self._client)
+        return self._say(f"{safe_line(self._state.run)} continues with the next message.")
 
     def _new(self, _argument: str) -> None:
         self._state.run = ""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -214,9 +216,15 @@ class ChatLines:
         self._pause()
         with self._keys.released():
             try:
-                return await self._session.prompt_async(question)
+                return await self._session.prompt_async(_wrapped(question))
             except (KeyboardInterrupt, EOFError):
                 return None
+
+
+def _wrapped(question: str) -> str:
+    """The question, broken between words: the line editor breaks within them."""
+    width = max(10, shutil.get_terminal_size().columns - 1)
+    return textwrap.fill(question, width, break_on_hyphens=False) + " "
 
 
 def _leaving() -> KeyBindings:

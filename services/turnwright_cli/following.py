@@ -16,6 +16,7 @@ from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.editing import edited_proposal
 from turnwright_cli.exit_codes import FailureError
+from turnwright_cli.hunks import picked
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import PromptDecision, Prompter
@@ -203,6 +204,13 @@ class Follower:
                     (await self._client.get_proposal(project, run, proposal.path)).proposal, whole=True
                 )
                 continue
+            if decision is not None and decision.picks:
+                answer = await self._client.get_proposal(project, run, proposal.path)
+                parts = await picked(answer, person.ask, self._screen.part)
+                if isinstance(parts, str):
+                    self._screen.note(parts)
+                    continue
+                return PromptDecision(parts.accept, parts.comment, parts.contents) if parts else None
             if decision is None or not decision.edits:
                 return decision
             try:

@@ -8,7 +8,7 @@ from typing import Final
 from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.plain import safe_line
-from turnwright_cli.plan_words import item_line
+from turnwright_cli.plan_words import item_line, progress_words
 from turnwright_core.plans import items_moved, lines_changed
 
 MOVED_MAX: Final = 10
@@ -24,6 +24,10 @@ class PlanChanges:
         self._whole = whole
         self._plans: dict[str, plan_pb2.Plan | None] = {}
         self._knows_all = False
+
+    def progress(self) -> str:
+        """How far the plan is that was changed last; empty if none has open items."""
+        return next((words for plan in reversed(self._plans.values()) if plan and (words := progress_words(plan))), "")
 
     def lacks(self, plan: plan_pb2.Plan) -> bool:
         """Whether the previous version is needed to show what changed."""

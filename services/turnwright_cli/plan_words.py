@@ -29,6 +29,9 @@ _STATUSES: Final[Mapping[int, tuple[str, str, str]]] = {
 }
 """For each status its name, its mark, and the word after an item, where the mark does not say it."""
 _UNKNOWN: Final = ("", "?", "")
+_OVER: Final = (plan_pb2.PLAN_STATUS_COMPLETED, plan_pb2.PLAN_STATUS_CANCELLED)
+ITEM_CHARS_MAX: Final = 60
+"""Length of an item in a line about progress, in characters."""
 
 
 def kind_word(plan: plan_pb2.Plan) -> str:
@@ -57,6 +60,16 @@ def items_words(plan: plan_pb2.Plan) -> str:
     return f"{done}/{len(plan.items)} items done"
 
 
+def progress_words(plan: plan_pb2.Plan) -> str:
+    """`plan 2/5: write the parser`: how far a plan of items is, and what comes next; empty if nothing does."""
+    left = [item for item in plan.items if item.status not in _OVER]
+    if not left:
+        return ""
+    now = next((item for item in left if item.status == plan_pb2.PLAN_STATUS_IN_PROGRESS), left[0])
+    done = sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
+    return f"plan {done}/{len(plan.items)}: {safe_line(now.content, ITEM_CHARS_MAX)}"
+
+
 def item_line(item: plan_pb2.PlanItem) -> str:
     """`[~] write the parser (high, in progress)`; medium priority is not shown."""
     _, mark, status = _STATUSES.get(item.status, _UNKNOWN)
@@ -72,7 +85,7 @@ def plan_lines(plan: plan_pb2.Plan) -> Iterator[Text]:
     if plan.kind != plan_pb2.PLAN_KIND_ITEMS:
         yield from _block(plan.body)
     for item in plan.items:
-        is_over = item.status in (plan_pb2.PLAN_STATUS_COMPLETED, plan_pb2.PLAN_STATUS_CANCELLED)
+        is_over = item.status in _OVER
         yield Text(f"  {item_line(item)}", style="dim" if is_over else "")
         if item.evidence_paths:
             yield Text(f"      {', '.join(map(safe_line, item.evidence_paths))}", style="dim")

@@ -15,14 +15,17 @@ from msgspec import Struct, field
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.effects import is_cut
+from turnwright_cli.hunks import can_pick
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
 SHOW: Final = "[s]how all, "
 """Offered if the terminal shows only a part."""
+HUNKS: Final = "by [h]unk, "
+"""Offered if a change has several."""
 QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l? "
 ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
 COMMENT: Final = "comment for the model: "
-ANSWERS: Final = "Answer with a, r, c, e, k or l; Ctrl-D leaves the decision for later."
+ANSWERS: Final = "Answer with one of the letters in brackets; Ctrl-D leaves the decision for later."
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -30,7 +33,8 @@ class PromptDecision(Struct, frozen=True):
     """Accept, or reject with or without a comment.
 
     An acceptance may have other `contents`, by path, or the `answer` to a question; with `edits` an editor is opened on
-    the proposed content first. `shows` does not decide: the whole proposal is shown first.
+    the proposed content first, with `picks` its hunks are accepted one by one. `shows` does not decide: the whole
+    proposal is shown first.
     """
 
     accept: bool
@@ -38,6 +42,7 @@ class PromptDecision(Struct, frozen=True):
     contents: Mapping[str, str] = field(default_factory=dict)
     answer: str = ""
     edits: bool = False
+    picks: bool = False
     shows: bool = False
 
 
@@ -45,6 +50,7 @@ _DECISIONS: Final[Mapping[str, PromptDecision]] = {
     **dict.fromkeys(("a", "accept", "y", "yes"), PromptDecision(accept=True)),
     **dict.fromkeys(("r", "reject", "n", "no"), PromptDecision(accept=False)),
     **dict.fromkeys(("e", "edit"), PromptDecision(accept=True, edits=True)),
+    **dict.fromkeys(("h", "hunk", "hunks"), PromptDecision(accept=True, picks=True)),
     **dict.fromkeys(("s", "show"), PromptDecision(accept=False, shows=True)),
 }
 
@@ -73,9 +79,10 @@ class Prompter:
         """The decision; None to leave it for later. The proposal has been shown."""
         if proposal.HasField("question"):
             return await self._answered(proposal.question.options)
+        question = SHOW * is_cut(proposal) + HUNKS * can_pick(proposal) + QUESTION
         while not (self._accepts_all or proposal.tool in self._accepted_tools):
             self._lines.forget()
-            word = await self._lines.read(SHOW + QUESTION if is_cut(proposal) else QUESTION)
+            word = await self._lines.read(question)
             if word is None:
                 return None
             word = word.strip().lower()
@@ -85,11 +92,16 @@ class Prompter:
                 self._accepts_all = True
             elif word in ("k", "kind"):
                 self._accepted_tools.add(proposal.tool)
-            elif word in _DECISIONS:
+            elif word in _DECISIONS and not (_DECISIONS[word].picks and not can_pick(proposal)):
                 return _DECISIONS[word]
             else:
                 self._say(ANSWERS)
         return PromptDecision(accept=True)
+
+    async def ask(self, question: str) -> str | None:
+        """The answer to another question; None to leave everything for later."""
+        self._lines.forget()
+        return await self._lines.read(question)
 
     async def _commented(self) -> PromptDecision | None:
         comment = await self._lines.read(COMMENT)

@@ -16,7 +16,7 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
 
 from turnwright_cli.changes import FileChanges, change_lines
-from turnwright_cli.effects import effect_lines
+from turnwright_cli.effects import diff_view, effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.narration import Narration
 from turnwright_cli.output import put
@@ -58,6 +58,9 @@ class Screen:
 
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
         """A proposal that is about to be decided; long texts are cut unless all is wanted."""
+
+    def part(self, title: str, diff: str) -> None:
+        """A part of a proposal that is about to be decided."""
 
     def note(self, text: str) -> None:
         """A sentence of the command itself."""
@@ -131,6 +134,11 @@ class TextScreen(Screen):
         for part in effect_lines(proposal, styled=is_terminal, whole=whole or not is_terminal):
             self._line(part)
 
+    def part(self, title: str, diff: str) -> None:
+        self._line(Text(title, style="bold yellow"))
+        if diff:
+            self._line(diff_view(diff, styled=self._console.is_terminal))
+
     def note(self, text: str) -> None:
         self._line(Text(text, style="yellow"))
 
@@ -173,7 +181,7 @@ class TextScreen(Screen):
 
     def turn_started(self, event: Event) -> None:
         self._begin_turn(event.turn_started.turn.number)
-        self._status.waiting("waiting for the model")
+        self._wait("waiting for the model")
 
     def _begin_turn(self, number: int) -> None:
         if number <= self._turn:
@@ -286,7 +294,11 @@ class TextScreen(Screen):
             )
             self._status.countdown("next try", progress.wait_s)
         elif not self._mid_line:
-            self._status.waiting(detail or "working")
+            self._wait(detail or "working")
+
+    def _wait(self, text: str) -> None:
+        """Say what is waited for, and how far the plan is."""
+        self._status.waiting(", ".join(filter(None, (text, self._plans.progress()))))
 
     def turn_finished(self, event: Event) -> None:
         words = turn_words(event.turn_finished.turn)

@@ -168,14 +168,15 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
     ) -> inbox_pb2.ResolveResponse:
         """Decide on a proposal. A rejection without a comment ends the loop; with a comment the model reads it.
 
-        An acceptance may replace the proposed `contents`, by path, or carry the `answer` to a question. With
-        `client_runs` the caller runs the proposed command itself and fills its channels (append_stream,
+        An acceptance may replace the proposed `contents`, by path, with a `comment` why, or carry the `answer` to a
+        question. With `client_runs` the caller runs the proposed command itself and fills its channels (append_stream,
         complete_stream, abort_stream). If somebody else was faster, raises NOT_PROPOSED with what was decided and by
         whom.
         """
         request = inbox_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)
         if accept:
             request.accept.answer, request.accept.client_runs = answer, client_runs
+            request.accept.comment = comment
             edited = (contents or {}).items()
             request.accept.contents.extend(proposal_pb2.EditedContent(path=path, content=text) for path, text in edited)
             request.accept.SetInParent()

@@ -16,14 +16,27 @@ from contextlib import contextmanager
 
 from e2e.cli_process import WAIT_S, Bench
 
+LINES = 40
+
 
 class Terminal:
     """What a person sees and types."""
 
-    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, descriptor: int, process: subprocess.Popen[bytes], columns: int) -> None:
         self.seen = ""
+        """What came since something was typed."""
         self.process = process
         self._descriptor = descriptor
+        self._columns = columns
+        self._all = b""
+
+    def screen(self) -> str:
+        """What stands on the terminal now, as text."""
+        import pyte
+
+        screen = pyte.Screen(self._columns, LINES)
+        pyte.ByteStream(screen).feed(self._all)
+        return "\n".join(line.rstrip() for line in screen.display).strip("\n")
 
     def expect_text(self, pattern: str) -> None:
         """Read until the text matches."""
@@ -40,7 +53,8 @@ class Terminal:
             data = os.read(self._descriptor, 65536)
         except OSError:
             return False
-        self.seen += data.decode()
+        self._all += data
+        self.seen += data.decode(errors="replace")
         return bool(data)
 
     def type(self, text: str) -> None:
@@ -63,7 +77,7 @@ class Terminal:
 @contextmanager
 def terminal(bench: Bench, *arguments: str, columns: int = 100, kind: str = "xterm-256color") -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
     process = subprocess.Popen(
         bench.command(*arguments),
         stdin=theirs,
@@ -74,7 +88,7 @@ def terminal(bench: Bench, *arguments: str, columns: int = 100, kind: str = "xte
         start_new_session=True,
     )
     os.close(theirs)
-    person = Terminal(ours, process)
+    person = Terminal(ours, process, columns)
     try:
         yield person
     finally:

@@ -10,13 +10,19 @@ import subprocess
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench
+from e2e.cli_process import WAIT_S, Bench, serving
 from e2e.terminals import Terminal, terminal
 
 QUESTION = r"accept a\[l\]l\?"
-READY = r"\n?> (\x1b\[[0-9;?]*[a-zA-Z])*$"
 SLOW = "=== reply chunk_chars=4 delay_ms=100 ===\nThis goes on " + "and on " * 400
 EDIT = 'I will edit it.\n<set path="a.txt">new\n</set>\n<update status="102">Edited.</update>'
+DONE = '<update status="200">All is done.</update>'
+ITEMS = [
+    {"content": "read", "priority": "high", "status": "completed"},
+    {"content": "write the parser", "priority": "medium", "status": "in_progress"},
+]
+PLAN = f'<set_plan kind="items">{json.dumps(ITEMS)}</set_plan>'
+LINES = "".join(f"line {number}\n" for number in range(30))
 
 
 def plain(text: str) -> str:
@@ -28,20 +34,33 @@ def ready(person: Terminal) -> None:
     person.expect_text(r"(?s)(\x1b\[\?2004h.*\x1b\[\?25h|> )$")
 
 
+def leave(person: Terminal) -> None:
+    ready(person)
+    person.type("\x04")
+    assert person.end() == 0
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("stack"), "m") as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    made = Bench(tmp_path, stack=stack)
     (made.project / "a.txt").write_text("old\n")
     return made
 
 
 def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_be_continued(bench) -> None:
-    bench.script("m", EDIT, '<update status="200">All is done.</update>')
+    bench.script("m", EDIT, DONE)
     with terminal(bench) as person:
         ready(person)
         person.type("edit it\r")
         person.expect_text(QUESTION)
         assert "+new" in plain(person.seen)
+        assert "by [h]unk" not in plain(person.seen)
         person.type("a\r")
         person.expect_text("changed files:")
         ready(person)
@@ -59,80 +78,121 @@ def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_
         person.type("/cost\r")
         person.expect_text("used 3 turns")
         ready(person)
-        person.type("\x04")
-        assert person.end() == 0
+        person.type("/diff\r")
+        person.expect_text(r"(?s)turn 1: set a\.txt.*\+new")
+        ready(person)
+        person.type("/undo\r")
+        person.expect_text(r"(?s)Taken back what turn 1 changed:.*edit a\.txt")
+        ready(person)
+        assert (bench.project / "a.txt").read_text() == "old\n"
+        person.type("/undo\r")
+        person.expect_text("all were taken back")
+        leave(person)
         run = re.search(r"--run (\S+)", plain(person.seen))
     assert run
-    bench.script("m", '<update status="200">Again.</update>')
-    with terminal(bench, "-c") as person:
+    bench.script("m", f'{PLAN}<update status="200">Again.</update>')
+    with terminal(bench, "-r", run[1][:-1]) as person:
         person.expect_text("Continuing " + run[1])
         ready(person)
         person.type("once more\r")
         person.expect_text("Again")
         ready(person)
+        assert "plan 1/2: write the parser" in plain(person.seen)
+        person.type("/plan\r")
+        person.expect_text(r"\[~\] write the parser")
+        ready(person)
         person.type("/quit\r")
         assert person.end() == 0
-    assert (bench.project / "a.txt").read_text() == "new\n"
 
 
-@pytest.mark.parametrize("key", ["\x1b", "\x03"])
-def test_a_key_stops_the_turn_and_the_session_goes_on(bench, key) -> None:
-    bench.script("m", SLOW)
-    with terminal(bench) as person:
-        ready(person)
-        person.type("go on\r")
-        person.expect_text("and on and")
-        person.type(key)
-        person.expect_text("Stopped")
-        ready(person)
-        bench.script("m", '<update status="200">After it.</update>')
-        person.type("and now?\r")
-        person.expect_text("After it")
-        ready(person)
-        person.type("\x04")
-        assert person.end() == 0
-
-
-@pytest.mark.parametrize("key", ["\x1b", "\x03", "\x04"])
-def test_a_question_can_be_left_for_later(bench, key) -> None:
-    bench.script("m", EDIT, '<update status="200">All is done.</update>')
+def test_some_hunks_are_accepted_and_the_model_reads_why_not_the_others(bench) -> None:
+    (bench.project / "a.txt").write_text(LINES)
+    new = LINES.replace("line 2\n", "two\n").replace("line 15\n", "fifteen\n").replace("line 28\n", "28\n")
+    bench.script("m", f'<set path="a.txt">{new}</set>\n<update status="102">Edited.</update>', DONE)
     with terminal(bench) as person:
         ready(person)
         person.type("edit it\r")
         person.expect_text(QUESTION)
-        person.type(key)
-        person.expect_text("A proposal still waits")
-        ready(person)
+        assert "by [h]unk" in plain(person.seen)
+        for typed, shown in (("h", "hunk 1 of 3"), ("x", "Answer with y"), ("y", "hunk 2 of 3"), ("n", "hunk 3 of 3")):
+            person.type(f"{typed}\r")
+            person.expect_text(rf"(?s){shown}.*here on\?")
+        person.type("a\r")
+        person.expect_text("why not the others")
+        person.type("Fifteen is a name.\r")
+        person.expect_text("All is done")
+        leave(person)
+    assert (bench.project / "a.txt").read_text() == new.replace("fifteen\n", "line 15\n")
+    shown = bench.run("runs", "--json").stdout
+    packet = bench.run("runs", "show", json.loads(shown.splitlines()[0])["run"], "--packet", "2").stdout
+    assert "Whoever accepted it said: 1 of 3 hunks were left out. Fifteen is a name." in packet
+
+
+def test_a_key_stops_the_turn_and_the_session_goes_on(bench) -> None:
+    with terminal(bench) as person:
+        for key in ("\x1b", "\x03"):
+            ready(person)
+            bench.script("m", SLOW)
+            person.type("go on\r")
+            person.expect_text("and on and")
+            person.type(key)
+            person.expect_text("Stopped")
+            ready(person)
+            bench.script("m", '<update status="200">After it.</update>')
+            person.type("and now?\r")
+            person.expect_text("After it")
+        leave(person)
+
+
+def test_a_question_can_be_left_for_later(bench) -> None:
+    bench.script("m", EDIT, *[DONE] * 4)
+    with terminal(bench) as person:
+        for key in ("\x1b", "\x03", "\x04"):
+            ready(person)
+            person.type("edit it\r")
+            person.expect_text(QUESTION)
+            person.type(key)
+            person.expect_text("A proposal still waits")
         assert (bench.project / "a.txt").read_text() == "old\n"
-        person.type("\x04")
-        assert person.end() == 0
+        leave(person)
 
 
 def test_what_is_mistyped_is_answered_with_what_was_meant(bench) -> None:
-    bench.script("m", '<update status="200">Done.</update>')
+    bench.script("m", DONE)
     with terminal(bench) as person:
         ready(person)
         for typed, told in (
             ("/modle", r"Did you mean /model\?"),
             ("/model mm", r"Did you mean m\?"),
             ("/run nobody", "nobody"),
+            ("/undo", "There is no run yet"),
+            ("/help", "Alt-Enter"),
         ):
             person.type(f"{typed}\r")
             person.expect_text(told)
             ready(person)
-        person.type("/help\r")
-        person.expect_text("Alt-Enter")
-        ready(person)
         person.type("\x03")
+        leave(person)
+
+
+def test_a_screen_of_20_columns_shows_whole_words_of_a_diff_and_a_question(bench) -> None:
+    bench.script("m", EDIT, DONE)
+    with terminal(bench, columns=20) as person:
         ready(person)
-        person.type("\x04")
-        assert person.end() == 0
+        person.type("do it\r")
+        person.expect_text(r"a\[l\]l\?")
+        screen = person.screen().splitlines()
+        assert max(map(len, screen)) <= 20
+        assert {"-old", "+new"} <= set(screen)
+        assert " ".join(screen).endswith("reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l?")
+        person.type("a\r")
+        person.expect_text("changed")
+        leave(person)
 
 
-@pytest.mark.parametrize(("columns", "kind"), [(20, "xterm-256color"), (100, "dumb")])
-def test_small_and_simple_terminals_serve(bench, columns, kind) -> None:
-    bench.script("m", '<update status="200">Done.</update>')
-    with terminal(bench, columns=columns, kind=kind) as person:
+def test_a_simple_terminal_serves(bench) -> None:
+    bench.script("m", DONE)
+    with terminal(bench, kind="dumb") as person:
         ready(person)
         person.type("do it\r")
         person.expect_text("changed|Done")
@@ -154,20 +214,17 @@ def test_a_session_whose_terminal_vanishes_ends(bench) -> None:
         person.process.wait(WAIT_S)
 
 
-def test_without_a_terminal_the_way_is_shown(bench) -> None:
+def test_a_session_needs_a_terminal_and_its_options_stand_behind_commands(bench) -> None:
     done = bench.run()
     assert done.returncode == 2
     assert "turnwright act PROMPT" in done.stderr
-
-
-def test_options_of_a_session_do_not_stand_before_a_command(bench) -> None:
     done = bench.run("--yolo", "runs")
     assert done.returncode == 2
     assert "behind the command" in done.stderr
 
 
 def test_a_run_can_be_watched_from_another_terminal_which_stops_nothing(bench) -> None:
-    bench.script("m", EDIT, '<update status="200">All is done.</update>')
+    bench.script("m", EDIT, DONE)
     with terminal(bench) as person:
         ready(person)
         person.type("edit it\r")
@@ -182,6 +239,4 @@ def test_a_run_can_be_watched_from_another_terminal_which_stops_nothing(bench) -
             assert "<update" not in other.seen
             other.process.send_signal(signal.SIGINT)
             assert other.end() == 0
-        ready(person)
-        person.type("\x04")
-        assert person.end() == 0
+        leave(person)

@@ -24,7 +24,7 @@ from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents, contents_in
-from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, QuestionEffect
+from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, FileEffect, QuestionEffect
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.forwarding import Forwarding, copied
 from turnwright_executor.rpc.watches import OpenWatches
@@ -124,13 +124,14 @@ def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposal
     match request.WhichOneof("decision"):
         case "accept":
             check_bytes("answer", accept.answer, COMMENT_BYTES_MAX)
+            check_bytes("comment", accept.comment, COMMENT_BYTES_MAX)
             if len(_contents(accept)) < len(accept.contents):
                 raise invalid("contents", "Give one content for each path.")
             return copied(
                 request,
                 queue_pb2.ResolveProposalRequest,
                 decision=queue_pb2.DECISION_ACCEPT,
-                comment=accept.answer,
+                comment=accept.answer or accept.comment,
                 contents=accept.contents,
                 client_runs=accept.client_runs,
             )
@@ -153,6 +154,8 @@ def check_acceptance(effect: Effect, accept: proposal_pb2.Accept) -> None:
         raise invalid("answer", "The proposal is a question: accept it with `answer`, or reject it.")
     if accept.answer and not is_question:
         raise invalid("answer", "The proposal is not a question: accept it without an answer.")
+    if accept.comment and not isinstance(effect, FileEffect):
+        raise invalid("comment", "The proposal changes no files: accept it without a comment.")
     if accept.client_runs and not isinstance(effect, CommandEffect):
         raise invalid("client_runs", "The proposal is not a command: only a command can run at the client.")
     if isinstance(effect, ClientToolEffect):

@@ -30,7 +30,7 @@ from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.ports import Plans, Shell, Workspace
 from turnwright_executor.turn import indeterminate
-from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
+from turnwright_executor.turn.accepting import Proposals, amended, comment_of, record_too_large
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.settlement import channels_of, closed_channels
@@ -183,7 +183,9 @@ class CommandSteps:
             return _uninstalled(record)
         try:
             performing = tool.perform(effect, record.command, self._context(record))
-            return await (self._to_the_end(record, performing) if isinstance(effect, FileEffect) else performing)
+            if not isinstance(effect, FileEffect):
+                return await performing
+            return _commented(record, await self._to_the_end(record, performing))
         except Exception as error:  # noqa: BLE001 - the same
             if isinstance(error, TurnwrightError) and error.reason in REFUSALS:
                 return failed(outcome_of(error), error.message)
@@ -199,7 +201,7 @@ class CommandSteps:
             if not task.done():
                 task.cancel()
             elif not task.cancelled() and task.exception() is None:
-                self._scope.buffer.settle(record, task.result())
+                self._scope.buffer.settle(record, _commented(record, task.result()))
             raise
 
     async def _settle_known(self, record: CommandRecord) -> None:
@@ -271,6 +273,12 @@ class CommandSteps:
         text = f"The tool {record.tool} crashed (error {error_id}). This is a fault of the runtime, not of the command."
         self._scope.buffer.add(error_write(error_path_of(record.path), "crash:500", text))
         return failed("crash:500", text)
+
+
+def _commented(record: CommandRecord, done: Done) -> Done:
+    """The result of a file change with the comment of whoever accepted it."""
+    comment = comment_of(record).strip()
+    return replace(done, body=f"{done.body}\nWhoever accepted it said: {comment}") if comment else done
 
 
 def _uninstalled(record: CommandRecord) -> Done:

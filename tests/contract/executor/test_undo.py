@@ -7,6 +7,10 @@ import json
 import pytest
 from turnwright.types.v1.command_record_pb2 import WrittenFile
 
+from turnwright_core.errors import InvalidError
+
+ASK = '<sh command="true"/>'
+
 pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">Done.</update>'
@@ -87,8 +91,10 @@ async def test_a_file_that_was_edited_on_acceptance_goes_back_to_what_it_was(ser
     queued = await services.act(yolo=False)
     await services.until(queued, 202)
     path = "log://turn_1/set/a.txt"
-    await services.client.resolve(services.project, "r", path, accept=True, contents={"a.txt": "edited\n"})
+    edited = {"a.txt": "edited\n"}
+    await services.client.resolve(services.project, "r", path, accept=True, contents=edited, comment="Not so new.")
     await services.until(queued)
+    assert (await services.entry(path)).body.endswith("+edited\nWhoever accepted it said: Not so new.")
     (file,) = (await services.entry(path)).record.settled.files
     assert file == WrittenFile(
         path="a.txt",
@@ -98,3 +104,10 @@ async def test_a_file_that_was_edited_on_acceptance_goes_back_to_what_it_was(ser
     )
     assert (await undone(services)).outcome == ""
     assert (services.files / "a.txt").read_text() == "old\n"
+
+
+async def test_a_comment_goes_with_an_accepted_change_of_files_only(services) -> None:
+    services.script(ASK, DONE)
+    await services.until(await services.act(yolo=False), 202)
+    with pytest.raises(InvalidError, match="accept it without a comment"):
+        await services.client.resolve(services.project, "r", "log://turn_1/sh/true", accept=True, comment="So be it.")

@@ -343,11 +343,16 @@ class Accept(_message.Message):
     CONTENTS_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
     CLIENT_RUNS_FIELD_NUMBER: _builtins.int
+    COMMENT_FIELD_NUMBER: _builtins.int
     answer: _builtins.str
     """Answer to a proposed question, at most 65536 bytes. Required for questions, refused for anything else."""
     client_runs: _builtins.bool
     """True: the caller runs the proposed command itself. Its channels are opened for the caller, who appends to them and
     ends them (AppendStream, CompleteStream, AbortStream) while the loop goes on. Only for commands.
+    """
+    comment: _builtins.str
+    """Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. At most
+    65536 bytes; empty: none. Only for file changes, otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
@@ -362,10 +367,11 @@ class Accept(_message.Message):
         contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
         answer: _builtins.str = ...,
         client_runs: _builtins.bool = ...,
+        comment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "client_runs", b"client_runs", "contents", b"contents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "client_runs", b"client_runs", "comment", b"comment", "contents", b"contents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
