@@ -278,7 +278,7 @@ class CommandSteps:
 def _commented(record: CommandRecord, done: Done) -> Done:
     """The result of a file change with the comment of whoever accepted it."""
     comment = comment_of(record).strip()
-    return replace(done, body=f"{done.body}\nWhoever accepted it said: {comment}") if comment else done
+    return replace(done, body=f"{done.body}\nThe reviewer said: {comment}") if comment else done
 
 
 def _uninstalled(record: CommandRecord) -> Done:

@@ -94,7 +94,7 @@ async def test_a_file_that_was_edited_on_acceptance_goes_back_to_what_it_was(ser
     edited = {"a.txt": "edited\n"}
     await services.client.resolve(services.project, "r", path, accept=True, contents=edited, comment="Not so new.")
     await services.until(queued)
-    assert (await services.entry(path)).body.endswith("+edited\nWhoever accepted it said: Not so new.")
+    assert (await services.entry(path)).body.endswith("+edited\nThe reviewer said: Not so new.")
     (file,) = (await services.entry(path)).record.settled.files
     assert file == WrittenFile(
         path="a.txt",
