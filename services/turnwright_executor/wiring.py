@@ -104,11 +104,15 @@ class _Wired:
             ),
             start=self._start,
             listening=self._listening,
-            ready=lambda: check_ready(self._peers[0]),
+            neighbours={name: partial(self._check, name) for name in ("store", "assembler", "provider")},
             drain=self._drain,
             close=self._close,
             settings=self._settings,
         )
+
+    async def _check(self, name: str) -> None:
+        """Raise unless this neighbour is ready."""
+        await check_ready(next(peer for peer in self._peers if peer.name == name))
 
     def _peer(self, name: str, address: str) -> Peer:
         settings = self._settings

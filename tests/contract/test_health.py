@@ -63,6 +63,17 @@ async def test_who_lost_the_store_is_not_ready_and_lives_until_it_comes_back(tmp
         assert await status() == SERVING
 
 
+async def test_an_executor_names_the_neighbour_that_is_away_and_needs_only_its_store(tmp_path):
+    async with running(tmp_path) as services, watched(services.addresses["executor"], "provider") as provider:
+        assert await provider() == SERVING
+        await services.stop("provider")
+        assert await provider() == NOT_SERVING
+        seen = {name: await checked(services.addresses["executor"], name) for name in ("", "store", "assembler")}
+        assert seen == dict.fromkeys(seen, SERVING)
+        await services.start("provider")
+        assert await provider() == SERVING
+
+
 async def test_an_executor_behind_a_store_that_is_not_ready_is_not_ready_either(tmp_path):
     is_away = asyncio.Event()
 

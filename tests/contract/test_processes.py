@@ -12,7 +12,7 @@ import time
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import call_metadata, derive_token
@@ -114,13 +114,18 @@ def test_health_answers_for_the_server_and_for_the_service_without_a_token(servi
 
 def test_reflection_lists_the_service_for_those_with_a_token(service) -> None:
     name, channel = service
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
-    answers = list(stub.ServerReflectionInfo(iter(asked), timeout=60, metadata=call_metadata(SECRET)))
-    assert SERVICES[name] in {item.name for item in answers[0].list_services_response.service}
-    with pytest.raises(grpc.RpcError) as refused:
-        list(stub.ServerReflectionInfo(iter(asked), timeout=60))
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    for version in ("v1alpha", "v1"):
+        reflect = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        answers = list(reflect(iter(asked), timeout=60, metadata=call_metadata(SECRET)))
+        assert SERVICES[name] in {item.name for item in answers[0].list_services_response.service}
+        with pytest.raises(grpc.RpcError) as refused:
+            list(reflect(iter(asked), timeout=60))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of processes to their user")

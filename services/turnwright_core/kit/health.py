@@ -7,7 +7,7 @@ support, and keeps the stream open until the server has waited for it in vain.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -32,21 +32,28 @@ CHECK_S_MAX: Final = 2.0
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
-    """Readiness of a server (the empty name, and its service's) and its liveness (`liveness`).
+    """Readiness of a server (the empty name, and its service's), of its neighbours, and its liveness (`liveness`).
 
     A process that lost its database should get no calls, but should not be killed for that either.
     """
 
     def __init__(self, service: str) -> None:
-        self._statuses = dict.fromkeys(("", service), CheckResponse.NOT_SERVING)
+        self._own = ("", service)
+        self._statuses = dict.fromkeys(self._own, CheckResponse.NOT_SERVING)
         self._statuses[LIVENESS] = CheckResponse.SERVING
         self._has_ended = False
         self._changed = asyncio.Event()
 
     def set(self, *, ready: bool) -> None:
         """Set whether the service is ready."""
-        status = CheckResponse.SERVING if ready else CheckResponse.NOT_SERVING
-        self._statuses.update((name, status) for name in self._statuses if name != LIVENESS)
+        self._set(self._own, ready=ready)
+
+    def set_neighbour(self, name: str, *, ready: bool) -> None:
+        """Set whether a service that this one calls is ready, as seen from here."""
+        self._set((name,), ready=ready)
+
+    def _set(self, names: Iterable[str], *, ready: bool) -> None:
+        self._statuses.update(dict.fromkeys(names, CheckResponse.SERVING if ready else CheckResponse.NOT_SERVING))
         self._notify()
 
     def leave(self) -> None:

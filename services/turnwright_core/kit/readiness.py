@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from turnwright_core.errors import TurnwrightError
@@ -38,40 +38,61 @@ class Readiness:
         name: str,
         ready: Callable[[], Awaitable[None]] | None,
         health: Health,
+        neighbours: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
         *,
         every_s: float = EVERY_S,
         look_s_max: float = LOOK_S_MAX,
     ) -> None:
-        """`ready` raises if the service cannot do its work; None if it always can. Times are in seconds."""
+        """`ready` raises if the service cannot do its work, and each check of a neighbour if that one cannot.
+
+        Without `ready`, the service is ready if its first neighbour is, and always if it has none. Times are in
+        seconds.
+        """
         self._name = name
-        self._ready = ready
+        self._neighbours = dict(neighbours or {})
+        self._needed = next(iter(self._neighbours), "") if ready is None else ""
+        self._ready = ready or self._neighbours.pop(self._needed, None)
         self._health = health
         self._every_s = every_s
         self._look_s_max = look_s_max
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._has_looked = asyncio.Event()
 
     async def begin(self) -> None:
         """Check for the first time, then keep checking."""
-        if self._ready is None:
+        looks = [(name, self._report(name, check)) for name, check in self._neighbours.items()]
+        if self._ready:
+            looks.append((self._needed, self._look(self._ready)))
+        self._tasks = [asyncio.create_task(look, name=f"readiness {self._name} {name}") for name, look in looks]
+        if not self._ready:
             self._health.set(ready=True)
             return
-        self._task = asyncio.create_task(self._look(self._ready), name=f"readiness {self._name}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_S):
                 await self._has_looked.wait()
 
     async def end(self) -> None:
         """Stop checking."""
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _report(self, name: str, check: Callable[[], Awaitable[None]]) -> None:
+        """Report a neighbour that the service is ready without."""
+        while True:
+            self._health.set_neighbour(name, ready=not await self._problem(check))
+            await self._pause()
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(beat_in_s(asyncio.get_running_loop().time(), self._every_s))
 
     async def _look(self, ready: Callable[[], Awaitable[None]]) -> None:
         before: bool | None = None
         failed = 0
         while True:
             problem = await self._problem(ready)
+            if self._needed:
+                self._health.set_neighbour(self._needed, ready=not problem)
             failed = failed + 1 if problem else 0
             is_ready = not problem or (before is True and failed < FAILED_LOOKS)
             if is_ready is not before:
@@ -82,7 +103,7 @@ class Readiness:
                 before = is_ready
                 self._health.set(ready=is_ready)
             self._has_looked.set()
-            await asyncio.sleep(beat_in_s(asyncio.get_running_loop().time(), self._every_s))
+            await self._pause()
 
     async def _problem(self, ready: Callable[[], Awaitable[None]]) -> str:
         """Why the service is not ready; empty if it is."""

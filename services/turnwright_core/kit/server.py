@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 from msgspec import Struct
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
@@ -92,11 +92,25 @@ class Service(Struct, frozen=True):
     listening: Callable[[str], None] = _take_no_notice
     """Receives the actual address, after the start, right before the first call is accepted."""
     ready: Callable[[], Awaitable[None]] | None = None
-    """Readiness check: raises TurnwrightError if a dependency is unavailable. None: there are no dependencies."""
+    """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only neighbours, if any."""
+    neighbours: Mapping[str, Callable[[], Awaitable[None]]] = {}
+    """Readiness checks of the services that this one calls, by name. It is not ready without the first of them."""
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
     codecs: Callable[[], Codecs] | None = None
     """The rpcs that other services call by values. None: the service has no multiplexed streams."""
+
+
+def _reflection_v1(servicer: reflection.aio.ReflectionServicer) -> grpc.GenericRpcHandler:
+    """Reflection under its later name, with the same messages. The library has v1alpha only."""
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(
+        "grpc.reflection.v1.ServerReflection", {"ServerReflectionInfo": handler}
+    )
 
 
 class RunningServer:
@@ -123,7 +137,7 @@ class RunningServer:
         self._tls = service.settings.tls if service.settings else PLAINTEXT
         self._server: grpc.aio.Server | None = None
         self._calls = CallsInProgress()
-        self._readiness = Readiness(service.name, service.ready, self._health)
+        self._readiness = Readiness(service.name, service.ready, self._health, service.neighbours)
         self.local = LocalServer()
         """The same handlers for callers in this process."""
         codecs = service.codecs
@@ -144,7 +158,9 @@ class RunningServer:
             settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
         # The same as `enable_server_reflection`, which accepts only grpc's own server.
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guarded)
+        reflecting = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, guarded)
+        guarded.add_generic_rpc_handlers((_reflection_v1(reflecting),))
         if self._multiplexed and not self._observers:
             # Not among the calls that are ended with a reason: it is what carries the reasons.
             GuardedServer(server, LocalServer(), gate, CallsInProgress()).add_generic_rpc_handlers((self._multiplexed,))

@@ -40,9 +40,9 @@ class ExecutorServiceStub:
     return as soon as the loop is durably queued, and WatchRun streams what follows.
 
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
-    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
-    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
-    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status
+    with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
     Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
     long as the vendors take.
     """
@@ -171,9 +171,9 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     return as soon as the loop is durably queued, and WatchRun streams what follows.
 
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
-    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
-    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
-    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status
+    with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
     Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
     long as the vendors take.
     """
@@ -298,9 +298,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     return as soon as the loop is durably queued, and WatchRun streams what follows.
 
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
-    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1alpha`. Errors are a google.rpc.Status with an
-    ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE).
-    Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
+    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status
+    with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
     Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
     long as the vendors take.
     """

@@ -377,6 +377,14 @@ export declare type Accept = Message<"turnwright.executor.v1.Accept"> & {
    * @generated from field: bool client_runs = 3;
    */
   clientRuns: boolean;
+
+  /**
+   * Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. At most
+   * 65536 bytes; empty: none. Only for file changes, otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
+   *
+   * @generated from field: string comment = 4;
+   */
+  comment: string;
 };
 
 /**
