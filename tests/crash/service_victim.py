@@ -2,7 +2,7 @@
 
 Points are `before STEP N`, `after STEP N` and, for a model call, `amid generate N`: the Nth time a step is taken, or
 the Nth part of a reply. At `pause STEP N` it is only stopped before the step, as SIGSTOP stops it. Counting begins
-with SIGUSR1. A service lives once for each line that comes in through the pipe `{name}.in`, which is a point or empty;
+with SIGUSR1; of `after STEP N in summary` with the call that opens a turn which summarizes. A service lives once for each line that comes in through the pipe `{name}.in`, which is a point or empty;
 its process id and its exit status are told through `{name}.out`.
 """
 
@@ -23,6 +23,8 @@ from turnwright_assembler.wiring import build as build_assembler
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.server import RunningServer, serve_until_stopped
 from turnwright_core.kit.settings import load
+from turnwright_core.owner_calls import EndTurnCall, TurnStart
+from turnwright_core.runs import RequestKind
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.provider import ProviderModels
@@ -78,18 +80,40 @@ STEPS = {
     "file": (DiskWorkspace, "replace"),
     "generate": (ProviderModels, "generate"),
     "answer": (LedgerRpcs, "WriteEntries"),
+    "ended": (LedgerRpcs, "EndTurn"),
 }
-"""The steps of an executor's turn, each a call to the world outside of its process, and one of a store's."""
+"""The steps of an executor's turn, each a call to the world outside of its process, and two of a store's."""
 
 
 def end_at(point):
     """Have the process end there."""
-    when, step, number = point.split(" ")
+    when, step, number, *within = point.split(" ")
     kind, method = STEPS[step]
     end = EndsAt(int(number), signal.SIGSTOP if when == "pause" else signal.SIGKILL)
     inner = getattr(kind, method)
     wrap = _stepping if inspect.isasyncgenfunction(inner) else _around
     setattr(kind, method, wrap(inner, when, end))
+    if within:
+        _count_in_summary(end)
+
+
+def _count_in_summary(end):
+    """Count from the call on that opens a turn which summarizes."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for kind, method in (STEPS["end"], STEPS["ended"]):
+        setattr(kind, method, _opening(getattr(kind, method), end))
+
+
+def _opening(inner, end):
+    @functools.wraps(inner)
+    async def opening(*args, **kwargs):
+        starts = (one.end.next if isinstance(one, EndTurnCall) else one for one in args)
+        kinds = {one.request.kind for one in starts if isinstance(one, TurnStart)}
+        if RequestKind.COMPACTION in kinds:
+            end.begin()
+        return await inner(*args, **kwargs)
+
+    return opening
 
 
 def _around(inner, when, end):

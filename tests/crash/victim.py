@@ -32,9 +32,10 @@ class EndsAt:
         self._number = number
         self._how = how
         self._counts = False
-        signal.signal(signal.SIGUSR1, self._begin)
+        signal.signal(signal.SIGUSR1, self.begin)
 
-    def _begin(self, _number: int, _frame: object) -> None:
+    def begin(self, _number: int = 0, _frame: object = None) -> None:
+        """Count from now on."""
         self._counts = True
 
     def __call__(self) -> None:

@@ -217,7 +217,9 @@ class LoopSteps:
         scope.spend_meter.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
         if scope.loop.status == PROPOSED and state.is_decided:
             await scope.services.ledger.write(scope.address, scope.claim.epoch, [], run_status=RUNNING)
-        is_left = any(record.state.is_settled and record.tool not in QUIET_TOOLS for record in records)
+        # A transcript also shows the reply and each result, whatever the tool.
+        counted = () if turn.request.assembly is Assembly.TRANSCRIPT else QUIET_TOOLS
+        is_left = any(record.state.is_settled and record.tool not in counted for record in records)
         scope.held = OpenTurn(turn, None, note, is_left=is_left)
         bind_turn(scope.address, turn.number)
 
