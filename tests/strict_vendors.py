@@ -26,6 +26,7 @@ CACHE_MARKS_MAX = 4
 LOOKBACK_BLOCKS = 20
 """Anthropic looks for a cached prefix this many blocks before each mark."""
 
+CHAT_CALLS_MAX = 128
 CHAT_ID_CHARS_MAX = 40
 """OpenAI refuses longer call ids in chat completions."""
 
@@ -168,7 +169,9 @@ class StrictChat(StrictVendor):
             else:
                 need(not open_calls, f"no tool message answers {open_calls}")
                 need(role != before, f"roles must alternate: two messages of {role}")
-            open_calls += self._calls(message.get("tool_calls") or ())
+            calls = message.get("tool_calls") or ()
+            need(len(calls) <= CHAT_CALLS_MAX, f"Invalid 'messages[{place}].tool_calls': array too long.")
+            open_calls += self._calls(calls)
             need(len(set(open_calls)) == len(open_calls), "Duplicate tool_call ids")
             self._thoughts(message)
             before = role

@@ -107,6 +107,9 @@ EVENT_PAYLOAD_BYTES_MAX: Final = 64 * 1024
 EVENT_SOURCE_CHARS_MAX: Final = 128
 """Maximum length of the source of an event, in code points (RH01)."""
 
+REPLY_CALLS_MAX: Final = 128
+"""Maximum number of native calls of one reply: OpenAI refuses to be sent a message that has more."""
+
 SCHEMES_MAX: Final = 1000
 """Maximum number of schemes of a store; one answer lists all of them."""
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import EntryWrite
 from turnwright_core.json_schema import answer_problem, answer_text
-from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX
+from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
 from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord
@@ -66,6 +66,7 @@ _OUTCOMES: Final = {CUT_REPLY: "cut:400", ANSWER: ANSWER_INVALID}
 
 _CUT_CALL: Final = "The reply was cut off, so this call of {name} was not carried out. Send it again, in smaller parts."
 _DROPPED: Final = "Only the first {taken} commands were taken; {dropped} were dropped."
+_MORE: Final = "{dropped} or more"
 
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
@@ -136,7 +137,7 @@ def read_draft(
     sources: list[ToolCall | None] = [None] * len(commands)
     lost: list[LostCall] = []
     is_over = any(warning.kind == CUT_REPLY for warning in warnings)
-    for number, call in enumerate(draft.calls, 1):
+    for number, call in enumerate(draft.calls[:REPLY_CALLS_MAX], 1):
         called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, known)
         if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
             found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
@@ -146,12 +147,20 @@ def read_draft(
         commands.extend(taken)
         sources.extend([call] * len(taken))
         lost.extend(losses[:1])
-    if len(commands) > commands_max:
+    more = max(0, len(draft.calls) - REPLY_CALLS_MAX)
+    if draft.calls:
+        # One call may hold the objects of several.
+        commands_max = min(commands_max, REPLY_CALLS_MAX)
+    if more or len(commands) > commands_max:
         warnings = [warning for warning in warnings if warning.kind != TOO_MANY]
-        message = _DROPPED.format(taken=commands_max, dropped=len(commands) - commands_max + reply.dropped)
+        dropped = max(0, len(commands) - commands_max) + reply.dropped + more
+        counted = _MORE.format(dropped=dropped) if more else dropped
+        message = _DROPPED.format(taken=min(len(commands), commands_max), dropped=counted)
         warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
         lost.extend(LostCall(call, warnings[-1]) for call in dict.fromkeys(sources[commands_max:]) if call)
         del commands[commands_max:], sources[commands_max:]
+    # What is sent back has a limit too; what is not in it is told by the warning.
+    del lost[max(0, REPLY_CALLS_MAX - sum(source is not None for source in sources)) :]
     storable = tuple(map(_storable, commands))
     return ParsedReply(storable, tuple(warnings), reply.narration.strip(), tuple(sources), tuple(lost))
 

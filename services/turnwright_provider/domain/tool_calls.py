@@ -19,11 +19,12 @@ from msgspec import Struct, field
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_text import parse_json
+from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import whole
 
-CALLS_MAX: Final = 128
-"""Maximum number of calls in one message; higher indexes are ignored."""
+CALLS_MAX: Final = REPLY_CALLS_MAX + 1
+"""Maximum number of calls in one message; higher indexes are ignored. One more than are taken tells that there are."""
 
 ARGUMENTS_CHARS_MAX: Final = 3 * 1024 * 1024
 """Maximum total length of the arguments in a message, in code points: they are passed on in one piece."""

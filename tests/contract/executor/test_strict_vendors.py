@@ -242,6 +242,7 @@ REFUSED = {
         ({"messages": [U, U]}, "alternate"),
         ({"messages": [U, {"role": "assistant", "content": ""}, U]}, "empty"),
         ({"messages": [U, A]}, "last role"),
+        ({"messages": [U, {**CALLED, "tool_calls": CALLS * 129}]}, "array too long"),
         ({"messages": [U, {**A, "reasoning_details": [{"signature": "s", "text": "t"}]}, U]}, "signature"),
     ],
     "openrouter": [({"messages": [{**U, "content": [{**TEXT, **MARK}] * 5}]}, "maximum of 4")],

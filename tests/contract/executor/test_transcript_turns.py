@@ -194,16 +194,20 @@ async def test_a_turn_is_assembled_from_what_the_turn_before_wrote_and_reads_not
     assert sum(len(request["messages"]) for request in sent(server)) == sum(2 + 2 * turn for turn in range(13))
 
 
-async def test_a_reply_of_more_than_a_hundred_calls_is_sent_again(tmp_path, over_http, monkeypatch):
-    many: Answer = calling(*(("get", {"path": f"known://{number}"}, f"c{number}") for number in range(128)))
-    async with over_http(many, chat("Done.")) as server:
+@pytest.mark.parametrize(("commands_max", "taken", "dropped"), [(200, 128, "1 or more"), (99, 99, "30 or more")])
+async def test_of_a_reply_with_too_many_calls_as_many_are_sent_again_as_vendors_take(
+    tmp_path, over_http, monkeypatch, commands_max, taken, dropped
+):
+    many = Reply("", [("get", {"path": f"known://{number}"}) for number in range(131)])
+    vendor = STRICT["chat"](lambda number: Reply("Done.") if number else many)
+    async with over_http(vendor, vendor) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, turn_commands_max=200) as services:
+        async with running(tmp_path, turn_commands_max=commands_max) as services:
             loop = await act(services)
-    assert loop.status == 200
-    conversation = sent(server)[-1]["messages"]
-    strictly(conversation)
+    assert (loop.status, vendor.refusals) == (200, [])
+    conversation = vendor.bodies[-1]["messages"]
     assert len(conversation[2]["tool_calls"]) == 128
+    assert f"Only the first {taken} commands were taken; {dropped} were dropped." in json.dumps(conversation[2:])
 
 
 async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_are_evicted(tmp_path, monkeypatch):

@@ -34,6 +34,7 @@ MERGE_EXCEPTIONS = {
     "tool_then_cf_cd_cf_user": FOLDS,
     "repeating_tool_cf_loop": FOLDS,
 }
+"""Cases whose form differs on purpose: all that they say is sent, in their order."""
 
 
 def part_of(part: dict[str, Any]) -> Part:
@@ -87,6 +88,12 @@ def test_a_case_of_users_is_merged(case):
         wanted.insert(0, user(LEFT_OUT))
     expect(case["id"], passed=made == wanted, exceptions=MERGE_EXCEPTIONS)
     assert sent(*made) == made
+    assert texts_of(made) == texts_of(wanted)
+
+
+def texts_of(messages: Iterable[Message]) -> str:
+    """All that messages say, wherever one ends."""
+    return "\n\n".join(message.text for message in messages if message.text)
 
 
 def user(*parts: Part | str) -> Message:

@@ -8,6 +8,7 @@ import pytest
 
 from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.chat.message import ToolCall
+from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft, empty
 from turnwright_executor.turn.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
@@ -66,6 +67,16 @@ GET, RM = ("get", '{"path": "a"}'), ("rm", '{"path": "b"}')
 def test_of_native_calls_that_the_vendor_cut_those_run_that_are_complete(text, calls, run, lost) -> None:
     # C54
     assert read_cut(text, *calls) == (run, lost)
+
+
+@pytest.mark.parametrize(("commands_max", "taken"), [(99, 99), (1000, 128)])
+def test_what_is_sent_back_of_a_reply_has_no_more_calls_than_vendors_take(commands_max, taken) -> None:
+    # Two calls in the arguments of one, as some hosts merge them.
+    calls = tuple(ToolCall("get", '{"path": "a"}{"path": "b"}', place) for place in range(REPLY_CALLS_MAX + 1))
+    reading = read_draft(Draft(calls=calls), commands_max)
+    assert len(reading.commands) == taken
+    assert len(reading.commands) + len(reading.lost_calls) == REPLY_CALLS_MAX
+    assert [warning.kind for warning in reading.losses] == ["too_many_commands"]
 
 
 LONG = "".join(
