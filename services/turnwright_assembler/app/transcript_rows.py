@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, takewhile
 from sys import getsizeof
 from typing import Final
@@ -43,6 +44,7 @@ _ARCHIVED: Final = Visibility.ARCHIVED
 _REPLY: Final = MessageKind.REPLY
 _RESULT: Final = MessageKind.RESULT
 _SAID: Final = (MessageKind.PROMPT, MessageKind.STEERING)
+_WITHOUT_PARTS: Final = (_RESULT, *_SAID)
 
 _END_PIECES: Final = 16
 """Pieces at the end of a conversation that are told again rather than searched for."""
@@ -154,25 +156,25 @@ class TranscriptRows:
 
     def _standing(self, entry: Entry, kind: MessageKind) -> Standing:
         path, position = entry.path, entry.position
-
-        def find(part: str) -> Entry | None:
-            users = self._used_by.get(part)
-            if users is None:
-                self._used_by[part] = (path,)
-            elif path not in users:
-                self._used_by[part] = (*users, path)
-            return self.entries.get(part)
-
+        find = self.entries.get if kind in _WITHOUT_PARTS else partial(self._part_of, path)
         message = content_of(entry, kind, find, self._read_record)
-        is_gone = _is_gone(entry, kind)
-        if kind is _RESULT and entry.visibility is not _VISIBLE:
-            message = _as_evicted(entry, message)
+        is_gone = False
+        if entry.visibility is not _VISIBLE:
+            is_gone = _is_gone(entry, kind)
+            message = _as_evicted(entry, message) if kind is _RESULT else message
         if kind is _REPLY or (kind is _RESULT and message.call_id) or kind in _SAID:
             return Standing(path, position, message, is_gone)
         if kind is MessageKind.SUMMARY:
             position = self._place_of_summary(entry)
         said = shown(RunMessage(path, kind, turn_of(entry), position, 0, message))
         return Standing(path, position, text_message(Role.USER, said), is_gone)
+
+    def _part_of(self, path: str, part: str) -> Entry | None:
+        """An entry that a message is made of, which changes with it from now on."""
+        users = self._used_by.get(part, ())
+        if path not in users:
+            self._used_by[part] = (*users, path)
+        return self.entries.get(part)
 
     def _place_of_summary(self, entry: Entry) -> int:
         """A summary stands where the first of the messages stood that it replaces."""

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
@@ -117,13 +119,9 @@ def messages_in(entries: Iterable[Entry]) -> list[Entry]:
 def parts_of(entry: Entry) -> tuple[str, ...]:
     """Paths of further entries that a message is made of; some may not exist."""
     if entry.scheme == "assistant":
-        return (f"reasoning://{turn_of(entry)}", *_records_of(entry))
+        return (f"reasoning://{turn_of(entry)}", *(call.path for call in _kept(entry).calls if call.path))
     plan = _plan_of(entry) if entry.scheme == "event" else None
     return _plan_paths(plan) if plan else ()
-
-
-def _records_of(entry: Entry) -> Iterable[str]:
-    return (call["path"] for call in entry.attributes.get(CALLS, ()) if call.get("path"))
 
 
 def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, read_record: ReadRecord) -> RunMessage:
@@ -184,47 +182,79 @@ def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
 
 def _result(entry: Entry, read_record: ReadRecord) -> Message:
     """The result of a command, or the error of a call that became no command."""
-    text, failed = _text(entry.body or entry.outcome), entry.state is not _RESOLVED
+    said, failed = entry.body or entry.outcome, entry.state is not _RESOLVED
+    text = (Text(said),) if said else ()
     if entry.record:
         call = read_record(entry.record)
         return Message(_TOOL, text, call_id=call.call_id, tool=call.tool, failed=failed)
     return Message(_TOOL, text, call_id=str(entry.attributes.get("call_id") or ""), failed=failed)
 
 
-_to_thinking: Final = converter(tuple[ThinkingBlock, ...])
-_to_server_blocks: Final = converter(tuple[ServerBlock, ...])
+class _KeptCall(Struct, frozen=True):
+    """A call in the attributes of a reply: its record, or else the call itself."""
+
+    path: str = ""
+    name: str = ""
+    arguments: str | None = None
+    id: str = ""
+    call_id: str = ""
+    signature: str = ""
+    block: int | None = None
+
+
+class _ModelCall(Struct, frozen=True):
+    model: str | None = None
+
+
+class _KeptReply(Struct, frozen=True):
+    """What a message takes of the attributes of a reply, which only the runtime writes."""
+
+    calls: tuple[_KeptCall, ...] = ()
+    thinking: tuple[ThinkingBlock, ...] = ()
+    server_blocks: tuple[ServerBlock, ...] = ()
+    citations: tuple[str, ...] = ()
+    extra: str = ""
+    call: _ModelCall = _ModelCall()
+
+
+_KEPT: Final = Decoder(_KeptReply)
+_to_kept: Final = converter(_KeptReply)
+
+
+def _kept(reply: Entry) -> _KeptReply:
+    try:
+        return _KEPT.decode(reply.attributes_json or "{}")
+    except (DecodeError, UnicodeEncodeError):
+        # See parse_attributes.
+        return _to_kept(reply.attributes)
 
 
 def _reply(entry: Entry, find: FindEntry, read_record: ReadRecord) -> Message:
-    told = entry.attributes
-    thinking, server_blocks = told.get("thinking"), told.get("server_blocks")
+    kept = _kept(entry)
     reasoning = find(f"reasoning://{turn_of(entry)}")
     return Message(
         _ASSISTANT,
-        _text(entry.body),
+        (Text(entry.body),) if entry.body else (),
         reasoning.body if reasoning else "",
-        tuple([_call(place, kept, find, read_record) for place, kept in enumerate(told.get(CALLS, ()))]),
-        _to_thinking(thinking) if thinking else (),
-        _to_server_blocks(server_blocks) if server_blocks else (),
-        tuple(told.get("citations", ())),
-        told.get("extra", ""),
-        str((told.get("call") or {}).get("model") or ""),
+        tuple([_call(place, call, find, read_record) for place, call in enumerate(kept.calls)]),
+        kept.thinking,
+        kept.server_blocks,
+        kept.citations,
+        kept.extra,
+        kept.call.model or "",
     )
 
 
-def _call(place: int, kept: Mapping[str, Any], find: FindEntry, read_record: ReadRecord) -> ToolCall:
+def _call(place: int, kept: _KeptCall, find: FindEntry, read_record: ReadRecord) -> ToolCall:
     """One call of a reply: from its record, or from the reply if it became no command."""
-    record = find(path) if (path := kept.get("path")) else None
-    call = read_record(record.record) if record and record.record else None
-    name, arguments = kept.get("name", ""), kept.get("arguments")
-    if call and arguments is None:
+    record = find(kept.path) if kept.path else None
+    name, arguments = kept.name, kept.arguments
+    if record and record.record and arguments is None:
+        call = read_record(record.record)
         name, arguments = call.tool, call.arguments
     # Somebody took the record away: its path still says which tool it was.
-    name = name or "".join(str(kept.get("path", "")).split("/")[3:4]) or "unknown"
-    return ToolCall(
-        name, arguments or "", place, kept.get("id", ""), kept.get("call_id", ""), kept.get("signature", ""),
-        kept.get("block"),
-    )  # fmt: skip
+    name = name or "".join(kept.path.split("/")[3:4]) or "unknown"
+    return ToolCall(name, arguments or "", place, kept.id, kept.call_id, kept.signature, kept.block)
 
 
 # ---- Plans: an operation is an event; what it set or added is in an entry of the plan.

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.chat.message import Message, Part, Role, Text, ToolCall, text_message
+from turnwright_core.chat.message import Message, Part, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RunMessage
 
 NO_RESULT: Final = "This call was not carried out."
@@ -107,11 +107,14 @@ class Conversation:
         if one is None:
             return
         self._standing[path] = one
-        at = len(order)
-        if at and _place(order[-1]) > _place(one):
+        if order and order[-1].position >= one.position:
             at = bisect_left(order, _place(one), key=_place)
-        order.insert(at, one)
-        self._touch(at)
+            order.insert(at, one)
+            self._touch(at)
+            return
+        order.append(one)
+        if self._fresh_from is None:
+            self._fresh_from = len(order) - 1
 
     def _touch(self, at: int) -> None:
         if self._fresh_from is None or at < self._fresh_from:
@@ -263,15 +266,19 @@ class Conversation:
 
 
 def _answered(reply: Message, ids: Sequence[str], results: Sequence[Standing | None]) -> list[Message]:
-    """A reply and the results of its calls, in their order."""
-    calls = tuple(
-        [
-            call if call.call_id == sent else replace(call, call_id=sent)
-            for call, sent in zip(reply.calls, ids, strict=True)
-        ]
-    )
-    message = reply if calls == reply.calls else replace(reply, calls=calls)
-    return [message, *map(_result, calls, results)]
+    """A reply and the results of its calls, in their order. `ids` are those that the calls are sent with."""
+    messages = [reply]
+    for place, (call, call_id, result) in enumerate(zip(reply.calls, ids, results, strict=True)):
+        if call.call_id != call_id:
+            before, after = messages[0].calls[:place], messages[0].calls[place + 1 :]
+            messages[0] = replace(messages[0], calls=(*before, replace(call, call_id=call_id), *after))
+        if result is None:
+            messages.append(Message(_TOOL, (Text(NO_RESULT),), call_id=call_id, tool=call.name, failed=True))
+        elif result.message.tool == call.name and result.message.call_id == call_id:
+            messages.append(result.message)
+        else:
+            messages.append(replace(result.message, tool=call.name, call_id=call_id))
+    return messages
 
 
 def _place(one: Standing) -> tuple[int, str]:
@@ -280,14 +287,6 @@ def _place(one: Standing) -> tuple[int, str]:
 
 def _says_the_same(one: Standing, other: Standing) -> bool:
     return (one.position, one.is_gone) == (other.position, other.is_gone) and one.message == other.message
-
-
-def _result(call: ToolCall, result: Standing | None) -> Message:
-    if result is None:
-        return Message(_TOOL, (Text(NO_RESULT),), call_id=call.call_id, tool=call.name, failed=True)
-    message = result.message
-    is_named = message.tool == call.name and message.call_id == call.call_id
-    return message if is_named else replace(message, tool=call.name, call_id=call.call_id)
 
 
 def _says_something(message: Message) -> bool:

@@ -9,7 +9,6 @@ from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import (
     CommandDecision,
     CommandRecord,
-    CommandText,
     DecidedContent,
     ProposedStage,
 )
@@ -71,17 +70,17 @@ def recorded_call(record: bytes) -> RecordedCall:
     """The call that a record is of, with the arguments as JSON of the types that the model gave them."""
     message = CommandRecord.FromString(record)
     command = message.command
-    arguments = {one.name: _typed(one.name, one.value, command) for one in command.attributes}
+    arguments: dict[str, str | Raw] = {one.name: one.value for one in command.attributes}
     if command.body:
-        body = command.body_name or "body"
-        arguments[body] = _typed(body, command.body, command)
+        arguments[command.body_name or "body"] = command.body
+    for name in command.json_names:
+        if (value := arguments.get(name)) is not None:
+            arguments[name] = _typed(value)
     text = json.encode(arguments).decode()
     return RecordedCall(message.tool, text, message.call_id, message.vendor_call_id)
 
 
-def _typed(name: str, text: str, command: CommandText) -> str | Raw:
-    if name not in command.json_names:
-        return text
+def _typed(text: str | Raw) -> str | Raw:
     try:
         return json.decode(text, type=Raw)
     except (DecodeError, RecursionError):
