@@ -50,13 +50,15 @@ class Services:
     servers: dict[str, RunningServer] = field(default_factory=dict)
     local_servers: dict[str, LocalServer] | None = None
     """Those that are called without a network, by address; None: all calls go over sockets."""
+    drain_s: float = 1.0
+    """What calls in progress have when a service is stopped."""
 
     @property
     def files(self) -> Path:
         return self.root / "project"
 
     async def start(self, name: str, observers: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
-        server = RunningServer(self.builds[name](), self.addresses[name], SECRET, 1.0, observers)
+        server = RunningServer(self.builds[name](), self.addresses[name], SECRET, self.drain_s, observers)
         await server.start()
         self.servers[name] = server
         if self.local_servers is not None:
@@ -116,7 +118,8 @@ async def running(
 ) -> AsyncIterator[Services]:
     """The four services in a folder; keywords are settings of the executor."""
     # What a command may do must not depend on what the host has installed.
-    executor = {"sh_sandbox": "limits", **executor}
+    # And no test waits for a command that goes on for long when the executor is stopped.
+    executor = {"sh_sandbox": "limits", "drain_s": 0.0, **executor}
     for folder in (root / "home", root / "project"):
         folder.mkdir(exist_ok=True)
     at = {name: f"unix:{root}/{name}.sock" for name in ("store", "provider", "assembler", "executor")}

@@ -209,7 +209,7 @@ class _Wired:
 
     async def _drain(self) -> None:
         self._watches.close()
-        await asyncio.gather(self._scheduler.drain(), self._calls.stop())
+        await asyncio.gather(self._scheduler.drain(), self._calls.stop(self._settings.drain_s))
         await self._hooks.stop()
         await self._hubs.close()
 

@@ -143,7 +143,10 @@ class Settings:
     listen: str = setting("Address that this service listens on. Empty: the service's default port on loopback.", "")
     log_level: Literal["debug", "info", "warning", "error"] = setting("Lowest severity that is logged.", "info")
     drain_s: float = setting(
-        "How long calls in progress may take to finish when a service is stopped, in seconds.", 10.0, ge=0, le=600
+        "How long calls and commands in progress may take to finish when a service is stopped, in seconds.",
+        10.0,
+        ge=0,
+        le=600,
     )
     lame_duck_s: float = setting(
         "How long a service keeps serving after SIGTERM while its health says NOT_SERVING, in seconds, so"

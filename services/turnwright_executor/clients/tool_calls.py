@@ -137,8 +137,11 @@ class ToolCalls:
         self._tasks: set[asyncio.Task[Entry]] = set()
         self._stopping = False
 
-    async def stop(self) -> None:
+    async def stop(self, drain_s: float) -> None:
+        """Stop; commands in progress have this many seconds to come to their end."""
         self._stopping = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=drain_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -228,15 +228,26 @@ class Scheduler:
             self._employ(address, aborting=True)
 
     async def drain(self) -> None:
-        """Stop all workers where they are, and release their runs; the ledgers say how to continue."""
+        """Stop all workers where they are, and release their runs; the ledgers say how to continue.
+
+        Effects in progress have `drain_s` to come to their end, because those that are stopped may or may not have
+        happened.
+        """
         self._draining = True
         for timer in self._waiting.values():
             timer.cancel()
-        tasks = [worker.task for worker in self._workers.values() if worker.task]
-        tasks += [*self._expecting.values(), *([self._seeking] if self._seeking else [])]
+        tasks = [*self._expecting.values(), *([self._seeking] if self._seeking else [])]
+        busy: list[asyncio.Task[None]] = []
+        for worker in self._workers.values():
+            if worker.task:
+                (busy if worker.driver and worker.driver.leave() else tasks).append(worker.task)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if busy:
+            _, late = await asyncio.wait(busy, timeout=self._services.settings.drain_s)
+            for task in late:
+                task.cancel()
+        await asyncio.gather(*tasks, *busy, return_exceptions=True)
         await self._leases.stop()
 
     async def _run(self, address: RunAddress, worker: _Worker) -> None:

@@ -7,10 +7,13 @@ state machine says what follows: an aborted or failed loop is ended by its last 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from turnwright_executor.domain.endings import Ending
 from turnwright_executor.turn.machine import TERMINAL, Action, Step, TurnState, next_step
+
+_EFFECT: Final = frozenset({Action.MARK, Action.PERFORM, Action.SETTLE})
+"""Steps from the mark of an effect to its result. Whoever stops between them does not know if it happened."""
 
 
 class Steps(Protocol):
@@ -35,6 +38,8 @@ class Driver:
         self._steps = steps
         self._task: asyncio.Task[object] | None = None
         self._ending: Ending | None = None
+        self._is_leaving = False
+        self._step: Step | None = None
 
     async def drive(self) -> Action:
         """Run to the end: STOP, or PARK if a decision is awaited.
@@ -45,12 +50,14 @@ class Driver:
         try:
             while True:
                 self._take_ending()
-                step = next_step(self._state)
+                step = self._step = next_step(self._state)
+                if self._is_leaving and step.action not in _EFFECT and self._task:
+                    self._task.cancel()
                 await self._performed(step)
                 if step.action in TERMINAL:
                     return step.action
         finally:
-            self._task = None
+            self._task = self._step = None
 
     async def _performed(self, step: Step) -> None:
         try:
@@ -74,6 +81,11 @@ class Driver:
         self._ending = ending
         if self._task:
             self._task.cancel()
+
+    def leave(self) -> bool:
+        """Whether an effect is in progress; then the driver's task is cancelled once its result is known."""
+        self._is_leaving = self._step is not None and self._step.action in _EFFECT
+        return self._is_leaving
 
     def _was_interrupted(self) -> bool:
         """Whether a cancellation was ours, and nobody else's as well."""

@@ -352,3 +352,26 @@ async def test_a_turn_whose_commands_are_all_settled_gets_its_verdict(tmp_path):
         await it.record("update", {"status": "200"}, "Done.", ordinal=1, state=State.RESOLVED, said={"status": 200})
         loop = await it.gone()
         assert (loop.status, loop.turns, it.effects) == (200, 1, [])
+
+
+async def test_a_command_in_progress_comes_to_its_end_when_the_executor_is_stopped(tmp_path):
+    """With its result stored, the next owner goes on; nobody has to ask whether it happened."""
+    async with running(tmp_path, drain_s=60) as services:
+        services.drain_s = 60
+        await services.restart("executor")
+        wait = "touch began; while [ ! -e go ]; do sleep 0.02; done; echo once >> effects.txt"
+        services.script(f"<sh>{wait}</sh>{DONE}", DONE)
+        queued = await services.act()
+        async with asyncio.timeout(60):
+            while not (services.files / "began").exists():  # noqa: ASYNC110 - a command tells nobody
+                await asyncio.sleep(0.02)
+            stopping = asyncio.create_task(services.stop("executor"))
+            # Long enough for a command to be ended that is not waited for.
+            assert not (await asyncio.wait([stopping], timeout=1.0))[0]
+            (services.files / "go").touch()
+            await stopping
+        await services.start("executor")
+        assert (await services.until(queued)).status == 200
+        assert (services.files / "effects.txt").read_text() == "once\n"
+        records = [entry for path, entry in services.view().entries.items() if path.startswith("log://turn_1/sh")]
+        assert [State(record.state) for record in records] == [State.RESOLVED]
