@@ -23,8 +23,7 @@ from turnwright_core.entries import State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 
-VICTIM = Path(__file__).with_name("service_victim.py")
-TESTS = str(VICTIM.parents[1])
+REPO = Path(__file__).parents[2]
 AWAY = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.QUEUE_FULL)
 ENDURING = WatchPolicy(retries_max=1000, backoff_s=0.05, backoff_s_max=0.2)
 TASKS_OF_A_RUN = 6
@@ -45,12 +44,15 @@ class Life:
 
     def start(self, point=""):
         if self.points is None:
-            # Opened by both sides in the same order: each waits for the other.
-            self.points = (self.folder / f"{self.name}.in").open("w")
-            self.ends = (self.folder / f"{self.name}.out").open()
+            self._open()
         self.points.write(point + "\n")
         self.points.flush()
         self.process = int(self.ends.readline())
+
+    def _open(self):
+        # Opened by both sides in the same order: each waits for the other.
+        self.points = (self.folder / f"{self.name}.in").open("w")
+        self.ends = (self.folder / f"{self.name}.out").open()
 
     async def ended(self, within_s):
         """Let it come to its point, and bring its end about after so many seconds; whether it came to it."""
@@ -90,21 +92,34 @@ class Life:
         self.ends.readline()
         self.process = 0
 
+    async def stop(self):
+        """End it as an orchestrator does, and wait until it has ended."""
+        os.kill(self.process, signal.SIGTERM)
+        code, self.process = int(await asyncio.to_thread(self.ends.readline)), 0
+        assert code == 0, (self.name, code, self.complaints())
+
     def complaints(self):
         """What it logged as an error."""
-        return (self.folder / f"{self.name}.err").read_text()
+        file = self.folder / f"{self.name}.err"
+        return file.read_text() if file.exists() else ""
 
     def close(self):
         if self.process:
             self.kill()
-        for pipe in filter(None, (self.points, self.ends)):
-            pipe.close()
+        if self.points is None:
+            # Its keeper waits for the other side of the pipes.
+            self._open()
+        self.points.close()
+        self.ends.close()
 
 
 class Stack:
-    """A provider, an assembler, stores on one database, executors on one workspace; each a process."""
+    """A provider, an assembler, stores on one database, executors on one workspace; each a process.
 
-    def __init__(self, root, db="", executors=1, stores=1, **settings):
+    `before`: a checkout of another release, whose services can take the places of these (`self.before`).
+    """
+
+    def __init__(self, root, db="", executors=1, stores=1, before=None, **settings):
         self.root = root
         self.secret = SECRET
         self.project = ""
@@ -125,12 +140,22 @@ class Stack:
         self._add("assembler", "assembler")
         for number in range(executors):
             self._add(f"executor{number}", "executor", store=f"store{number % stores}")
-        plan = root / "plan.json"
+        self._keepers = [self._keep(root, REPO)]
+        self.before = {}
+        if before:
+            older = root / "lives-before"
+            older.mkdir()
+            self.before = {name: Life(name, life.service, older) for name, life in self.lives.items()}
+            self._keepers.append(self._keep(older, before))
+
+    def _keep(self, folder, checkout):
+        """The process that starts services of a checkout."""
+        plan = folder / "plan.json"
         plan.write_text(json.dumps(self._plan))
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWRIGHT_", "OPENAI_"))}
-        self._keeper = subprocess.Popen(
-            [sys.executable, str(VICTIM), str(plan)], env={**inherited, "PYTHONPATH": TESTS}
-        )
+        roots = (checkout / "tests", checkout / "services", checkout / "gen" / "python")
+        found = {**inherited, "PYTHONPATH": os.pathsep.join(map(str, roots))}
+        return subprocess.Popen([sys.executable, str(checkout / "tests/crash/service_victim.py"), str(plan)], env=found)
 
     def _add(self, name, service, store="store0"):
         peers = {"STORE": self.at(store), "ASSEMBLER": self.at("assembler"), "PROVIDER": self.at("provider")}
@@ -147,9 +172,9 @@ class Stack:
         file = self.root / "project" / "effects.txt"
         return Counter(file.read_text().split() if file.exists() else ())
 
-    async def start(self, **points):
-        """Start every service, those that are named here with a point."""
-        for name, life in self.lives.items():
+    async def start(self, lives=None, **points):
+        """Start every service, those that are named here with a point; or the given ones instead."""
+        for name, life in (lives or self.lives).items():
             life.start(points.get(name, ""))
         async with Client.connect(self.at("executor0"), SECRET) as client:
             project = await insisted(lambda: client.init_project(f"{self.root}/project"))
@@ -165,12 +190,14 @@ class Stack:
         await store.close()
 
     def complaints(self):
-        return {name: told for name, life in self.lives.items() if (told := life.complaints())}
+        found = [*self.lives.values(), *self.before.values()]
+        return {str(life.folder / life.name): told for life in found if (told := life.complaints())}
 
     def close(self):
-        for life in self.lives.values():
+        for life in [*self.lives.values(), *self.before.values()]:
             life.close()
-        self._keeper.wait()
+        for keeper in self._keepers:
+            keeper.wait()
 
 
 async def insisted(call):
