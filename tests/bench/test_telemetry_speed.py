@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bench.processes import process
-from contract.test_edge import edge
-from services import running
+from edges import edge
+from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.kit import telemetry
 from turnwright_core.kit.certificates import Tls
@@ -62,9 +62,12 @@ async def test_telemetry_on_beside_off(tmp_path, monkeypatch):
                 await asyncio.to_thread(stop)
             pairs.append(taken)
     low, ratio, high = statistics.quantiles([taken[True] / taken[False] for taken in pairs], n=4)
+    least = min(taken[True] for taken in pairs) / min(taken[False] for taken in pairs)
     turn_ms = statistics.median(taken[False] for taken in pairs) / TURNS * 1000
     assert ratio > 0
-    print(f"\na turn off {turn_ms:.2f} ms of CPU; on {ratio:.3f} of that (quartiles {low:.3f} to {high:.3f})")
+    print(
+        f"\na turn off {turn_ms:.2f} ms of CPU; on {ratio:.3f} of that (quartiles {low:.3f} to {high:.3f}; least of each {least:.3f})"
+    )
 
 
 async def test_telemetry_off_beside_a_turn(tmp_path, monkeypatch):
@@ -97,12 +100,12 @@ def cost_s(call) -> float:
 
 async def test_an_rpc_through_envoy_beside_a_direct_one(tmp_path):
     async with contextlib.AsyncExitStack() as stack:
-        made = await stack.enter_async_context(edge(tmp_path))
-        address, authority, servers = made[:3]
-        tls = Tls(authorities=authority.file)
+        services = await stack.enter_async_context(running(tmp_path))
+        made = await stack.enter_async_context(edge(services))
+        tls = Tls(authorities=made.authority.file)
         clients = {
-            name: await stack.enter_async_context(Client.connect(at, "services-secret", 60, tls=tls))
-            for name, at in (("direct", servers[0].address), ("envoy", address))
+            name: await stack.enter_async_context(Client.connect(at, SECRET, 60, tls=tls))
+            for name, at in (("direct", made.executors[0].address), ("envoy", made.address))
         }
         envoy = next(pid for pid in children() if "envoy" in name_of(pid))
         pairs = []

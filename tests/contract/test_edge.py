@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import ssl
 import struct
+from collections import Counter
 
 import httpx
 import pytest
@@ -13,6 +15,7 @@ import pytest_asyncio
 from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import settings_pb2
 
+from contract.store.harness import Client as StoreClient
 from edges import ORIGIN, edge
 from services import SECRET, running
 from turnwright_client import Client
@@ -25,6 +28,7 @@ from turnwright_core.runs import COMPLETED, LOOP_ENDED
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVICE = "turnwright.executor.v1.ExecutorService"
+RUNS = 20
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -94,6 +98,37 @@ async def test_the_second_listener_serves_only_who_has_a_certificate_of_the_clie
             except (httpx.TransportError, ssl.SSLError):
                 answered[kind] = "refused"
     assert answered == {"good": 200, "expired": "refused", "foreign": "refused", "none": "refused"}
+
+
+async def test_runs_are_spread_over_the_executors(served):
+    """No executor gets more than 60 % of the runs that wait for their commands at the same time."""
+    at, project = served
+    folder = at.authority.file.parent
+    wait = "while [ ! -e go ]; do sleep 0.1; done"
+    reply = f'<sh>{wait}</sh><update status="200">Done</update>'
+    (folder / "busy.txt").write_text(f"=== reply chunk_chars=64 delay_ms=0 ===\n{reply}\n")
+    store = StoreClient(f"unix:{folder}/store.sock", SECRET)
+    async with Client.connect(at.address, SECRET, 60, tls=Tls(authorities=at.authority.file)) as client:
+        await client.add_model("busy", "scripted/busy")
+        wanted = settings_pb2.LoopSettings(model="busy", yolo=True)
+        tasks = (client.act(project, "Do it.", run=f"busy{n}", settings=wanted) for n in range(RUNS))
+        queued = await asyncio.gather(*tasks)
+        async with asyncio.timeout(60):
+            while len(held := await holders(store, queued)) < RUNS:  # noqa: ASYNC110 - claims are told to nobody
+                await asyncio.sleep(0.1)
+        (folder / "project" / "go").touch()
+        for one in queued:
+            assert (await client.wait_loop(project, one.run, one.sequence)).status == COMPLETED
+    await store.close()
+    shares = Counter(held)
+    assert set(shares) == {executor.address for executor in at.executors}
+    assert max(shares.values()) <= 0.6 * RUNS
+
+
+async def holders(store, queued) -> list[str]:
+    """The executors that have the runs, for each run that one has."""
+    leases = [await store.call("GetLease", project=one.project, run=one.run) for one in queued]
+    return [lease.address for lease in leases if lease.address]
 
 
 async def test_a_client_works_through_the_edge_and_goes_on_when_an_executor_is_gone(served):

@@ -21,8 +21,12 @@ from concurrent import futures
 
 import grpc
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, TraceState
 from turnwright.types.v1 import settings_pb2
 
 from certificates import Authority
@@ -33,6 +37,7 @@ from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import read_or_make_token
 from turnwright_core.kit.scope import enter_scope
 from turnwright_core.kit.telemetry_sdk import Sdk
+from turnwright_core.kit.telemetry_spans import NOT_SAMPLED, SAMPLED, OpenSpan, SpanExporter, child_of, context_in
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
 
 WAIT_S = 60
@@ -324,6 +329,34 @@ async def test_collectors_that_are_away_slow_or_refuse_hold_nothing_up(caplog):
         released.set()
     assert "no room for you" in caplog.text or "PERMISSION_DENIED" in caplog.text
     assert "UNAVAILABLE" in caplog.text
+
+
+def test_spans_are_encoded_as_the_library_encodes_them():
+    state = TraceState([("vendor", "x")])
+    remote = SpanContext(7, 8, True, SAMPLED, state)
+    local = SpanContext(7, 9, False, SAMPLED, state)
+    spans = [
+        OpenSpan("turn", SpanKind.INTERNAL, child_of(None), None, {"turn": 1, "is": True}, [Link(remote)]),
+        OpenSpan("EndTurn", SpanKind.SERVER, child_of(remote), remote, {"code": "OK", "share": 0.5}),
+        OpenSpan("chat m", SpanKind.CLIENT, child_of(local), local, {}),
+    ]
+    spans[1].fail("INTERNAL")
+    ended = [span.ended(Resource({"service.name": "x"}), InstrumentationScope("turnwright")) for span in spans]
+    # The first one is encoded by the library in either way.
+    for data in (ended, ended[::-1], ended[1:]):
+        assert SpanExporter(insecure=True)._translate_data(data) == encode_spans(data)
+    assert context_in(spans[1].metadata()).trace_state == state
+
+
+@pytest.mark.parametrize(("sampler", "kept"), [("always_off", 0), ("always_on", 2), ("parentbased_always_on", 1)])
+def test_samplers_of_the_library_decide(monkeypatch, sampler, kept):
+    """A turn of its own, and a call of a client that does not sample its trace."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    sdk = Sdk(telemetry.TelemetrySettings(""), "test")
+    asked = SpanContext(7, 8, True, NOT_SAMPLED)
+    made = [sdk._begin("s", SpanKind.SERVER, parent, {}) for parent in (None, asked)]
+    assert sum(span.context.trace_flags.sampled for span in made) == kept
+    assert [span.context.trace_id == 7 for span in made] == [False, True]
 
 
 def test_without_telemetry_none_of_its_libraries_is_loaded():

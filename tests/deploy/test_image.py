@@ -44,7 +44,7 @@ def engine(tmp_path_factory) -> Iterator[None]:
     """The container engine, with images of this checkout."""
     if not (shutil.which("podman") and shutil.which("buildah")):
         pytest.skip(
-            "podman and buildah are needed: apt-get install buildah podman runc netavark aardvark-dns mmdebstrap"
+            "podman and buildah are needed: apt-get install buildah podman runc netavark aardvark-dns iptables mmdebstrap"
         )
     conf = tmp_path_factory.mktemp("engine") / "containers.conf"
     conf.write_text(ENGINE)

@@ -10,36 +10,41 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
-from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.sdk.trace.sampling import ParentBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind
 from prometheus_client import start_http_server
 
-from turnwright_core.kit.scope import TRACEPARENT, CallScope, TextMetadata, current_scope, own_scope
+from turnwright_core.kit.scope import CallScope, current_scope, own_scope
 from turnwright_core.kit.telemetry import SpanAttributes, TelemetrySettings
 from turnwright_core.kit.telemetry_names import (
     BOUNDARIES,
-    ERROR_TYPE,
     METRICS,
     RPC_CODE,
     RPC_DURATION,
     RPC_METHOD,
     RPC_SYSTEM,
     SCHEMA_URL,
+)
+from turnwright_core.kit.telemetry_spans import (
+    OpenSpan,
+    SpanExporter,
+    child_of,
+    context_in,
+    library_context,
+    with_decision,
 )
 
 EXPORT_TIMEOUT_S: Final = 5
@@ -48,7 +53,6 @@ EXPORT_TIMEOUT_S: Final = 5
 STOP_S_MAX: Final = 3.0
 """Seconds that the last spans have to leave when the process ends."""
 
-_PROPAGATOR: Final = TraceContextTextMapPropagator()
 _FAILURES: Final = frozenset({"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EXCEEDED", "DATA_LOSS", "UNIMPLEMENTED"})
 """Codes that are errors of the server, as the conventions for rpcs list them."""
 
@@ -63,20 +67,27 @@ class Sdk:
             {"service.namespace": "turnwright", "service.name": f"turnwright-{services}", "service.version": release}
         )
         readers: list[MetricReader] = []
+        # It knows the sampler of OTEL_TRACES_SAMPLER, and ends the processor.
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._sampler = self._tracers.sampler
+        self._inherits = isinstance(self._sampler, ParentBased)
+        self._resource, self._scope = resource, InstrumentationScope("turnwright", release, SCHEMA_URL)
+        self._processor: BatchSpanProcessor | None = None
         if endpoint := settings.otlp_endpoint:
             exporter: dict[str, Any] = {
                 "endpoint": endpoint, "insecure": not endpoint.startswith("https://"), "timeout": EXPORT_TIMEOUT_S,
             }  # fmt: skip
-            self._tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**exporter)))
+            self._processor = BatchSpanProcessor(SpanExporter(**exporter))
+            self._tracers.add_span_processor(self._processor)
             readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(**exporter)))
         self._page: Any = None
         if address := settings.metrics_listen:
             readers.append(PrometheusMetricReader())
             host, _, port = address.rpartition(":")
             self._page = start_http_server(int(port), host.strip("[]"))[0]
-        self._meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
-        self._tracer = self._tracers.get_tracer("turnwright", release, schema_url=SCHEMA_URL)
+        # Exemplars would take longer than the figures themselves.
+        no_exemplars = AlwaysOffExemplarFilter()
+        self._meters = MeterProvider(readers, resource, no_exemplars, shutdown_on_exit=False)
         meter: Any = self._meters.get_meter("turnwright", release, schema_url=SCHEMA_URL)
         self._instruments: dict[str, Any] = {}
         for name, (kind, unit, meaning) in METRICS.items():
@@ -107,60 +118,80 @@ class Sdk:
 
     # Spans ------------------------------------------------------------------------------------------------------
 
+    def _begin(
+        self,
+        name: str,
+        kind: SpanKind,
+        parent: SpanContext | None,
+        attributes: SpanAttributes,
+        links: Sequence[Link] = (),
+    ) -> OpenSpan:
+        """A span. One that is not sampled is only passed on."""
+        context = child_of(parent)
+        if parent is None or not self._inherits:
+            found: Any = self._sampler.should_sample(
+                library_context(parent), context.trace_id, name, kind, attributes, links
+            )
+            context = with_decision(context, found.decision.is_sampled(), found.trace_state)
+        return OpenSpan(name, kind, context, parent, attributes, links)
+
+    def _end(self, span: OpenSpan) -> None:
+        if self._processor and span.context.trace_flags.sampled:
+            self._processor.on_end(span.ended(self._resource, self._scope))
+
     @contextlib.contextmanager
     def span(self, name: str, attributes: SpanAttributes, *, calls_out: bool) -> Iterator[None]:
         scope = own_scope()
         kind = SpanKind.CLIENT if calls_out else SpanKind.INTERNAL
-        made = self._tracer.start_span(name, _parent(scope.trace), kind, attributes)
+        made = self._begin(name, kind, _above(scope), attributes)
         before = scope.trace, scope.span
-        scope.trace, scope.span = _trace(made), made
+        scope.trace, scope.span = made.metadata(), made
         try:
             yield
         except BaseException as error:
-            _fail(made, getattr(getattr(error, "reason", None), "name", type(error).__name__))
+            made.fail(getattr(getattr(error, "reason", None), "name", type(error).__name__))
             raise
         finally:
             # The step that ends a turn begins the next one: then its span is the scope's already.
             if scope.span is made:
                 scope.trace, scope.span = before
-            made.end()
+            self._end(made)
 
     def add_attributes(self, attributes: SpanAttributes) -> None:
-        if isinstance(found := current_scope().span, Span):
-            found.set_attributes(attributes)
+        if isinstance(found := current_scope().span, OpenSpan):
+            found.attributes.update(attributes)
 
     def turn_begun(self, attributes: SpanAttributes) -> None:
         self.turn_ended({})
         scope = own_scope()
-        asked = trace.get_current_span(_parent(scope.asked)).get_span_context()
-        links = [Link(asked)] if asked.is_valid else []
-        made = self._tracer.start_span("turn", Context(), SpanKind.INTERNAL, attributes, links)
-        scope.turn, scope.span, scope.trace = made, made, _trace(made)
-        scope.bound["trace_id"] = f"{made.get_span_context().trace_id:032x}"
+        asked = context_in(scope.asked)
+        made = self._begin("turn", SpanKind.INTERNAL, None, attributes, [Link(asked)] if asked else ())
+        scope.turn, scope.span, scope.trace = made, made, made.metadata()
+        scope.bound["trace_id"] = made.trace_id
 
     def turn_ended(self, attributes: SpanAttributes) -> None:
         scope = own_scope()
-        if isinstance(scope.turn, Span):
-            scope.turn.set_attributes(attributes)
-            scope.turn.end()
+        if isinstance(scope.turn, OpenSpan):
+            scope.turn.attributes.update(attributes)
+            self._end(scope.turn)
             scope.turn, scope.span, scope.trace = None, None, scope.asked
 
     # Calls ------------------------------------------------------------------------------------------------------
 
     def call_begun(self, method: str, scope: CallScope) -> object:
-        attributes = {RPC_SYSTEM: "grpc", RPC_METHOD: method.lstrip("/")}
-        made = self._tracer.start_span(method.lstrip("/"), _parent(scope.trace), SpanKind.SERVER, attributes)
-        scope.trace, scope.span = _trace(made), made
-        scope.bound["trace_id"] = f"{made.get_span_context().trace_id:032x}"
+        name = method.lstrip("/")
+        made = self._begin(name, SpanKind.SERVER, context_in(scope.trace), {RPC_SYSTEM: "grpc", RPC_METHOD: name})
+        scope.trace, scope.span = made.metadata(), made
+        scope.bound["trace_id"] = made.trace_id
         return made
 
     def call_ended(self, found: object, method: str, code: str, seconds: float) -> None:
         self.record(RPC_DURATION, seconds, {RPC_METHOD: method.lstrip("/"), RPC_CODE: code})
-        if isinstance(found, Span):
-            found.set_attribute(RPC_CODE, code)
+        if isinstance(found, OpenSpan):
+            found.attributes[RPC_CODE] = code
             if code in _FAILURES:
-                _fail(found, code)
-            found.end()
+                found.fail(code)
+            self._end(found)
 
     # Metrics ----------------------------------------------------------------------------------------------------
 
@@ -186,18 +217,6 @@ class Sdk:
         self._meter.create_observable_gauge(name, [collect], unit, meaning)
 
 
-def _parent(found: TextMetadata) -> Any:
-    """The context of a trace that came with a call; an empty one starts a trace."""
-    return _PROPAGATOR.extract(dict(found), Context())
-
-
-def _trace(made: Span) -> TextMetadata:
-    context = made.get_span_context()
-    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
-    state = context.trace_state.to_header()
-    return ((TRACEPARENT, parent), *((("tracestate", state),) if state else ()))
-
-
-def _fail(made: Span, error: str) -> None:
-    made.set_attribute(ERROR_TYPE, error)
-    made.set_status(Status(StatusCode.ERROR))
+def _above(scope: CallScope) -> SpanContext | None:
+    """The parent of a new span: the open one, or the span that the call came from."""
+    return scope.span.context if isinstance(scope.span, OpenSpan) else context_in(scope.trace)

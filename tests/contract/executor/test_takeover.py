@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 import pytest_asyncio
@@ -163,11 +164,13 @@ async def test_the_runs_of_a_dead_executor_move_after_what_the_default_settings_
         watching = asyncio.create_task(watched(survivor, stack.project, "r"))
         await asyncio.sleep(0.3)
         stack.lives[owner].kill()
+        killed_s = time.monotonic()
 
         async def has_moved():
             return await owner_of(stack) != owner
 
         await eventually(has_moved)
+        print(f"the run moved after {time.monotonic() - killed_s:.1f} s")
         assert loop_in((await watching)[-1]).status == 200
 
 
