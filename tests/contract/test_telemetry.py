@@ -37,7 +37,7 @@ from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import read_or_make_token
 from turnwright_core.kit.scope import enter_scope
 from turnwright_core.kit.telemetry_sdk import Sdk
-from turnwright_core.kit.telemetry_spans import NOT_SAMPLED, SAMPLED, OpenSpan, SpanExporter, child_of, context_in
+from turnwright_core.kit.telemetry_spans import NOT_SAMPLED, SAMPLED, RecordedSpan, SpanExporter, child_of, context_in
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
 
 WAIT_S = 60
@@ -336,9 +336,9 @@ def test_spans_are_encoded_as_the_library_encodes_them():
     remote = SpanContext(7, 8, True, SAMPLED, state)
     local = SpanContext(7, 9, False, SAMPLED, state)
     spans = [
-        OpenSpan("turn", SpanKind.INTERNAL, child_of(None), None, {"turn": 1, "is": True}, [Link(remote)]),
-        OpenSpan("EndTurn", SpanKind.SERVER, child_of(remote), remote, {"code": "OK", "share": 0.5}),
-        OpenSpan("chat m", SpanKind.CLIENT, child_of(local), local, {}),
+        RecordedSpan("turn", SpanKind.INTERNAL, child_of(None), None, {"turn": 1, "is": True}, [Link(remote)]),
+        RecordedSpan("EndTurn", SpanKind.SERVER, child_of(remote), remote, {"code": "OK", "share": 0.5}),
+        RecordedSpan("chat m", SpanKind.CLIENT, child_of(local), local, {}),
     ]
     spans[1].fail("INTERNAL")
     ended = [span.ended(Resource({"service.name": "x"}), InstrumentationScope("turnwright")) for span in spans]

@@ -39,7 +39,7 @@ from turnwright_core.kit.telemetry_names import (
     SCHEMA_URL,
 )
 from turnwright_core.kit.telemetry_spans import (
-    OpenSpan,
+    RecordedSpan,
     SpanExporter,
     child_of,
     context_in,
@@ -125,7 +125,7 @@ class Sdk:
         parent: SpanContext | None,
         attributes: SpanAttributes,
         links: Sequence[Link] = (),
-    ) -> OpenSpan:
+    ) -> RecordedSpan:
         """A span. One that is not sampled is only passed on."""
         context = child_of(parent)
         if parent is None or not self._inherits:
@@ -133,9 +133,9 @@ class Sdk:
                 library_context(parent), context.trace_id, name, kind, attributes, links
             )
             context = with_decision(context, found.decision.is_sampled(), found.trace_state)
-        return OpenSpan(name, kind, context, parent, attributes, links)
+        return RecordedSpan(name, kind, context, parent, attributes, links)
 
-    def _end(self, span: OpenSpan) -> None:
+    def _end(self, span: RecordedSpan) -> None:
         if self._processor and span.context.trace_flags.sampled:
             self._processor.on_end(span.ended(self._resource, self._scope))
 
@@ -158,7 +158,7 @@ class Sdk:
             self._end(made)
 
     def add_attributes(self, attributes: SpanAttributes) -> None:
-        if isinstance(found := current_scope().span, OpenSpan):
+        if isinstance(found := current_scope().span, RecordedSpan):
             found.attributes.update(attributes)
 
     def turn_begun(self, attributes: SpanAttributes) -> None:
@@ -171,7 +171,7 @@ class Sdk:
 
     def turn_ended(self, attributes: SpanAttributes) -> None:
         scope = own_scope()
-        if isinstance(scope.turn, OpenSpan):
+        if isinstance(scope.turn, RecordedSpan):
             scope.turn.attributes.update(attributes)
             self._end(scope.turn)
             scope.turn, scope.span, scope.trace = None, None, scope.asked
@@ -187,7 +187,7 @@ class Sdk:
 
     def call_ended(self, found: object, method: str, code: str, seconds: float) -> None:
         self.record(RPC_DURATION, seconds, {RPC_METHOD: method.lstrip("/"), RPC_CODE: code})
-        if isinstance(found, OpenSpan):
+        if isinstance(found, RecordedSpan):
             found.attributes[RPC_CODE] = code
             if code in _FAILURES:
                 found.fail(code)
@@ -219,4 +219,4 @@ class Sdk:
 
 def _above(scope: CallScope) -> SpanContext | None:
     """The parent of a new span: the open one, or the span that the call came from."""
-    return scope.span.context if isinstance(scope.span, OpenSpan) else context_in(scope.trace)
+    return scope.span.context if isinstance(scope.span, RecordedSpan) else context_in(scope.trace)

@@ -47,7 +47,7 @@ _STATUSES: Final = {
 }
 
 
-class OpenSpan:
+class RecordedSpan:
     """A span that has begun. `attributes` may be added to until it ends."""
 
     __slots__ = ("attributes", "begin_ns", "context", "kind", "links", "name", "parent", "status")
