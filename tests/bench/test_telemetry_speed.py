@@ -122,6 +122,7 @@ async def test_an_rpc_through_envoy_beside_a_direct_one(tmp_path):
     for place, what in ((0, "CPU of all processes"), (1, "time")):
         low, ratio, high = statistics.quantiles([each["envoy"][place] / each["direct"][place] for each in pairs], n=4)
         one_ms = statistics.median(each["direct"][place] for each in pairs) / CALLS * 1000
+        assert ratio < 2
         print(f"\n{what}: direct {one_ms:.2f} ms; through Envoy {ratio:.2f} (quartiles {low:.2f} to {high:.2f})")
 
 
