@@ -21,6 +21,7 @@ from turnwright_cli.options import (
     WATCH,
     add_command,
     make_app,
+    offering,
 )
 
 
@@ -33,7 +34,10 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
 
 
 _MODEL: Final = Option(
-    ["-m", "--model"], metavar="MODEL", help="Alias of a model, or vendor/model; an existing run keeps its own."
+    ["-m", "--model"],
+    metavar="MODEL",
+    help="Alias of a model, or vendor/model; an existing run keeps its own.",
+    shell_complete=offering("completing:models"),
 )
 _YOLO: Final = Option(["--yolo"], is_flag=True, help="Accept every proposal without asking.")
 
@@ -49,7 +53,7 @@ app = make_app(
     "  turnwright ask 'how does login work?'   ask; nothing is changed",
     COMMON[0],
     Option(["-c", "--continue", "last"], is_flag=True, help="Continue the latest run of the project."),
-    Option(["-r", "--run"], metavar="ALIAS", help="Continue this run."),
+    Option(["-r", "--run"], metavar="ALIAS", help="Continue this run.", shell_complete=offering("completing:runs")),
     _MODEL,
     _YOLO,
     SERVER,
@@ -63,7 +67,12 @@ _TASK: Final = (
     Argument(["prompt"], metavar="PROMPT", help="The task; - reads standard input."),
     COMMON[0],
     _MODEL,
-    Option(["-r", "--run"], metavar="ALIAS", help="Run to continue or create [TURNWRIGHT_RUN; a new one]"),
+    Option(
+        ["-r", "--run"],
+        metavar="ALIAS",
+        help="Run to continue or create [TURNWRIGHT_RUN; a new one]",
+        shell_complete=offering("completing:runs"),
+    ),
     Option(["--fork"], is_flag=True, help="Give the task to a fork of the run that --run names."),
     _YOLO,
     CALLS,

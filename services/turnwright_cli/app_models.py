@@ -7,9 +7,11 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AS_JSON, AT_LEAST_0, SERVER, add_command, add_group
+from turnwright_cli.options import AS_JSON, AT_LEAST_0, SERVER, add_command, add_group, offering
 
-_ALIAS: Final = Argument(["alias"], metavar="ALIAS", help="Alias of the model.")
+_ALIAS: Final = Argument(
+    ["alias"], metavar="ALIAS", help="Alias of the model.", shell_complete=offering("completing:models")
+)
 _OF_MODEL: Final = (
     Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: ask its vendor."),
     Option(["--output"], type=AT_LEAST_0, metavar="TOKENS", help="Longest reply that it writes; 0: ask its vendor."),

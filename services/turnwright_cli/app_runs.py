@@ -7,7 +7,7 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AT_LEAST_0, CALLS, COMMON, FILE, LIMITS, RUN, WATCH, add_command, add_group
+from turnwright_cli.options import AT_LEAST_0, CALLS, COMMON, FILE, LIMITS, RUN, WATCH, add_command, add_group, offering
 
 _PLAN_ID: Final = Option(["--plan-id"], default="", metavar="ID", help="Which plan [main]")
 _TEXT_FILE: Final = Option(["--file"], metavar="FILE", type=FILE, help="Read the text from this file.")
@@ -122,7 +122,12 @@ def _add_changes(app: click.Group) -> None:
         "steering:configure_run",
         "Show or change the settings of a run. Limits replace all existing limits of the run.",
         RUN,
-        Option(["--model"], metavar="MODEL", help="Alias of the model for later loops, or vendor/model."),
+        Option(
+            ["--model"],
+            metavar="MODEL",
+            help="Alias of the model for later loops, or vendor/model.",
+            shell_complete=offering("completing:models"),
+        ),
         Option(["--temperature"], metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature."),
         Option(["--persona-file"], metavar="FILE", type=FILE, help="Persona; before the first turn only."),
         Option(["--context-limit"], metavar="TOKENS", type=AT_LEAST_0, help="Context window; 0: the model's."),

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 AT_LEAST_0: Final = click.IntRange(min=0)
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
+
+def offering(work: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """What completes a parameter in a shell: a function that is loaded then."""
+    return lambda context, _parameter, incomplete: function_of(work)(context, incomplete)
+
+
 PROJECT: Final = Option(["-p", "--project"], metavar="DIR", help="Directory of the project [TURNWRIGHT_PROJECT; .]")
 SERVER: Final = Option(
     ["--server"], metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; the running stack, or a new one]"
@@ -45,7 +51,9 @@ CALLS: Final = Option(
 PROMPT_EDITS: Final = Option(
     ["--prompt-edits"], metavar="FILE", help="Edit the prompt of each turn: a JSON list of edits, see docs/clients.md."
 )
-RUN: Final = Argument(["run"], metavar="RUN", help="Alias of the run, or its beginning.")
+RUN: Final = Argument(
+    ["run"], metavar="RUN", help="Alias of the run, or its beginning.", shell_complete=offering("completing:runs")
+)
 WATCH: Final = Option(["--watch"], is_flag=True, help="Keep watching until Ctrl-C.")
 DATABASE: Final = Option(
     ["--db"], metavar="DB", help="Database: a file, or postgresql://... [TURNWRIGHT_DB; that of the home]"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -216,6 +218,14 @@ def test_a_run_is_named_by_its_beginning_and_a_mistyped_one_is_answered_with_wha
     several = bench.run("runs", "show", "fix")
     assert (several.returncode, several.stderr) == (2, "turnwright: 2 runs begin with fix: fix-logout, fix-login\n")
     assert "Did you mean fix-login?" in bench.run("runs", "abort", "fixlogin").stderr
+
+    # A shell completes their names, and those of models.
+    bash = 'eval "$(%s completion bash)"; COMP_WORDS=(turnwright %s); COMP_CWORD=%d; _turnwright_completion "%s"; echo ${COMPREPLY[@]}'
+    ours = str(Path(sys.executable).with_name("turnwright"))
+    for words, expected in (("runs show fix-log", "fix-logout fix-login"), ("act -m m", "m"), ("pla", "plan")):
+        script = bash % (ours, words, len(words.split()), ours)
+        done = subprocess.run(["bash", "-c", script], **as_shell(bench), check=False)
+        assert (done.stdout.decode().split(), done.stderr) == (expected.split(), b"")
 
 
 def as_shell(bench) -> dict:

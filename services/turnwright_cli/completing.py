@@ -1,0 +1,73 @@
+"""Completion in a shell: the script for it, and the names of runs and models that it offers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from turnwright_cli.exit_codes import DONE, FailureError, usage
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.output import write_line
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_project, open_session
+from turnwright_cli.status_words import said_of
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.settings import SettingsError
+
+NAMES_S_MAX: Final = 5.0
+"""Seconds that a shell is kept waiting for names."""
+
+_VARIABLE: Final = "_TURNWRIGHT_COMPLETE"
+
+
+def print_script(_call: Invocation, *, shell: str) -> int:
+    """Print what a shell evaluates to complete the commands."""
+    from turnwright_cli.app import app  # noqa: PLC0415 - it names this function
+
+    made = get_completion_class(shell)
+    if made is None:
+        raise usage(f"There is no completion for {shell}.")
+    write_line(made(app, {}, "turnwright", _VARIABLE).source())
+    return DONE
+
+
+def runs(context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The runs of the project that begin like this."""
+    return _offered(context, incomplete, _runs)
+
+
+def models(context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The models that begin like this."""
+    return _offered(context, incomplete, _models)
+
+
+Names = Callable[[Invocation], Coroutine[None, None, list[CompletionItem]]]
+
+
+def _offered(context: click.Context, incomplete: str, names: Names) -> list[CompletionItem]:
+    """The names that can be read; none if something is wrong, which the command itself will say."""
+    given = {**(context.parent.params if context.parent else {}), **context.params}
+    call = Invocation(given.get("project"), given.get("server"))
+    with (
+        contextlib.redirect_stderr(io.StringIO()),
+        contextlib.suppress(FailureError, TurnwrightError, SettingsError, OSError),
+    ):
+        found = asyncio.run(asyncio.wait_for(names(call), NAMES_S_MAX))
+        return [item for item in found if item.value.startswith(incomplete)]
+    return []
+
+
+async def _runs(call: Invocation) -> list[CompletionItem]:
+    async with open_project(call) as (client, project):
+        return [CompletionItem(run.run, help=safe_line(said_of(run), 60)) async for run in client.list_runs(project)]
+
+
+async def _models(call: Invocation) -> list[CompletionItem]:
+    async with open_session(call.settings) as session:
+        return [CompletionItem(one.alias, help=one.vendor_model) for one in await session.client.list_models()]
