@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,7 +24,32 @@ SETTLED: Final[Mapping[int, tuple[str, str, str]]] = {
     State.CANCELLED: ("⊘", "cancelled", "yellow"),
 }
 """Icon, word for terminals without icons, and style of each final state."""
+_PLAN_TOOLS: Final = ("set_plan", "update_plan")
+_RUN: Final = re.compile(r"^ran '.*', (?=exit=)|, Output: .*$")
+"""What the result of a shell command says besides its exit code."""
 _OPEN: Final = ("…", "open", "yellow")
+
+
+def session_line(entry: entry_pb2.Entry, *, icons: bool) -> Text | None:
+    """The line of a command in a session; None if something else says it: a plan, or the end of the loop.
+
+    Success has no status, an update is what it says, and the output of a command was shown when it came.
+    """
+    attributes = attributes_of(entry)
+    tool = _tool(entry, attributes)
+    if State(entry.state) is not State.RESOLVED:
+        return None if ends_loop(entry) else record_line(entry, icons=icons)
+    if tool == "update":
+        body = safe_line(entry.body, BODY_CHARS)
+        return Text(f"  {body}", style="dim") if body and not is_last_update(entry) else None
+    if tool in _PLAN_TOOLS:
+        return None
+    icon, word, style = SETTLED[State.RESOLVED]
+    target = safe_line(str(attributes.get("target") or ""), TARGET_CHARS)
+    line = Text.assemble("  ", (icon if icons else word, style), (f" {tool}", "bold"), f" {target}" if target else "")
+    if body := safe_line(_RUN.sub("", entry.body.partition("\n")[0]), BODY_CHARS):
+        line.append(f"  {body}", "dim")
+    return line
 
 
 def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:

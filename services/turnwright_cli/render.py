@@ -22,7 +22,7 @@ from turnwright_cli.narration import Narration
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_changes import PlanChanges
-from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, is_last_update, record_line
+from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.status_words import reason_sentence, reason_word
@@ -154,7 +154,9 @@ class TextScreen(Screen):
             style = "bold yellow"
         sentence = reason_sentence(loop.reason)
         reason = f" ({loop.status} {reason_word(loop.reason)})" if loop.reason else f" ({loop.status})"
-        self._line(Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim")))
+        # In a session the answer says that all went well.
+        if not (self._tools and loop.summary and loop.status == COMPLETED and style == _ENDS[COMPLETED][1]):
+            self._line(Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim")))
         if loop.summary:
             self._line(Text(safe_text(loop.summary)))
         parts = [f"run {safe_line(run.run)}", turns_words(loop.turns), *usage_words(loop.usage), *_seconds(loop)]
@@ -325,9 +327,12 @@ class TextScreen(Screen):
             return
         self._reported.add(entry.path)
         self._output.ended(entry.path)
-        if ends_loop(entry) or (self._tools and is_last_update(entry)):
-            return
-        self._line(record_line(entry, icons=self._icons))
+        if self._tools:
+            line = session_line(entry, icons=self._icons)
+        else:
+            line = None if ends_loop(entry) else record_line(entry, icons=self._icons)
+        if line is not None:
+            self._line(line)
 
 
 _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {

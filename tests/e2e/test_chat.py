@@ -68,6 +68,8 @@ def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_
         assert "<update" not in shown
         assert "<set" not in shown
         assert shown.count("All is done.") == 1
+        assert "Done (200" not in shown
+        assert "  Edited." in shown
         assert "changed a.txt (+1 -1)" in shown
         bench.script("m", 'It is <b>new</b>.\n<update status="200">Told.</update>')
         person.type("what is it now?\r")
@@ -195,7 +197,7 @@ def test_a_simple_terminal_serves(bench) -> None:
     with terminal(bench, kind="dumb") as person:
         ready(person)
         person.type("do it\r")
-        person.expect_text("changed|Done")
+        person.expect_text("All is done")
         ready(person)
         # A simple terminal shows the prompt before it listens to single keys.
         for _ in range(60):

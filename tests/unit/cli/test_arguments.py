@@ -72,7 +72,7 @@ def test_a_server_that_is_not_there_is_unreachable(tmp_path) -> None:
 
 @pytest.mark.parametrize("command", [["runs"], ["token", "--tier", "client", "--principal", "ci"]], ids=lambda c: c[0])
 def test_a_token_file_that_holds_none_says_what_to_do(command, tmp_path) -> None:
-    (tmp_path / "token").touch()
+    (tmp_path / "token").touch(0o600)
 
     done = turnwright(*command, home=tmp_path)
 
