@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -216,15 +215,14 @@ class ChatLines:
         self._pause()
         with self._keys.released():
             try:
-                return await self._session.prompt_async(_wrapped(question))
+                return await self._session.prompt_async(_wrapped(question, self._session.output.get_size().columns))
             except (KeyboardInterrupt, EOFError):
                 return None
 
 
-def _wrapped(question: str) -> str:
+def _wrapped(question: str, columns: int) -> str:
     """The question, broken between words: the line editor breaks within them."""
-    width = max(10, shutil.get_terminal_size().columns - 1)
-    return textwrap.fill(question, width, break_on_hyphens=False) + " "
+    return textwrap.fill(question, max(10, columns - 1), break_on_hyphens=False) + " "
 
 
 def _leaving() -> KeyBindings:

@@ -78,13 +78,15 @@ class Terminal:
 def terminal(bench: Bench, *arguments: str, columns: int = 100, kind: str = "xterm-256color") -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
+    # The size of a terminal is its own, whatever the tests run in.
+    env = {name: value for name, value in bench.env(TERM=kind).items() if name not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         bench.command(*arguments),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=bench.project,
-        env=bench.env(TERM=kind),
+        env=env,
         start_new_session=True,
     )
     os.close(theirs)

@@ -13,7 +13,7 @@ import pytest
 from e2e.cli_process import WAIT_S, Bench, serving
 from e2e.terminals import Terminal, terminal
 
-QUESTION = r"accept a\[l\]l\?"
+QUESTION = r"a\[l\]l\?"
 SLOW = "=== reply chunk_chars=4 delay_ms=100 ===\nThis goes on " + "and on " * 400
 EDIT = 'I will edit it.\n<set path="a.txt">new\n</set>\n<update status="102">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'
@@ -182,7 +182,7 @@ def test_a_screen_of_20_columns_shows_whole_words_of_a_diff_and_a_question(bench
     with terminal(bench, columns=20) as person:
         ready(person)
         person.type("do it\r")
-        person.expect_text(r"a\[l\]l\?")
+        person.expect_text(QUESTION)
         screen = person.screen().splitlines()
         assert max(map(len, screen)) <= 20
         assert {"-old", "+new"} <= set(screen)
