@@ -67,7 +67,7 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
 
     return Service(
         "assembler", GRPC_NAME, register, floor=Tier.SYSTEM, start=start, close=close,
-        settings=settings, neighbours={"store": lambda: check_ready(peers[0])}, codecs=lambda: OWNER_CALLS,
+        settings=settings, dependencies={"store": lambda: check_ready(peers[0])}, codecs=lambda: OWNER_CALLS,
     )  # fmt: skip
 
 

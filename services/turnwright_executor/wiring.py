@@ -104,14 +104,14 @@ class _Wired:
             ),
             start=self._start,
             listening=self._listening,
-            neighbours={name: partial(self._check, name) for name in ("store", "assembler", "provider")},
+            dependencies={name: partial(self._check, name) for name in ("store", "assembler", "provider")},
             drain=self._drain,
             close=self._close,
             settings=self._settings,
         )
 
     async def _check(self, name: str) -> None:
-        """Raise unless this neighbour is ready."""
+        """Raise unless this dependency is ready."""
         await check_ready(next(peer for peer in self._peers if peer.name == name))
 
     def _peer(self, name: str, address: str) -> Peer:

@@ -32,7 +32,7 @@ CHECK_S_MAX: Final = 2.0
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
-    """Readiness of a server (the empty name, and its service's), of its neighbours, and its liveness (`liveness`).
+    """Readiness of a server (the empty name, and its service's), of its dependencies, and its liveness (`liveness`).
 
     A process that lost its database should get no calls, but should not be killed for that either.
     """
@@ -48,7 +48,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         """Set whether the service is ready."""
         self._set(self._own, ready=ready)
 
-    def set_neighbour(self, name: str, *, ready: bool) -> None:
+    def set_dependency(self, name: str, *, ready: bool) -> None:
         """Set whether a service that this one calls is ready, as seen from here."""
         self._set((name,), ready=ready)
 

@@ -38,20 +38,20 @@ class Readiness:
         name: str,
         ready: Callable[[], Awaitable[None]] | None,
         health: Health,
-        neighbours: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+        dependencies: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
         *,
         every_s: float = EVERY_S,
         look_s_max: float = LOOK_S_MAX,
     ) -> None:
-        """`ready` raises if the service cannot do its work, and each check of a neighbour if that one cannot.
+        """`ready` raises if the service cannot do its work, and each check of a dependency if that one cannot.
 
-        Without `ready`, the service is ready if its first neighbour is, and always if it has none. Times are in
+        Without `ready`, the service is ready if its first dependency is, and always if it has none. Times are in
         seconds.
         """
         self._name = name
-        self._neighbours = dict(neighbours or {})
-        self._needed = next(iter(self._neighbours), "") if ready is None else ""
-        self._ready = ready or self._neighbours.pop(self._needed, None)
+        self._dependencies = dict(dependencies or {})
+        self._needed = next(iter(self._dependencies), "") if ready is None else ""
+        self._ready = ready or self._dependencies.pop(self._needed, None)
         self._health = health
         self._every_s = every_s
         self._look_s_max = look_s_max
@@ -60,7 +60,7 @@ class Readiness:
 
     async def begin(self) -> None:
         """Check for the first time, then keep checking."""
-        looks = [(name, self._report(name, check)) for name, check in self._neighbours.items()]
+        looks = [(name, self._report(name, check)) for name, check in self._dependencies.items()]
         if self._ready:
             looks.append((self._needed, self._look(self._ready)))
         self._tasks = [asyncio.create_task(look, name=f"readiness {self._name} {name}") for name, look in looks]
@@ -78,9 +78,9 @@ class Readiness:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _report(self, name: str, check: Callable[[], Awaitable[None]]) -> None:
-        """Report a neighbour that the service is ready without."""
+        """Report a dependency that the service is ready without."""
         while True:
-            self._health.set_neighbour(name, ready=not await self._problem(check))
+            self._health.set_dependency(name, ready=not await self._problem(check))
             await self._pause()
 
     async def _pause(self) -> None:
@@ -92,7 +92,7 @@ class Readiness:
         while True:
             problem = await self._problem(ready)
             if self._needed:
-                self._health.set_neighbour(self._needed, ready=not problem)
+                self._health.set_dependency(self._needed, ready=not problem)
             failed = failed + 1 if problem else 0
             is_ready = not problem or (before is True and failed < FAILED_LOOKS)
             if is_ready is not before:

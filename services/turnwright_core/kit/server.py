@@ -92,8 +92,8 @@ class Service(Struct, frozen=True):
     listening: Callable[[str], None] = _take_no_notice
     """Receives the actual address, after the start, right before the first call is accepted."""
     ready: Callable[[], Awaitable[None]] | None = None
-    """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only neighbours, if any."""
-    neighbours: Mapping[str, Callable[[], Awaitable[None]]] = {}
+    """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only dependencies, if any."""
+    dependencies: Mapping[str, Callable[[], Awaitable[None]]] = {}
     """Readiness checks of the services that this one calls, by name. It is not ready without the first of them."""
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
@@ -137,7 +137,7 @@ class RunningServer:
         self._tls = service.settings.tls if service.settings else PLAINTEXT
         self._server: grpc.aio.Server | None = None
         self._calls = CallsInProgress()
-        self._readiness = Readiness(service.name, service.ready, self._health, service.neighbours)
+        self._readiness = Readiness(service.name, service.ready, self._health, service.dependencies)
         self.local = LocalServer()
         """The same handlers for callers in this process."""
         codecs = service.codecs
