@@ -85,7 +85,7 @@ oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
 	TURNWRIGHT_ORACLE_PYTHON=$(CURDIR)/$(ORACLE)/bin/python $(BIN)/python -m pytest -m oracle tests/oracle
 
 # The programs of docs/clients that take long to build: Java, Rust, and a page in chromium.
-polyglot: $(VENV)/.installed-dev node_modules/.installed build/tools/.installed
+polyglot: $(VENV)/.installed-dev $(GEN)/.installed node_modules/.installed build/tools/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
 	$(BIN)/python -m pytest -m polyglot tests/polyglot
 

@@ -46,9 +46,7 @@ def free_ports(wanted: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def configured(
-    folder: Path, authority: Authority, clients: Authority, executors: list[str], ports: list[int], origin: str
-) -> Path:
+def configured(folder: Path, authority: Authority, clients: Authority, executors: list[str], ports: list[int]) -> Path:
     """The config of deploy/ with the addresses and files of a test."""
     edge = authority.issue(folder / "edge")
     made = subprocess.run(
@@ -64,7 +62,6 @@ def configured(
         ("/etc/envoy/turnwright.binpb", f"{folder}/turnwright.binpb"),
         ("address: 0.0.0.0, port_value: 8443", f"address: 127.0.0.1, port_value: {ports[0]}"),
         ("address: 0.0.0.0, port_value: 8444", f"address: 127.0.0.1, port_value: {ports[1]}"),
-        (re.escape(ORIGIN).replace("\\", "\\\\"), re.escape(origin).replace("\\", "\\\\")),
         ("port_value: 9901", "port_value: 0"),
     ):
         assert given in text, given
@@ -82,7 +79,7 @@ def configured(
 
 @contextlib.asynccontextmanager
 async def edge(
-    services: Services, origin: str = ORIGIN, observers: Sequence[grpc.aio.ServerInterceptor] = (), **executor: Any
+    services: Services, observers: Sequence[grpc.aio.ServerInterceptor] = (), **executor: Any
 ) -> AsyncIterator[Edge]:
     """Two executors with TLS behind the edge, in place of the one of the stack; keywords are settings of theirs."""
     folder = services.root
@@ -103,7 +100,7 @@ async def edge(
             stopping.push_async_callback(server.stop)
             servers.append(server)
         ports = free_ports(2)
-        config = configured(folder, authority, clients, [server.address for server in servers], ports, origin)
+        config = configured(folder, authority, clients, [server.address for server in servers], ports)
         with (folder / "envoy.log").open("w") as log:
             process = subprocess.Popen(  # noqa: ASYNC220 - its start is what takes no time
                 [ENVOY, "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1"], stderr=log, stdout=log

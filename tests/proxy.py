@@ -126,6 +126,8 @@ class Proxy:
         finally:
             # Before anything is waited for: the proxy may end in the middle of this.
             upwards.cancel()
+            if connection in self.connections:
+                self.connections.remove(connection)
             for end in (writer, to_writer):
                 end.close()
             ended = (end.wait_closed() for end in (writer, to_writer))

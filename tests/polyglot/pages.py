@@ -55,6 +55,10 @@ class Program:
             assert made.returncode == 0, f"{command}\n{made.stdout}{made.stderr}"
 
 
+# Maven's protoc comes without the messages of google.protobuf; the generator of gen/python has them.
+PROTOC = (
+    "PROTOC=../../tools/protoc PROTOC_INCLUDE=$(echo ../../../.gen-venv/lib/python3*/site-packages/grpc_tools/_proto)"
+)
 BUNDLE = "../../../node_modules/.bin/esbuild --log-level=warning --bundle"
 GO = Program("go", "go.md", "go", ("go build -o client .",), ("./client",))
 NODE = Program(
@@ -64,7 +68,16 @@ NODE = Program(
 WEB = Program(
     "web", "typescript.md", "node", (f"{BUNDLE} web.ts --outfile=web.js", "../../../node_modules/.bin/tsc"), ()
 )
-JAVA = Program("java", "java.md", "mvn", ("mvn --quiet --batch-mode package",), ("java", "-jar", "target/client.jar"))
+JAVA = Program(
+    "java", "java.md", "mvn",
+    ("mvn --quiet --batch-mode package dependency:copy-dependencies -Dprotos=../../../protos",),
+    ("java", "-cp", "target/classes:target/dependency/*", "Client"),
+)  # fmt: skip
 RUST = Program(
-    "rust", "rust.md", "cargo", ("cargo build --quiet --locked",), ("target/debug/client",), ("http://", "https://")
+    "rust",
+    "rust.md",
+    "cargo",
+    (f"{PROTOC} PROTOS=../../../protos cargo build --quiet --locked",),
+    ("target/debug/client",),
+    ("http://", "https://"),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from edges import WAIT_S, Edge, edge
-from polyglot.pages import GO, JAVA, NODE, RUST, Program
+from edges import ORIGIN, WAIT_S, Edge, edge
+from polyglot.pages import GO, JAVA, NODE, RUST, WEB, Program
 from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client
@@ -27,6 +28,7 @@ from turnwright_core.kit.certificates import Tls
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
 
+CHROMIUM = shutil.which("chromium")
 REPLIES = (
     '<set path="hello.txt">Hello, whoever you are.\n</set><update status="102">Writing it.</update>',
     '<update status="200">Written.</update>',
@@ -126,6 +128,54 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
                 process.kill()
                 await process.wait()
     await finished(way, root, printed.decode())
+
+
+@pytest.mark.polyglot
+@pytest.mark.skipif(bool(WEB.missing()) or not CHROMIUM, reason=WEB.missing() or "chromium is not installed")
+@pytest.mark.parametrize("way", ["edge"], indirect=True)
+@pytest.mark.parametrize("has_certificate", [False, True], ids=["token", "certificate"])
+async def test_the_page_of_the_documentation_works_in_a_browser_and_survives_a_cut(way, has_certificate):
+    playwright = pytest.importorskip("playwright.async_api")
+    await asyncio.to_thread(WEB.build)
+    root = way.root / f"web-{has_certificate}"
+    root.mkdir()
+    fields = {
+        "root": str(root),
+        "model": "m",
+        "prompt": "Say hello.",
+        "token": derive_token(SECRET, Tier.CLIENT, "web"),
+    }
+
+    async def serve(route):
+        await route.fulfill(path=WEB.folder / route.request.url.rpartition("/")[2])
+
+    async with (
+        proxied(way.address if has_certificate else way.edge.address, is_opaque=True) as proxy,
+        playwright.async_playwright() as started,
+        # The page comes from no address, which chromium takes for a public one, and the edge is on this host.
+        await started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-features=LocalNetworkAccessChecks"]
+        ) as browser,
+    ):
+        at = f"https://{proxy.address}"
+        own = way.edge.clients.issue(way.root / "web.tls")
+        certificate = {"origin": at, "certPath": own / "cert.pem", "keyPath": own / "key.pem"}
+        context = await browser.new_context(
+            ignore_https_errors=True, client_certificates=[certificate] if has_certificate else []
+        )
+        page = await context.new_page()
+        page.set_default_timeout(WAIT_S * 1000)
+        await page.route(f"{ORIGIN}/**", serve)
+        await page.goto(f"{ORIGIN}/index.html")
+        for name, value in {**fields, "edge": at}.items():
+            await page.fill(f"[name={name}]", value)
+        await page.click("button")
+        await page.wait_for_function("document.querySelector('pre').textContent.includes('Hello')")
+        proxy.reset()
+        ended = await page.wait_for_selector("pre[data-ended]")
+        printed = await ended.text_content()
+        assert await ended.get_attribute("data-ended") == "well", printed
+    await finished(way, root, printed)
 
 
 async def finished(way, root, printed):
