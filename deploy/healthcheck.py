@@ -27,4 +27,5 @@ async def check(address: str) -> str:
     return ""
 
 
-sys.exit(asyncio.run(check(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7440")))
+# An empty text would be an error, too.
+sys.exit(asyncio.run(check(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7440")) or None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+from pathlib import Path
 
 import grpc
 import pytest
@@ -61,6 +63,29 @@ async def test_who_lost_the_store_is_not_ready_and_lives_until_it_comes_back(tmp
         assert await checked(services.addresses[service], "liveness") == SERVING
         await services.start("store")
         assert await status() == SERVING
+
+
+async def test_the_probe_of_containers_ends_with_what_it_finds(tmp_path):
+    """deploy/healthcheck.py: 0 for a service that is ready, 1 with the reason for one that is not or is not there."""
+    probe = Path(__file__).parents[2] / "deploy" / "healthcheck.py"
+
+    async def found(address: str) -> tuple[int, bytes]:
+        process = await asyncio.create_subprocess_exec(sys.executable, probe, address, stderr=asyncio.subprocess.PIPE)
+        _, said = await process.communicate()
+        return process.returncode, said
+
+    async with running(tmp_path) as services, watched(services.addresses["executor"]) as status:
+        ready, nobody = await asyncio.gather(found(services.addresses["executor"]), found(f"unix:{tmp_path}/none"))
+        assert ready == (0, b"")
+        assert nobody[0] == 1
+        assert b"UNAVAILABLE" in nobody[1]
+        assert await status() == SERVING
+        await services.stop("store")
+        assert await status() == NOT_SERVING
+        code, said = await found(services.addresses["executor"])
+        await services.start("store")
+        assert code == 1
+        assert b"NOT_SERVING" in said
 
 
 async def test_an_executor_names_the_neighbour_that_is_away_and_needs_only_its_store(tmp_path):
