@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TypedDict, Unpack
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, session_pb2
-from turnwright.types.v1 import message_pb2, run_pb2, session_command_pb2, settings_pb2
+from turnwright.executor.v1 import schedule_pb2 as schedule_rpc_pb2
+from turnwright.types.v1 import message_pb2, run_pb2, schedule_pb2, session_command_pb2, settings_pb2
 
 from turnwright_core.kit.peer import Peer
 
@@ -60,6 +61,24 @@ class SessionCalls:
             project=project, run=run, command_id=command_id, loop=loop, request_id=request_id
         )
         return (await self._peer.call(self._stub.CancelCommand, request)).run
+
+    async def set_schedule(
+        self, project: str, run: str, schedule_id: str, *, cron: str = "", every_s: int = 0, prompt: str = ""
+    ) -> schedule_pb2.Schedule:
+        """Have a prompt sent, or a tick added, by a cron expression in UTC or an interval in seconds."""
+        wanted = schedule_pb2.Schedule(schedule_id=schedule_id, cron=cron, every_s=every_s, prompt=prompt)
+        request = schedule_rpc_pb2.SetScheduleRequest(project=project, run=run, schedule=wanted)
+        return (await self._peer.call(self._stub.SetSchedule, request)).schedule
+
+    async def remove_schedule(self, project: str, run: str, schedule_id: str) -> None:
+        """End it; what it has begun goes on."""
+        request = schedule_rpc_pb2.RemoveScheduleRequest(project=project, run=run, schedule_id=schedule_id)
+        await self._peer.call(self._stub.RemoveSchedule, request)
+
+    async def list_schedules(self, project: str, run: str) -> list[schedule_pb2.Schedule]:
+        """The schedules of a run, by id."""
+        request = schedule_rpc_pb2.ListSchedulesRequest(project=project, run=run)
+        return list((await self._peer.call(self._stub.ListSchedules, request)).schedules)
 
 
 def user_message(

@@ -251,10 +251,12 @@ class LoopSettings(Struct, frozen=True):
     assembly: Assembly = Assembly.UNSPECIFIED
     edits: tuple[PromptEdit, ...] = ()
     project_instructions: bool | None = None
+    """Whether AGENTS.md and CLAUDE.md are read; None: as in the run's latest loop, or else yes."""
     summaries: bool | None = None
     """Whether the model summarizes messages of a transcript before they are evicted; None: no."""
-    """Whether AGENTS.md and CLAUDE.md are read; None: as in the run's latest loop, or else yes."""
     client_tools: tuple[ClientTool, ...] = ()
+    synthetic: bool = False
+    """Whether a program wrote the prompt."""
 
 
 class RunSettings(Struct, frozen=True):

@@ -27,6 +27,7 @@ from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.opening import check_there, open_store
 from turnwright_store.app.orphaned_streams import orphaned_streams
 from turnwright_store.app.retention import retention
+from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
 from turnwright_store.app.store_rules import schemes_refresh
 from turnwright_store.app.unclaimable_loops import unclaimable_loops
@@ -135,6 +136,7 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         indexing(store.database, settings.search_index_s),
         unclaimable_loops(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),
         orphaned_streams(store.database, lambda: store.rules, _ms(settings.stream_grace_s)),
+        scheduling(store.database, lambda: store.rules),
     ]
 
 

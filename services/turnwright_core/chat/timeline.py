@@ -34,6 +34,9 @@ SUMMARIZES: Final = "summarizes"
 IMAGES: Final = "images"
 """Attribute of a prompt: the paths of the images that go with it."""
 
+SYNTHETIC: Final = "synthetic"
+"""Attribute of a prompt that no user wrote: true."""
+
 ERROR_TOOL: Final = "error"
 """Value of the attribute `tool` of an error that belongs to no command."""
 
@@ -75,6 +78,11 @@ def kind_of(entry: Entry) -> MessageKind | None:
     if scheme == "event":
         return MessageKind.PLAN if _plan_of(entry) else MessageKind.EVENT
     return None
+
+
+def is_synthetic(entry: Entry) -> bool:
+    """Whether a message is a prompt that no user wrote. It is a prompt for its model, and none for its readers."""
+    return entry.scheme == "prompt" and entry.attributes.get(SYNTHETIC) is True
 
 
 def _kind_in_log(entry: Entry) -> MessageKind | None:

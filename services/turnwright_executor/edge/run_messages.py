@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -10,8 +10,8 @@ from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, store_service_pb2_grpc
 
 from turnwright_core.chat.message import Text, ToolCall
-from turnwright_core.chat.run_message import RunMessage
-from turnwright_core.chat.timeline import MESSAGE_SCHEMES, messages_in, parts_of, run_message, turn_of
+from turnwright_core.chat.run_message import MessageKind, RunMessage
+from turnwright_core.chat.timeline import MESSAGE_SCHEMES, is_synthetic, messages_in, parts_of, run_message, turn_of
 from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
@@ -50,7 +50,7 @@ class RunMessages:
         entries = messages_in(listed)
         parts = await self._parts(address, entries)
         turns = await self._turns(address, {turn_of(entry) for entry in entries})
-        messages = [_cut(run_message(entry, parts, turns.get(turn_of(entry)), recorded_call)) for entry in entries]
+        messages = [_cut(_for_readers(entry, parts, turns.get(turn_of(entry)))) for entry in entries]
         answer = _fitting(messages)
         token = page.next_page_token
         if len(answer.messages) < len(messages):
@@ -93,6 +93,12 @@ class RunMessages:
         wanted = ledger_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=named)
         answer = await self._store.call(self._rows.ListTurns, wanted)
         return {turn.number: turn_from_pb(turn) for turn in answer.turns}
+
+
+def _for_readers(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None) -> RunMessage:
+    """A message. A prompt that no user wrote is a prompt for its model alone (OM32)."""
+    message = run_message(entry, parts, turn, recorded_call)
+    return replace(message, kind=MessageKind.SYNTHETIC) if is_synthetic(entry) else message
 
 
 def _fitting(messages: Iterable[RunMessage]) -> query_pb2.ListMessagesResponse:

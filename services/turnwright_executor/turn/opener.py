@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from turnwright_core.chat.timeline import IMAGES
+from turnwright_core.chat.timeline import IMAGES, SYNTHETIC
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.instructions import SYSTEM_PATH
@@ -189,6 +189,8 @@ def prompt_write(loop: Loop) -> EntryWrite:
     attributes: dict[str, Any] = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
     if images := image_paths(loop):
         attributes[IMAGES] = images
+    if loop.settings.synthetic:
+        attributes[SYNTHETIC] = True
     change = SetEntry(
         body=loop.prompt + _form_of_answer(loop.settings.response_format),
         attributes_json=to_attributes_json(attributes),

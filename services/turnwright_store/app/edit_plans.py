@@ -6,6 +6,8 @@ Source: rows RC03-RC05; decisions C40, C48.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -32,6 +34,9 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.runs import RunRow, get_run, write_run
 from turnwright_store.sql.views import Wanted, find_shown, load_entries
+
+_LOOPS_PAGE: Final = 20
+"""Loops to read at a time, to find the latest one of a user."""
 
 
 class Edit(Struct, frozen=True, omit_defaults=True):
@@ -64,13 +69,30 @@ class EditPlan(Struct, frozen=True):
     resend: Resend | None = None
 
 
-def settings_of(message: UserMessage, latest: Loop | None, images: tuple[str, ...]) -> LoopSettings:
-    """The settings of a message's loop: as given, else as in the latest loop."""
+def settings_of(message: UserMessage, tx: Transaction, run: RunRow | None, images: tuple[str, ...]) -> LoopSettings:
+    """The settings of a message's loop: as given, else as in the latest loop of a user."""
     given = message.settings
     if given is None:
-        before = latest.settings if latest else LoopSettings(Mode.ACT)
-        return replace(before, budget=None, response_format=None, edits=(), images=images)
+        before = latest_settings(tx, run) if run else LoopSettings(Mode.ACT)
+        return replace(before, images=images)
     return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
+
+
+def latest_settings(tx: Transaction, run: RunRow) -> LoopSettings:
+    """The settings of the latest loop whose prompt a user wrote, without what holds for one prompt (OM32)."""
+    loop = _of_user(tx, run, run.run.loop.sequence if run.run.loop else 0)
+    before = loop.settings if loop else LoopSettings(Mode.ACT)
+    return replace(before, budget=None, response_format=None, edits=(), images=())
+
+
+def _of_user(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:
+    """The latest loop up to a sequence whose prompt a user wrote."""
+    while sequence > 0:
+        page = list(loop_rows.list_loops(tx.connection, run.id, sequence + 1, _LOOPS_PAGE))
+        if found := next((loop for loop in page if not loop.settings.synthetic), None):
+            return found
+        sequence = page[-1].sequence - 1 if page else 0
+    return None
 
 
 def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: bool) -> EditPlan:
@@ -111,7 +133,7 @@ def _truncated(tx: Transaction, run: RunRow, command: TruncateMessages) -> EditP
     if command.message.priority:
         raise invalid("message.priority", "A message that takes the place of others waits for its turn: no priority.")
     content = user_content(command.message.parts, command.message.context_files)
-    return EditPlan(edit, Resend(content.text, settings_of(command.message, run.run.loop, content.images)))
+    return EditPlan(edit, Resend(content.text, settings_of(command.message, tx, run, content.images)))
 
 
 def _again(tx: Transaction, run: RunRow, prompt: Entry | None) -> EditPlan:
@@ -134,8 +156,9 @@ def _resent(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:
 
 def _last_again(tx: Transaction, run: RunRow) -> EditPlan:
     """The prompt of the last loop in the queue, once that has ended."""
-    loop = _loop(tx, run, run.loops)
-    assert loop, "a busy run has a loop"
+    loop = _of_user(tx, run, run.loops)
+    if loop is None:
+        raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
     return EditPlan(Edit(truncate_loop=loop.sequence), Resend(loop.prompt, loop.settings))
 
 

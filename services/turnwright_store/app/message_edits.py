@@ -15,7 +15,7 @@ from msgspec import Struct
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 
 from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.chat.timeline import CALLS, kind_of, turn_of
+from turnwright_core.chat.timeline import CALLS, is_synthetic, kind_of, turn_of
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, Tier, to_attributes_json
 from turnwright_core.errors import Reason, fault
@@ -104,9 +104,13 @@ def find_editable(tx: Transaction, run: RunRow, path: str) -> Entry:
 
 
 def prompt_before(connection: Connection, run: RunRow, position: int = rows.LAST) -> Entry | None:
-    """The latest prompt before a place."""
-    shown = rows.latest_prompt(connection, run.id, position)
-    return load_entries(connection, run, [shown], Wanted(bodies=False))[0] if shown else None
+    """The latest prompt before a place that a user wrote (OM32)."""
+    while shown := rows.latest_prompt(connection, run.id, position):
+        entry = load_entries(connection, run, [shown], Wanted(bodies=False))[0]
+        if not is_synthetic(entry):
+            return entry
+        position = entry.position
+    return None
 
 
 def message_behind(connection: Connection, run: RunRow, position: int) -> Entry | None:

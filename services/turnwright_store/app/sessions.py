@@ -152,7 +152,7 @@ def _cut_behind(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow,
 def _begun(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage) -> Submitted:
     """A message that opens a session."""
     content = user_content(command.parts, command.context_files)
-    settings = settings_of(command, None, content.images)
+    settings = settings_of(command, tx, None, content.images)
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, RunSettings())
     row = get_run(tx.connection, done.run.project, done.run.run)
     return Submitted(_shown(tx, row), done.cursor, done.loop, created=True)
@@ -172,7 +172,7 @@ def _message(command: UserMessage, at: _Session) -> _Done | None:
         check_bytes("parts", content.text, COMMENT_BYTES_MAX)
         control.inject_message(at.tx, at.rules, at.caller, at.address, content.text)
         return None
-    return _sent(at, Resend(content.text, settings_of(command, at.row.run.loop, content.images)))
+    return _sent(at, Resend(content.text, settings_of(command, at.tx, at.row, content.images)))
 
 
 def _sent(at: _Session, message: Resend, rewound: Rewound | None = None) -> _Done:

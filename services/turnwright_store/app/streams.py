@@ -28,6 +28,7 @@ from turnwright_core.entries import (
     to_attributes_json,
 )
 from turnwright_core.errors import Reason, fault
+from turnwright_core.events import RunEvent, Subkind, slug_of
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.streams import (
@@ -44,6 +45,7 @@ from turnwright_core.streams import (
 )
 from turnwright_core.text import slugify
 from turnwright_store.app.read_view import RunRef
+from turnwright_store.app.run_events import new_event, turn_of_cause
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.domain.store_rules import StoreRules
@@ -296,6 +298,10 @@ def ended(
     if PRODUCER in record.attributes:
         writes.append(_final_record(record, channels, ending, state, outcome))
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
+    if PRODUCER in record.attributes:
+        event = new_event(tx, run, turn_of_cause(run, is_owners=False), _completed(record, channels, ending, outcome))
+        # What a process came to is not lost because the run is full.
+        run = apply_writes(tx, rules, run, [event], caller.principal, is_unbounded=True).run
     return [Channel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 
@@ -329,6 +335,25 @@ def _final_record(
     body = f"{_verb(ending, outcome)} '{record.attributes.get('target', '')}'{_how(ending)}, Output: {output}"
     change = SetEntry(body, state=state, outcome=outcome, merge_attributes_json=to_attributes_json(given))
     return EntryWrite(record.path, change, Tier.PLUGIN)
+
+
+def _completed(record: Entry, channels: Sequence[Channel], ending: StreamEnd, outcome: str) -> RunEvent:
+    """The event about the end of a process that no turn waits for: the model reads it in its next turn (RE07)."""
+    tool, target = str(record.attributes.get("tool", "")), str(record.attributes.get("target", ""))
+    status = "exited" if ending.end is End.COMPLETED else outcome.partition(":")[0]
+    payload = {
+        "path": record.path,
+        "tool": tool,
+        "target": target,
+        "status": status,
+        "exit_code": ending.exit_code,
+        "duration_s": None if ending.duration_s is None else round(ending.duration_s, 3),
+        "reason": ending.reason,
+        "channels": [channel.path for channel in channels],
+    }
+    output = ", ".join(f"{channel.path} ({_size(channel)})" for channel in channels)
+    sentence = f"The background process '{target}' has ended: {status}{_how(ending)}. Output: {output}"
+    return RunEvent(Subkind.PROCESS_COMPLETED, tool, payload, sentence, slug_of(record.path))
 
 
 def _verb(ending: StreamEnd, outcome: str) -> str:

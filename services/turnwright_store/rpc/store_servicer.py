@@ -14,6 +14,7 @@ from turnwright_store.rpc.proposal_servicer import ProposalRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.rules_servicer import RulesRpcs
+from turnwright_store.rpc.schedule_servicer import ScheduleRpcs
 from turnwright_store.rpc.search_servicer import SearchRpcs
 from turnwright_store.rpc.session_servicer import SessionRpcs
 from turnwright_store.rpc.stream_servicer import StreamRpcs
@@ -29,6 +30,7 @@ class StoreServicer(
     HistoryRpcs,
     PlanRpcs,
     ProposalRpcs,
+    ScheduleRpcs,
     SearchRpcs,
     SessionRpcs,
     StreamRpcs,

@@ -37,6 +37,7 @@ from turnwright_store.sql.tables import (
     packets,
     projects,
     runs,
+    schedules,
     scopes,
     search_marks,
     turns,
@@ -106,6 +107,7 @@ _ROWS: Final = (
     _some(turns, turns.c.number),
     _some(packets, packets.c.turn),
     _some(loops, loops.c.id),
+    _some(schedules, schedules.c.id),
 )
 
 

@@ -210,6 +210,24 @@ partial("uq_loops_active", loops.c.run_id, where=loops.c.status.in_((102, 202)),
 partial("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_((100, 102, 202)))
 Index("ix_loops_changed", loops.c.run_id, loops.c.revision)
 
+schedules = Table(
+    "schedules",
+    metadata,
+    key(),
+    refers("run_id", "runs.id"),
+    text_column("schedule_id", None),
+    text_column("cron"),
+    number_column("every_s"),
+    compressed_column("prompt", ""),
+    number_column("next_ms", None),
+    number_column("last_ms"),
+    number_column("fired"),
+    number_column("due_ms", None),
+    number_column("reader_turn"),
+    UniqueConstraint("run_id", "schedule_id"),
+)
+Index("ix_schedules_due", schedules.c.due_ms)
+
 turns = Table(
     "turns",
     metadata,

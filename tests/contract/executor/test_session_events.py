@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 
 import pytest
@@ -13,6 +12,7 @@ from turnwright.types.v1 import settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
 from contract.executor.sessions import ACT, ASKING, named, say, until_state
+from contract.executor.watcher import Watcher, command, kind, snapshot
 from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_client.sessions import user_message
@@ -27,61 +27,6 @@ KINDS = {
     "message_removed", "messages_truncated", "thread_updated", "queue_updated", "runtime_updated", "pause_required",
 }  # fmt: skip
 """The events that RE01 names."""
-
-
-def kind(event) -> str:
-    return event.WhichOneof("event")
-
-
-class Watcher:
-    """A watch of the run `r` in a task of its own, which keeps everything that it is sent."""
-
-    def __init__(self, services, cursor=None) -> None:
-        self.events = []
-        self._services = services
-        self._cursor = cursor
-        self._came = asyncio.Condition()
-
-    async def __aenter__(self):
-        self._task = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(self, *_) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _watch(self) -> None:
-        async with contextlib.aclosing(self._services.client.watch(self._services.project, "r", self._cursor)) as told:
-            async for event in told:
-                async with self._came:
-                    self.events.append(event)
-                    self._came.notify_all()
-
-    async def until(self, condition):
-        """The first event that fits."""
-        async with self._came, asyncio.timeout(60):
-            await self._came.wait_for(lambda: self._task.done() or any(map(condition, self.events)))
-        return next(filter(condition, self.events))
-
-    def told(self, name: str) -> list:
-        return [getattr(event, name) for event in self.events if kind(event) == name]
-
-    def view(self) -> RunView:
-        return RunView().apply_all(self.events)
-
-
-async def snapshot(services) -> RunView:
-    view = RunView()
-    async with contextlib.aclosing(services.client.watch(services.project, "r")) as events:
-        async for event in events:
-            view.apply(event)
-            if event.snapshot.last:
-                return view
-    raise AssertionError("the watch ended")
-
-
-async def command(services, command_id: str = "", **kind):
-    return await services.client.submit(services.project, "r", command_id, **kind)
 
 
 async def through_everything(services) -> None:

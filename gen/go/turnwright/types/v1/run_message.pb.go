@@ -31,8 +31,8 @@ const (
 	MessageKind_MESSAGE_KIND_PROMPT MessageKind = 1
 	// A message that a client added with InjectMessage. Role: user.
 	MessageKind_MESSAGE_KIND_STEERING MessageKind = 2
-	// A message from the runtime to the model, such as an error that belongs to no call. Role: user, although no user wrote
-	// it.
+	// A message from the runtime to the model, such as an error that belongs to no call, or the prompt of a loop with
+	// LoopSettings.synthetic. Role: user, although no user wrote it.
 	MessageKind_MESSAGE_KIND_SYNTHETIC MessageKind = 3
 	// A reply of the model. Role: assistant.
 	MessageKind_MESSAGE_KIND_REPLY MessageKind = 4

@@ -34,8 +34,8 @@ class _MessageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageKi
     MESSAGE_KIND_STEERING: _MessageKind.ValueType  # 2
     """A message that a client added with InjectMessage. Role: user."""
     MESSAGE_KIND_SYNTHETIC: _MessageKind.ValueType  # 3
-    """A message from the runtime to the model, such as an error that belongs to no call. Role: user, although no user wrote
-    it.
+    """A message from the runtime to the model, such as an error that belongs to no call, or the prompt of a loop with
+    LoopSettings.synthetic. Role: user, although no user wrote it.
     """
     MESSAGE_KIND_REPLY: _MessageKind.ValueType  # 4
     """A reply of the model. Role: assistant."""
@@ -58,8 +58,8 @@ MESSAGE_KIND_PROMPT: MessageKind.ValueType  # 1
 MESSAGE_KIND_STEERING: MessageKind.ValueType  # 2
 """A message that a client added with InjectMessage. Role: user."""
 MESSAGE_KIND_SYNTHETIC: MessageKind.ValueType  # 3
-"""A message from the runtime to the model, such as an error that belongs to no call. Role: user, although no user wrote
-it.
+"""A message from the runtime to the model, such as an error that belongs to no call, or the prompt of a loop with
+LoopSettings.synthetic. Role: user, although no user wrote it.
 """
 MESSAGE_KIND_REPLY: MessageKind.ValueType  # 4
 """A reply of the model. Role: assistant."""

@@ -249,6 +249,7 @@ class LoopSettings(_message.Message):
     EDITS_FIELD_NUMBER: _builtins.int
     PROJECT_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     SUMMARIES_FIELD_NUMBER: _builtins.int
+    SYNTHETIC_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
@@ -274,6 +275,10 @@ class LoopSettings(_message.Message):
     """Whether the model summarizes earlier messages of a transcript before they are evicted: a turn of its own, of the kind
     COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the run's
     latest loop, or else no.
+    """
+    synthetic: _builtins.bool
+    """True: a program wrote the prompt, such as a schedule. The model reads it like any prompt, but it is not taken for input
+    of a user: its message has the kind SYNTHETIC, Regenerate passes over it, and later tasks do not get its settings.
     """
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
@@ -330,10 +335,11 @@ class LoopSettings(_message.Message):
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         project_instructions: _builtins.bool | None = ...,
         summaries: _builtins.bool | None = ...,
+        synthetic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "budget", b"budget", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "assembly", b"assembly", "budget", b"budget", "client_tools", b"client_tools", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "assembly", b"assembly", "budget", b"budget", "client_tools", b"client_tools", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries", "synthetic", b"synthetic", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

@@ -10,6 +10,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
+import type { ListSchedulesRequestSchema, ListSchedulesResponseSchema, RemoveScheduleRequestSchema, RemoveScheduleResponseSchema, SetScheduleRequestSchema, SetScheduleResponseSchema } from "./schedule_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { AbortStreamRequestSchema, AbortStreamResponseSchema, AppendStreamRequestSchema, AppendStreamResponseSchema, CancelStreamRequestSchema, CancelStreamResponseSchema, CompleteStreamRequestSchema, CompleteStreamResponseSchema, OpenStreamRequestSchema, OpenStreamResponseSchema } from "./stream_pb.js";
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
@@ -561,6 +562,36 @@ export declare const ExecutorService: GenService<{
     output: typeof CancelCommandResponseSchema;
   },
   /**
+   * Sets what happens in a run again and again: a prompt by a schedule, or a tick.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.SetSchedule
+   */
+  setSchedule: {
+    methodKind: "unary";
+    input: typeof SetScheduleRequestSchema;
+    output: typeof SetScheduleResponseSchema;
+  },
+  /**
+   * Removes a schedule of a run.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.RemoveSchedule
+   */
+  removeSchedule: {
+    methodKind: "unary";
+    input: typeof RemoveScheduleRequestSchema;
+    output: typeof RemoveScheduleResponseSchema;
+  },
+  /**
+   * Lists the schedules of a run.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.ListSchedules
+   */
+  listSchedules: {
+    methodKind: "unary";
+    input: typeof ListSchedulesRequestSchema;
+    output: typeof ListSchedulesResponseSchema;
+  },
+  /**
    * Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
    * FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
    *
@@ -682,8 +713,7 @@ export declare const ExecutorService: GenService<{
     output: typeof RenameRunResponseSchema;
   },
   /**
-   * Changes the settings that the loops of a run share: model, temperature, persona, context limit, budget, yolo, call
-   * style.
+   * Changes the settings that the loops of a run share, such as its model.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.ConfigureRun
    */

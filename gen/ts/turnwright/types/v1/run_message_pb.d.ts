@@ -160,8 +160,8 @@ export enum MessageKind {
   STEERING = 2,
 
   /**
-   * A message from the runtime to the model, such as an error that belongs to no call. Role: user, although no user wrote
-   * it.
+   * A message from the runtime to the model, such as an error that belongs to no call, or the prompt of a loop with
+   * LoopSettings.synthetic. Role: user, although no user wrote it.
    *
    * @generated from enum value: MESSAGE_KIND_SYNTHETIC = 3;
    */

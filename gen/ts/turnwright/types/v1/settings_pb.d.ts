@@ -245,6 +245,14 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
    * @generated from field: optional bool summaries = 16;
    */
   summaries?: boolean | undefined;
+
+  /**
+   * True: a program wrote the prompt, such as a schedule. The model reads it like any prompt, but it is not taken for input
+   * of a user: its message has the kind SYNTHETIC, Regenerate passes over it, and later tasks do not get its settings.
+   *
+   * @generated from field: bool synthetic = 17;
+   */
+  synthetic: boolean;
 };
 
 /**

@@ -1,0 +1,136 @@
+"""Schedules of runs: what happens at their times, in one transaction each, whoever is alive.
+
+A time adds an event to the run, whatever it is doing: it interrupts nothing and needs no room in the queue. A schedule
+with a prompt also begins a loop. Where the run is busy the model reads the event in the next turn; the schedule is
+looked at again until such a turn has begun, or the run is at rest and the loop begins after all. What is due is found
+in an index by every store; inside the transaction it is checked once more, so it happens once.
+Source: architecture 7; rows RE07, RH04, OM32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from turnwright_core.checks import check_count
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.events import RunEvent, Subkind, event_write
+from turnwright_core.kit.auth import Caller
+from turnwright_core.runs import RunSettings
+from turnwright_store.app import commands
+from turnwright_store.app.edit_plans import latest_settings
+from turnwright_store.app.maintenance import Chore, is_done
+from turnwright_store.app.read_view import RunRef
+from turnwright_store.app.run_events import new_event, turn_of_cause
+from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.locks import run_lock
+from turnwright_store.domain.schedules import Schedule, check_schedule, next_time_ms
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.ports import Connection, Database, Durability, Transaction
+from turnwright_store.sql import schedules as rows
+from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.schedules import ScheduleRow
+
+SCHEDULES_MAX: Final = 100
+"""Most schedules of a run."""
+
+LOOK_EVERY_S: Final = 1.0
+"""Seconds between two looks at what is due."""
+
+LOOK_AGAIN_MS: Final = 10_000
+"""Milliseconds after which it is looked at again whether a busy run has read what happened."""
+
+_PAGE: Final = 50
+_SOURCE: Final = "schedule"
+_STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
+
+
+def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedule:
+    """Add or replace a schedule. Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
+    run = get_run(tx.connection, address.project, address.run)
+    checked = check_schedule(schedule, tx.now_ms)
+    if rows.find_schedule(tx.connection, run.id, checked.schedule_id) is None:
+        check_count("schedules", rows.count_schedules(tx.connection, run.id) + 1, SCHEDULES_MAX)
+    rows.put_schedule(tx.connection, run.id, checked)
+    return checked
+
+
+def remove_schedule(tx: Transaction, address: RunRef, name: str) -> None:
+    """Remove a schedule. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND."""
+    run = get_run(tx.connection, address.project, address.run)
+    if not rows.remove_schedule(tx.connection, run.id, name):
+        raise fault(Reason.ENTRY_NOT_FOUND, f"{address.run} has no schedule {name!r}: list them.", path=name)
+
+
+def list_schedules(connection: Connection, address: RunRef) -> list[Schedule]:
+    """The schedules of a run. Raises RUN_NOT_FOUND."""
+    return rows.list_schedules(connection, get_run(connection, address.project, address.run).id)
+
+
+def look_at(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> None:
+    """Do what a schedule is due for, if it still is."""
+    project, alias, name = due
+    run = find_run(tx.connection, project, alias)
+    row = rows.find_schedule(tx.connection, run.id, name) if run else None
+    if run is None or row is None or row.due_ms > tx.now_ms:
+        return
+    schedule, turn = row.schedule, run.run.turn
+    reader = row.reader_turn if turn < row.reader_turn else 0
+    if schedule.next_ms <= tx.now_ms:
+        _write_event(tx, rules, run, schedule)
+        fired = schedule.fired + 1
+        schedule = replace(schedule, next_ms=next_time_ms(schedule, tx.now_ms), last_ms=schedule.next_ms, fired=fired)
+        reader = reader or (turn + 1 if schedule.prompt else 0)
+    if reader and not (run.loop_active or run.run.loops_queued):
+        _begin(tx, rules, run, schedule)
+        reader = 0
+    due_ms = min(schedule.next_ms, tx.now_ms + LOOK_AGAIN_MS) if reader else schedule.next_ms
+    rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader))
+
+
+def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
+    """Write the event of a time. Ticks that no turn has read are one event, the latest."""
+    name, turn = schedule.schedule_id, turn_of_cause(run, is_owners=False)
+    payload = {"schedule_id": name, "time_ms": schedule.next_ms, "fired": schedule.fired + 1}
+    if schedule.prompt:
+        told = f"The schedule {name} says: {schedule.prompt}"
+        write = new_event(tx, run, turn, RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, told, name))
+    else:
+        told = f"The schedule {name} has ticked {schedule.fired + 1} times."
+        write = event_write(turn, RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, told, name))
+    apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
+
+
+def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
+    """Begin a loop with the prompt, which is no input of a user."""
+    settings = replace(latest_settings(tx, run), synthetic=True)
+    address = RunRef(run.project, run.alias)
+    try:
+        commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings())
+    except TurnwrightError as error:
+        payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}
+        told = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
+        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, told, schedule.schedule_id)
+        write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
+        run = get_run(tx.connection, run.project, run.alias)
+        apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
+
+
+def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:
+    """The chore that looks at what is due."""
+
+    async def piece() -> bool:
+        due = await database.read(partial(rows.list_due, page=_PAGE), inline=True)
+        done = []
+        for one in due:
+            project, run, name = one
+            work = partial(look_at, rules=rules_now(), due=one)
+            writing = database.write(work, Durability.FULL, {run_lock(project, run)})
+            done.append(await is_done(writing, "scheduling", project=project, run=run, schedule=name))
+        return len(done) == _PAGE and all(done)
+
+    return Chore("scheduling", LOOK_EVERY_S, piece)

@@ -1,0 +1,71 @@
+"""Schedules of runs: when they happen next. Source: rows RE07, RH04."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec import Struct
+
+from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_store.domain.checks import check_name
+
+SCHEDULE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+EVERY_S_MAX: Final = 365 * 24 * 3600
+"""Longest interval, in seconds."""
+
+CRON_FIELDS: Final = 5
+
+
+class Schedule(Struct, frozen=True):
+    """The fields of the contract; `cron` or `every_s` says when."""
+
+    schedule_id: str
+    cron: str = ""
+    every_s: int = 0
+    prompt: str = ""
+    next_ms: int = 0
+    last_ms: int | None = None
+    fired: int = 0
+
+
+def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:
+    """The schedule with its next time. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
+    check_name("schedule.schedule_id", schedule.schedule_id, SCHEDULE_ID)
+    check_bytes("schedule.prompt", schedule.prompt, COMMENT_BYTES_MAX)
+    if schedule.prompt and not schedule.prompt.strip():
+        raise invalid("schedule.prompt", "The prompt is blank: leave it empty for a tick, or say what to do.")
+    if bool(schedule.cron) == bool(schedule.every_s):
+        raise invalid("schedule.cron", "Say when by cron or by every_s: one of them, not both.")
+    if schedule.every_s > EVERY_S_MAX:
+        raise invalid("schedule.every_s", f"every_s must be at most {EVERY_S_MAX}; it is {schedule.every_s}.")
+    return Schedule(
+        schedule.schedule_id, schedule.cron, schedule.every_s, schedule.prompt, next_time_ms(schedule, now_ms)
+    )
+
+
+def next_time_ms(schedule: Schedule, now_ms: int) -> int:
+    """The first time after now; times that have passed are left out. Raises INVALID_FIELD."""
+    if schedule.every_s:
+        step = schedule.every_s * 1000
+        begin = schedule.next_ms or now_ms
+        return begin + step * max(1, (now_ms - begin) // step + 1)
+    return _next_by_cron(schedule.cron, now_ms)
+
+
+def _next_by_cron(cron: str, now_ms: int) -> int:
+    # Few stores have schedules.
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415
+
+    if len(cron.split()) != CRON_FIELDS:
+        raise invalid("schedule.cron", f"cron must have five fields, such as `0 3 * * 1-5`; it is {cron[:100]!r}.")
+    try:
+        found = next(CronSim(cron, datetime.fromtimestamp(now_ms / 1000, UTC)), None)
+    except CronSimError as error:
+        raise invalid("schedule.cron", f"{cron[:100]!r} cannot be read as a cron expression: {error}.") from None
+    if found is None:
+        raise invalid("schedule.cron", f"{cron[:100]!r} names no time of the next fifty years.")
+    return int(found.timestamp() * 1000)

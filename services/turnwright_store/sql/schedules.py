@@ -1,0 +1,90 @@
+"""Rows of schedules. `due_ms` is when one is looked at: at its next time, or earlier while its latest time waits."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
+
+from turnwright_store.domain.schedules import Schedule
+from turnwright_store.ports import Connection
+from turnwright_store.sql.leases import DatabaseNow
+from turnwright_store.sql.tables import projects, runs, schedules
+
+_FIELDS: Final = ("schedule_id", "cron", "every_s", "prompt", "next_ms", "last_ms", "fired", "due_ms", "reader_turn")
+_COLUMNS: Final = tuple(schedules.c[name] for name in _FIELDS)
+_OF_RUN: Final = (schedules.c.run_id == bindparam("run"), schedules.c.schedule_id == bindparam("name"))
+_ONE: Final = select(*_COLUMNS).where(*_OF_RUN)
+_ALL: Final = select(*_COLUMNS).where(schedules.c.run_id == bindparam("run")).order_by(schedules.c.schedule_id)
+_COUNT: Final = select(func.count()).select_from(schedules).where(schedules.c.run_id == bindparam("run"))
+_ADD: Final = insert(schedules).values({"run_id": bindparam("run"), **{name: bindparam(name) for name in _FIELDS}})
+_REMOVE: Final = delete(schedules).where(*_OF_RUN)
+_WRITE: Final = (
+    update(schedules)
+    .where(*_OF_RUN)
+    .values({name: bindparam(f"new_{name}") for name in ("next_ms", "last_ms", "fired", "due_ms", "reader_turn")})
+)
+_DUE: Final = (
+    select(projects.c.name, runs.c.alias, schedules.c.schedule_id)
+    .select_from(schedules)
+    .join(runs, runs.c.id == schedules.c.run_id)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(schedules.c.due_ms <= DatabaseNow(), runs.c.removed_ms == literal_column("0"))
+    .order_by(schedules.c.due_ms, schedules.c.id)
+    .limit(bindparam("page"))
+)
+
+
+class ScheduleRow(Struct, frozen=True):
+    """A schedule as it is stored."""
+
+    schedule: Schedule
+    due_ms: int
+    reader_turn: int = 0
+    """The turn that is to read what happened last while the run was busy; 0: it needs none."""
+
+
+def _row(values: Any) -> ScheduleRow:
+    *schedule, due_ms, reader_turn = values
+    schedule[5] = schedule[5] or None
+    return ScheduleRow(Schedule(*schedule), due_ms, reader_turn)
+
+
+def find_schedule(connection: Connection, run_id: int, name: str) -> ScheduleRow | None:
+    found = connection.execute(_ONE, {"run": run_id, "name": name}).one_or_none()
+    return _row(found) if found else None
+
+
+def list_schedules(connection: Connection, run_id: int) -> list[Schedule]:
+    """All schedules of a run, by id."""
+    return [_row(values).schedule for values in connection.execute(_ALL, {"run": run_id})]
+
+
+def count_schedules(connection: Connection, run_id: int) -> int:
+    return int(connection.execute(_COUNT, {"run": run_id}).scalar_one())
+
+
+def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> None:
+    """Add a schedule, in the place of one with the same id."""
+    remove_schedule(connection, run_id, schedule.schedule_id)
+    values = {name: getattr(schedule, name) for name in _FIELDS[:7]} | {"last_ms": schedule.last_ms or 0}
+    connection.execute(_ADD, {"run": run_id, **values, "due_ms": schedule.next_ms, "reader_turn": 0})
+
+
+def remove_schedule(connection: Connection, run_id: int, name: str) -> bool:
+    """Whether there was one."""
+    return connection.execute(_REMOVE, {"run": run_id, "name": name}).rowcount > 0
+
+
+def write_schedule(connection: Connection, run_id: int, row: ScheduleRow) -> None:
+    """Write what has become of a schedule."""
+    one = row.schedule
+    new = {"next_ms": one.next_ms, "last_ms": one.last_ms or 0, "fired": one.fired, "due_ms": row.due_ms}
+    values = {f"new_{name}": value for name, value in new.items()} | {"new_reader_turn": row.reader_turn}
+    connection.execute(_WRITE, {"run": run_id, "name": one.schedule_id, **values})
+
+
+def list_due(connection: Connection, page: int) -> list[tuple[str, str, str]]:
+    """Project, run and id of schedules to look at, by the database's clock."""
+    return [(project, run, name) for project, run, name in connection.execute(_DUE, {"page": page})]
