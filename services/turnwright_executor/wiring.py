@@ -165,7 +165,7 @@ class _Wired:
         router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         projects = Projects(store)
         status = Status(store, assembler, provider, sandbox.name, settings)
-        explanations = PacketExplanations(store, assembler)
+        explained = PacketExplanations(store, assembler, services, projects.root, places.current_files)
         self._watches = OpenWatches()
 
         async def tool_host(project: str) -> ToolHost:
@@ -188,8 +188,8 @@ class _Wired:
             ClientRoots(settings.client_roots, settings.home, projects).admits,
             RunPayload(store, schemes).read,
             RunMessages(store).read,
-            explanations.explain,
-            explanations.preview,
+            explained.explain,
+            explained.preview,
             status.read,
             Vendors(provider).check,
             catalogue(texts_of({k: v for k, v in for_clients.items() if k not in settings.unconfigured_tools})),

@@ -66,6 +66,8 @@ class ExplainRequest(Struct, frozen=True):
     """Whether it was sent, so that its stored bytes are explained."""
     before_turn: int
     """The turn whose packet it is compared with; 0: none."""
+    new: tuple[Entry, ...] = ()
+    """What the turn would write when it begins."""
 
 
 class Reassembled(Struct, frozen=True):
@@ -149,10 +151,13 @@ class Explainer:
             return None
 
     async def _parts(self, ask: ExplainRequest, *, messages: bool) -> AsyncIterator[ViewPart]:
-        packet = ask.packet
+        packet, cursor = ask.packet, None
         async with aclosing(self._reader.read_at(packet.project, packet.run, ask.at, messages=messages)) as parts:
             async for part in parts:
                 yield part
+                cursor = part.cursor
+        if ask.new:
+            yield ViewPart(ask.new, (), cursor)
 
     async def _packet(self, ask: ExplainRequest) -> Reassembled:
         assembler, read = self._assembler, _Read()

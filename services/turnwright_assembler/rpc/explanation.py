@@ -8,16 +8,22 @@ from turnwright.assembler.v1 import assembler_service_pb2
 from turnwright.types.v1 import explanation_pb2 as pb
 
 from turnwright_assembler.app.explaining import ExplainRequest
+from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.domain.explanation import Explanation, PieceKind, PlacedPiece, largest, totals
 from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.ports import PastMoment
 from turnwright_assembler.rpc.checks import packet_request_from
 from turnwright_core.checks import check_count, invalid
-from turnwright_core.limits import EXPLAINED_PIECES_MAX, PAGE_BYTES_MAX
-from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
+from turnwright_core.limits import EXPLAINED_PIECES_MAX, PAGE_BYTES_MAX, WRITES_MAX
+from turnwright_core.text import scheme_of
+from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 
 STEP_PATHS_MAX: Final = 100
 """Paths that a step lists."""
+
+_BEHIND: Final = 2**40
+"""A position that no entry has."""
 
 _FORMS: Final = {
     Form.WHOLE: pb.PIECE_FORM_WHOLE,
@@ -30,12 +36,30 @@ _FORMS: Final = {
 def explain_request_from(request: assembler_service_pb2.ExplainRequest) -> ExplainRequest:
     """Decode a request. Raises InvalidError that names the field."""
     check_count("pieces_max", request.pieces_max, EXPLAINED_PIECES_MAX)
+    check_count("writes", len(request.writes), WRITES_MAX)
+    packet = packet_request_from(request.assemble)
     return ExplainRequest(
-        packet=packet_request_from(request.assemble),
+        packet=packet,
         at=_moment(request) if request.HasField("at") else None,
         is_sent=request.sent,
         before_turn=request.before_turn,
+        new=tuple(_new(place, write_from_pb(write), packet) for place, write in enumerate(request.writes)),
     )
+
+
+def _new(place: int, write: EntryWrite, packet: PacketRequest) -> Entry:
+    """A new entry as a turn would have it, behind all others."""
+    change = write.change
+    if not isinstance(change, SetEntry):
+        raise invalid(f"writes[{place}]", "A turn that has not begun can only set new entries.")
+    path, body = write.path.replace("{turn}", str(packet.turn)), change.body or ""
+    visibility = change.visibility or change.initial_visibility or Visibility.VISIBLE
+    return Entry(
+        path, scheme_of(path) or "", "", body, len(body.encode(errors="replace")), change.attributes_json or "{}",
+        visibility, change.state or State.RESOLVED, change.outcome or "", write.writer,
+        packet.turn if write.turn is None else write.turn, packet.loop,
+        _BEHIND + place, 1, 0, "", 0,
+    )  # fmt: skip
 
 
 def _moment(request: assembler_service_pb2.ExplainRequest) -> PastMoment:

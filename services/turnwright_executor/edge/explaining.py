@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
-from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import ledger_pb2, queue_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import explanation_pb2, run_pb2, settings_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
-from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX
-from turnwright_core.runs import Assembly, Turn
-from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
+from turnwright_core.runs import COMPLETED, QUEUED, Assembly, Loop, LoopSettings, Mode, Model, Turn
+from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
-from turnwright_core.wire.runs import turn_from_pb
+from turnwright_core.wire.runs import loop_from_pb, model_from_pb, run_from_pb, turn_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.edge.assembler import assemble_call
 from turnwright_executor.edge.packets import PacketNote, packet_note
+from turnwright_executor.tools.ports import Workspace
+from turnwright_executor.turn.first_turn import first_turn
+from turnwright_executor.turn.images import edits_of
+from turnwright_executor.turn.loop_scope import Services
+from turnwright_executor.turn.project_files import FileSync
+
+RootOf = Callable[[str], Awaitable[str]]
+FilesOf = Callable[[str, str], Awaitable[tuple[Workspace, FileSync]]]
 
 
 class _Known(Struct, frozen=True):
@@ -39,7 +47,11 @@ class _Known(Struct, frozen=True):
 class PacketExplanations:
     """Explains the packets of turns."""
 
-    def __init__(self, store: Peer, assembler: Peer) -> None:
+    def __init__(self, store: Peer, assembler: Peer, services: Services, root_of: RootOf, files_of: FilesOf) -> None:
+        """`root_of` is the directory of a project; `files_of` finds its files, or raises WORKSPACE_UNAVAILABLE."""
+        self._services = services
+        self._root_of = root_of
+        self._files_of = files_of
         self._store = store
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._assembler = assembler
@@ -67,13 +79,12 @@ class PacketExplanations:
         return explain_pb2.ExplainPacketResponse(explanation=told)
 
     async def preview(self, request: explain_pb2.PreviewPacketRequest) -> explain_pb2.PreviewPacketResponse:
-        """The packet of the next turn, if it began now. Raises TURN_NOT_FOUND, TurnwrightError."""
+        """The packet of the next turn, if it began now. Raises TurnwrightError."""
         pieces_max = _pieces_max(request)
         address = RunAddress(request.project, request.run)
         run = await self._run(address)
         if not run.turn:
-            message = f"{run.run} has had no turn yet: the settings of a turn are known when one has begun."
-            raise fault(Reason.TURN_NOT_FOUND, message, run=run.run, turn=0)
+            return await self._first(address, run, pieces_max)
         latest = await self._turn(address, run.turn)
         is_sent = latest.result is not None or await self._note(address, latest.number) is not None
         number = latest.number + 1 if is_sent else latest.number
@@ -85,6 +96,48 @@ class PacketExplanations:
         told = await self._explained(asked, latest)
         told.turn, told.preview = number, True
         return explain_pb2.PreviewPacketResponse(explanation=told)
+
+    async def _first(self, address: RunAddress, run: run_pb2.Run, pieces_max: int) -> explain_pb2.PreviewPacketResponse:
+        """The packet of a run's first turn."""
+        loop, gaps = await self._waiting_loop(address, run), []
+        if not loop.prompt:
+            gaps.append("No task waits: the prompt of the next one is not in it.")
+        try:
+            place = await self._files_of(address.project, await self._root_of(address.project))
+        except TurnwrightError as error:
+            if error.reason is not Reason.WORKSPACE_UNAVAILABLE:
+                raise
+            place = None
+            gaps.append(f"Files and instructions of the project are not in it: {error}")
+        model = await self._model(loop.settings.model or run.settings.model)
+        first = await first_turn(self._services, address, run_from_pb(run), loop, model, place)
+        asked = assembler_service_pb2.ExplainRequest(
+            assemble=_call(address, first.turn, 0.0, edits_of(loop)),
+            pieces_max=pieces_max,
+            writes=map(write_to_pb, first.writes),
+        )
+        told = await self._explained(asked, first.turn)
+        told.preview = True
+        told.gaps.extend(gaps)
+        return explain_pb2.PreviewPacketResponse(explanation=told)
+
+    async def _waiting_loop(self, address: RunAddress, run: run_pb2.Run) -> Loop:
+        """The loop of a run that begins next; one without a prompt if none waits."""
+        request = queue_pb2.ListLoopsRequest(project=address.project, run=address.run, page_size=PAGE_SIZE_MAX)
+        answer = await self._store.call(self._rows.ListLoops, request)
+        waiting = [loop for loop in answer.loops if loop.status < COMPLETED]
+        if waiting:
+            return loop_from_pb(min(waiting, key=lambda loop: loop.sequence))
+        return Loop(len(answer.loops) + 1, LoopSettings(Mode.ACT, model=run.settings.model), "", QUEUED)
+
+    async def _model(self, alias: str) -> Model:
+        request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        async for page in self._store.pages(self._rows.ListModels, request):
+            for model in page.models:
+                if model.alias == alias:
+                    return model_from_pb(model)
+        message = f"The model {alias} is gone: add it again, or choose another one for the run."
+        raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
 
     async def _explained(
         self, asked: assembler_service_pb2.ExplainRequest, turn: Turn

@@ -80,12 +80,20 @@ class Placements:
 
     async def tool_host(self, project: str, root: str) -> ToolHost:
         """The placement for clients' commands. Raises WORKSPACE_UNAVAILABLE."""
+        _, workspace, shell = await self._on_this_host(project, root)
+        return ToolHost(workspace, shell)
+
+    async def current_files(self, project: str, root: str) -> tuple[DiskWorkspace, FileSync]:
+        """The files of a project for a run that has none yet; nothing is kept. Raises WORKSPACE_UNAVAILABLE."""
+        constraints, workspace, _ = await self._on_this_host(project, root)
+        return workspace, FileSync(self._scanner(Path(root), constraints), {}, self._settings.token_divisor)
+
+    async def _on_this_host(self, project: str, root: str) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         try:
-            _, workspace, shell = await self._tool_host(project, Path(root))
+            return await self._tool_host(project, Path(root))
         except FileNotFoundError:
             message = f"{root}, the directory of {project}, is not on this executor's host."
             raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=root) from None
-        return ToolHost(workspace, shell)
 
     async def _tool_host(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         if not await on_files(lambda _: _is_place(root)):

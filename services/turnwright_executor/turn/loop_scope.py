@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import Assembly, Loop, Model, Turn, TurnResult
+from turnwright_core.runs import Assembly, Loop, LoopSettings, Model, Turn, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate, rate_after
@@ -63,6 +63,14 @@ class Services(Struct, frozen=True):
             tool_docs_brief={**self.tool_docs_brief, **texts},
             generation=self.generation.reading(partial(reply_reader, self.settings.turn_commands_max, tools)),
         )
+
+
+def with_tools_of(services: Services, settings: LoopSettings) -> tuple[Services, tuple[str, ...]]:
+    """The services with the tools that a client executes in a loop, and the names of all that the loop offers."""
+    declared = client_tools(settings.client_tools, services.tools)
+    descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in declared.values()))
+    offered = resolve_tools(settings, descriptors, services.settings.unconfigured_tools)
+    return services.with_tools(declared) if declared else services, offered
 
 
 class Placement(Struct, frozen=True):
@@ -116,8 +124,8 @@ class LoopScope:
         lease: LeaseHandle,
     ) -> None:
         """Start from the ledger state of the loop, and from unsaved state of this process."""
-        declared = client_tools(loop.settings.client_tools, services.tools)
-        self.services = services = services.with_tools(declared) if declared else services
+        services, self.tools = with_tools_of(services, loop.settings)
+        self.services = services
         self.address = address
         self.claim = claim
         self.loop = loop
@@ -126,8 +134,6 @@ class LoopScope:
         self.lease = lease
         self.model: Model
         self.placement: Placement
-        descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in declared.values()))
-        self.tools = resolve_tools(loop.settings, descriptors, services.settings.unconfigured_tools)
         self.recent = [turn.result for turn in claim.recent_turns if turn.result]
         """The results of the loop's latest turns."""
         self.turns_ended = loop.turns

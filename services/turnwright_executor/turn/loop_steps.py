@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -27,7 +26,6 @@ from turnwright_core.runs import (
     PROPOSED,
     RUNNING,
     Assembly,
-    CallStyle,
     KnowledgeHit,
     LoopEnd,
     ReplyKind,
@@ -44,9 +42,9 @@ from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.client_tools import check_names
 from turnwright_executor.tools.contract import failed
-from turnwright_executor.tools.native import native_tools
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
+from turnwright_executor.turn.first_turn import run_instructions
 from turnwright_executor.turn.generation import empty
 from turnwright_executor.turn.images import image_writes, kept_images
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
@@ -58,7 +56,6 @@ from turnwright_executor.turn.model_steps import ModelSteps
 from turnwright_executor.turn.opener import (
     TurnOpener,
     begun_with,
-    instructions_write,
     is_to_be_asked_of,
     model_of,
     turn_request,
@@ -74,9 +71,6 @@ from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 _log = get_logger("loop")
-
-BRIEF_BELOW_TOKENS: Final = 16_384
-"""Context window, in tokens, below which a model gets short instructions: the long ones would fill a third of 8,192."""
 
 
 class LoopSteps:
@@ -163,12 +157,7 @@ class LoopSteps:
             return turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun)
 
         request = request_now()
-        is_brief = request.context_length < BRIEF_BELOW_TOKENS
-        docs = services.tool_docs_brief if is_brief else services.tool_docs
-        texts = {name: docs[name] for name in scope.tools}
-        native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
-        is_transcript = request.assembly is Assembly.TRANSCRIPT
-        instructions = instructions_write(claim.run, texts, native, is_brief=is_brief, is_transcript=is_transcript)
+        instructions = run_instructions(services, claim.run, request, scope.tools)
         begins = bool(kept_images(loop)) and not scope.turns_ended and claim.open_turn is None
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(

@@ -11,8 +11,12 @@ from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.test_pipeline import DONE
-from services import running
+from contract.store.harness import Client as StoreClient
+from services import SECRET, running
+from turnwright_core.chat.prompt_edits import append_to
+from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.prompt_edits import edit_to_pb
 
 MORE = '<update status="102">More.</update>'
 SOURCE = "".join(f"def step_{number}(): return {number * 7919 % 1009}\n" for number in range(40))
@@ -89,10 +93,6 @@ async def test_what_is_not_there_is_refused_by_name(services):
         with pytest.raises(TurnwrightError) as caught:
             await call
         assert caught.value.reason is reason
-    await services.client.start_run(services.project, "new", settings_pb2.RunSettings(model="m"))
-    with pytest.raises(TurnwrightError) as caught:
-        await services.client.preview_packet(services.project, "new")
-    assert caught.value.reason is Reason.TURN_NOT_FOUND
 
 
 @pytest.mark.asyncio
@@ -123,6 +123,42 @@ async def test_a_preview_is_what_the_next_turn_is_sent_and_writes_nothing(servic
     assert previews[0] == previews[1] == previews[2]
     assert (previews[0].turn, previews[0].preview, previews[0].prefix.before_turn) == (3, True, 2)
     assert not previews[0].stored_digest
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("settings", [{"assembly": settings_pb2.ASSEMBLY_TRANSCRIPT}, {"no_repo": True}])
+async def test_a_preview_before_the_first_turn_is_what_that_is_sent(tmp_path, monkeypatch, settings):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    # Work that is queued at the store waits until a client tells this executor of more.
+    async with running(tmp_path, recover=False) as services:
+        (services.files / "AGENTS.md").write_text("Be brief.\n")
+        await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m", persona="I am P."))
+        bare = await services.client.preview_packet(services.project, "r")
+        edits = [edit_to_pb(append_to("last-user", "Mind it."))]
+        wanted = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m", yolo=True, edits=edits, **settings)
+        store = StoreClient(services.addresses["store"], SECRET, Tier.SYSTEM)
+        await store.call("EnqueueLoop", project=services.project, run="r", prompt="Do it.", settings=wanted)
+        await store.close()
+        await settled(services)
+        rows = tables(services)
+        previews = [await services.client.preview_packet(services.project, "r") for _ in range(2)]
+        assert tables(services) == rows
+        services.script("It is done.", DONE, DONE)
+        await services.until(await services.act("And this."))
+        told = await services.client.explain_packet(services.project, "r", 1)
+    assert previews[0] == previews[1]
+    assert (previews[0].turn, previews[0].loop, previews[0].preview, list(previews[0].gaps)) == (1, 1, True, [])
+    assert [(piece.kind, piece.path, piece.bytes) for piece in previews[0].pieces] == [
+        (piece.kind, piece.path, piece.bytes) for piece in told.pieces
+    ]
+    assert (previews[0].digest, previews[0].assembly) == (told.stored_digest, told.assembly)
+    kinds = {total.kind for total in previews[0].kinds}
+    assert kinds >= {pb.PIECE_KIND_TOOL, pb.PIECE_KIND_EDIT}
+    assert (pb.PIECE_KIND_PROJECT_INSTRUCTIONS in kinds) is not settings.get("no_repo", False)
+    # Without a task there is no prompt, and all else is as it will be.
+    assert list(bare.gaps) == ["No task waits: the prompt of the next one is not in it."]
+    assert pb.PIECE_KIND_PROMPT not in {total.kind for total in bare.kinds}
+    assert pb.PIECE_KIND_PERSONA in {total.kind for total in bare.kinds}
 
 
 TABLES = ("entries", "versions", "views", "scopes", "runs", "loops", "turns", "packets", "blocks")

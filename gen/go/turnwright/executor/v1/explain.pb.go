@@ -157,8 +157,7 @@ type PreviewPacketRequest struct {
 
 	// Name of the project.
 	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias of the run. Fails with NOT_FOUND, reason TURN_NOT_FOUND, before its first turn: the settings of a turn are
-	// known only when one has begun.
+	// Alias of the run.
 	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	// As in ExplainPacketRequest.
 	PiecesMax *uint32 `protobuf:"varint,3,opt,name=pieces_max,json=piecesMax,proto3,oneof" json:"pieces_max,omitempty"`
@@ -223,8 +222,9 @@ type PreviewPacketResponse struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// What the packet would consist of if the turn began now, with the settings of the latest turn. Changes on disk that no
-	// turn has read yet are not in it. Nothing is written.
+	// What the packet would consist of if the turn began now, with the settings of the latest turn; before the first one
+	// with those of the loop that waits, or else of the run. After it, changes on disk that no turn has read yet are not
+	// in it. Nothing is written.
 	Explanation *v1.PacketExplanation `protobuf:"bytes,1,opt,name=explanation,proto3" json:"explanation,omitempty"`
 }
 

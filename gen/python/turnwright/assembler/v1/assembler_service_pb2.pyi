@@ -355,6 +355,7 @@ class ExplainRequest(_message.Message):
     SENT_FIELD_NUMBER: _builtins.int
     BEFORE_TURN_FIELD_NUMBER: _builtins.int
     PIECES_MAX_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
     sent: _builtins.bool
     """True if it is a packet that was sent: its stored bytes are explained. False: a preview."""
     before_turn: _builtins.int
@@ -369,6 +370,10 @@ class ExplainRequest(_message.Message):
     def at(self) -> _read_pb2.Moment:
         """The moment that the packet shows. Absent: now, or unknown if `sent`."""
 
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
+        """What the turn would write when it begins, if it has not: new entries, as if they were in the store. At most 10,000."""
+
     def __init__(
         self,
         *,
@@ -377,10 +382,11 @@ class ExplainRequest(_message.Message):
         sent: _builtins.bool = ...,
         before_turn: _builtins.int = ...,
         pieces_max: _builtins.int = ...,
+        writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "assemble", b"assemble", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "assemble", b"assemble", "at", b"at", "before_turn", b"before_turn", "pieces_max", b"pieces_max", "sent", b"sent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "assemble", b"assemble", "at", b"at", "before_turn", b"before_turn", "pieces_max", b"pieces_max", "sent", b"sent", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
     _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015

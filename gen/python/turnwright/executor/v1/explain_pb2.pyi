@@ -95,9 +95,7 @@ class PreviewPacketRequest(_message.Message):
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
-    """Alias of the run. Fails with NOT_FOUND, reason TURN_NOT_FOUND, before its first turn: the settings of a turn are
-    known only when one has begun.
-    """
+    """Alias of the run."""
     pieces_max: _builtins.int
     """As in ExplainPacketRequest."""
     def __init__(
@@ -126,8 +124,9 @@ class PreviewPacketResponse(_message.Message):
     EXPLANATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def explanation(self) -> _explanation_pb2.PacketExplanation:
-        """What the packet would consist of if the turn began now, with the settings of the latest turn. Changes on disk that no
-        turn has read yet are not in it. Nothing is written.
+        """What the packet would consist of if the turn began now, with the settings of the latest turn; before the first one
+        with those of the loop that waits, or else of the run. After it, changes on disk that no turn has read yet are not
+        in it. Nothing is written.
         """
 
     def __init__(

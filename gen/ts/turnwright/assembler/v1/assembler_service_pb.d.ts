@@ -430,6 +430,13 @@ export declare type ExplainRequest = Message<"turnwright.assembler.v1.ExplainReq
    * @generated from field: uint32 pieces_max = 5;
    */
   piecesMax: number;
+
+  /**
+   * What the turn would write when it begins, if it has not: new entries, as if they were in the store. At most 10,000.
+   *
+   * @generated from field: repeated turnwright.store.v1.EntryWrite writes = 6;
+   */
+  writes: EntryWrite[];
 };
 
 /**

@@ -89,8 +89,7 @@ export declare type PreviewPacketRequest = Message<"turnwright.executor.v1.Previ
   project: string;
 
   /**
-   * Alias of the run. Fails with NOT_FOUND, reason TURN_NOT_FOUND, before its first turn: the settings of a turn are
-   * known only when one has begun.
+   * Alias of the run.
    *
    * @generated from field: string run = 2;
    */
@@ -117,8 +116,9 @@ export declare const PreviewPacketRequestSchema: GenMessage<PreviewPacketRequest
  */
 export declare type PreviewPacketResponse = Message<"turnwright.executor.v1.PreviewPacketResponse"> & {
   /**
-   * What the packet would consist of if the turn began now, with the settings of the latest turn. Changes on disk that no
-   * turn has read yet are not in it. Nothing is written.
+   * What the packet would consist of if the turn began now, with the settings of the latest turn; before the first one
+   * with those of the loop that waits, or else of the run. After it, changes on disk that no turn has read yet are not
+   * in it. Nothing is written.
    *
    * @generated from field: turnwright.types.v1.PacketExplanation explanation = 1;
    */
