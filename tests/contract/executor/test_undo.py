@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
-from turnwright.types.v1.command_record_pb2 import WrittenFile
+from turnwright.store.v1.ledger_pb2 import WriteEntriesRequest
+from turnwright.store.v1.store_service_pb2_grpc import StoreServiceStub
+from turnwright.store.v1.write_pb2 import EntryWrite, SetEntry
+from turnwright.types.v1.command_record_pb2 import (
+    EFFECT_CLASS_IDEMPOTENT,
+    ClientCall,
+    CommandRecord,
+    DispatchedStage,
+    Effect,
+    FileEdit,
+    FileEffect,
+    WrittenFile,
+)
+from turnwright.types.v1.entry_pb2 import STATE_RECORDED, TIER_SYSTEM
 
+from services import SECRET
 from turnwright_core.errors import InvalidError
+from turnwright_core.kit.peer import Peer
 
 ASK = '<sh command="true"/>'
 
@@ -111,3 +127,36 @@ async def test_a_comment_goes_with_an_accepted_change_of_files_only(services) ->
     await services.until(await services.act(yolo=False), 202)
     with pytest.raises(InvalidError, match="accept it without a comment"):
         await services.client.resolve(services.project, "r", "log://turn_1/sh/true", accept=True, comment="So be it.")
+
+
+async def test_a_killed_executor_leaves_an_undo_that_the_same_call_brings_to_its_end(services) -> None:
+    files = [services.files / name for name in ("a.txt", "b.txt")]
+    for file in files:
+        file.write_text("old\n")
+    services.script('<set path="a.txt">new\n</set><set path="b.txt">new\n</set>' + DONE)
+    await services.until(await services.act())
+    whole = await undone(services, 1, request_id="1")
+
+    # What is left of a call whose executor was killed between two files: a mark, and one file that is done.
+    files[1].write_text("new\n")
+    call = ClientCall(principal=whole.record.call.principal, request=whole.record.call.request)
+    new = hashlib.sha256(b"new\n").hexdigest()
+    edits = [FileEdit(path=file.name, base_hash=new, content="old\n") for file in files]
+    left = CommandRecord(
+        tool="undo",
+        command=whole.record.command,
+        effect_class=EFFECT_CLASS_IDEMPOTENT,
+        call=call,
+        dispatched=DispatchedStage(effect=Effect(files=FileEffect(edits=edits))),
+    )
+    folder = f"log://call_{hashlib.sha256(f'{call.principal}{chr(10)}2'.encode()).hexdigest()[:16]}"
+    change = SetEntry(state=STATE_RECORDED, attributes_json='{"undone": 1}', record=left)
+    write = EntryWrite(path=f"{folder}/undo/call", set=change, writer=TIER_SYSTEM)
+    request = WriteEntriesRequest(project=services.project, run="r", writes=[write])
+    peer = Peer("store", services.addresses["store"], SECRET, 5.0)
+    await peer.call(StoreServiceStub(peer.channel).WriteEntries, request)
+    await peer.close()
+
+    again = await undone(services, 1, request_id="2")
+    assert (again.path, told(again)[:2]) == (write.path, ("", 1))
+    assert [file.read_text() for file in files] == ["old\n", "old\n"]
