@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from turnwright.types.v1 import model_pb2, settings_pb2
+from turnwright.types.v1 import model_pb2, session_command_pb2, settings_pb2
 
 from services import Services, running
 from sse_server import Answer, SseServer, chat
@@ -207,7 +207,7 @@ async def test_a_model_that_is_known_to_go_on_is_sent_a_last_word(tmp_path, over
     assert [messages[-1] for messages in sent(server)] == [{"role": "assistant", "content": "Well,"}] * 2
 
 
-async def test_a_message_that_was_left_out_cannot_be_named(tmp_path, over_http, monkeypatch):
+async def test_a_message_that_was_left_out_or_removed_cannot_be_named(tmp_path, over_http, monkeypatch):
     # OM20, OM22: edits see what is left after a limit
     answers = [chat(f"{number} " + "x" * 4000) for number in range(8)]
     async with over_http(*answers) as server:
@@ -218,8 +218,14 @@ async def test_a_message_that_was_left_out_cannot_be_named(tmp_path, over_http, 
                 loop = await act(services, no_repo=True)
             assert loop.status == 200, loop.reason
             gone = await act(services, insert_after("assistant://1", "user", "x"), no_repo=True)
+            removal = session_command_pb2.RemoveMessage(message_id="assistant://8")
+            await services.client.submit(services.project, "r", remove_message=removal)
+            removed = await act(services, insert_after("assistant://8", "user", "x"), no_repo=True)
     assert "assistant://1" not in str(sent(server)[-1])
-    assert gone.reason.startswith("prompt_message_unknown: Edit 0 (insert_after): there is no message assistant://1 ")
+    assert "assistant://8" not in str(sent(server)[-1])
+    unknown = "prompt_message_unknown: Edit 0 (insert_after): there is no message assistant://"
+    assert gone.reason.startswith(f"{unknown}1 ")
+    assert removed.reason.startswith(f"{unknown}8 ")
 
 
 @pytest.mark.parametrize("assembly", [TRANSCRIPT, PACKET], ids=["transcript", "packet"])
