@@ -37,7 +37,7 @@ async def process(*command: str, address: str, **environment: str) -> AsyncItera
     running = await asyncio.create_subprocess_exec(sys.executable, *command, env={**kept, **environment})
     try:
         async with grpc.aio.insecure_channel(address, options=IMPATIENT) as channel:
-            await asyncio.wait_for(channel.channel_ready(), 30)
+            await asyncio.wait_for(channel.channel_ready(), 120)
         yield running.pid
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -98,7 +98,8 @@ def observers(point: str) -> list[grpc.aio.ServerInterceptor]:
 
 def live(point: str) -> None:
     """Serve until the end."""
-    settings = load(StoreSettings, fold_s=0.05)
+    # The runs have the revisions that the workers count: no chore adds any, however slow the machine is.
+    settings = load(StoreSettings, fold_s=0.05, workspace_wait_s=3600.0, stream_grace_s=3600.0)
     configure_logs(settings.log_level)
     secret = settings.secret()
     seen_first = observers(point)

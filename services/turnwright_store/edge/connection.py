@@ -28,7 +28,7 @@ _STATEMENTS: Final = Statements(SQLiteDialect_pysqlite())
 BUSY_TIMEOUT_MS: Final = 5000
 """How long a statement waits for somebody who has the file open without our lock (a backup, a shell)."""
 
-_CHECKPOINT_PAGES: Final = 1000
+_CHECKPOINT_PAGES: Final = 2000
 """Pages in the write-ahead log from which a commit in the thread brings them into the file."""
 
 _HERE_MAX: Final = 256

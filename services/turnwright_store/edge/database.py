@@ -38,7 +38,12 @@ from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscrip
 
 T = TypeVar("T")
 
+_PAGE_BYTES: Final = 2048
+"""Size of a page of a new file. With 4 KiB, SQLite's default, small files are a tenth larger."""
+
 _WRITER_PRAGMAS: Final = (
+    # Before anything is written.
+    f"page_size = {_PAGE_BYTES}",
     "journal_mode = WAL",
     "foreign_keys = ON",
     f"busy_timeout = {BUSY_TIMEOUT_MS}",
@@ -106,7 +111,7 @@ class SqliteDatabase:
             await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
             for reader in self._reading:
                 await self._open(stack, reader)
-            self._health.opened()
+            self._health.remember_files()
             self._resources = stack.pop_all()
         self._reads.start(self._reading)
 
@@ -147,7 +152,7 @@ class SqliteDatabase:
         try:
             yield
         except (sqlite3.Error, DBAPIError) as error:
-            self._health.met(error)
+            self._health.note_error(error)
             self._health.require()
             raise to_fault(error) from error.__cause__
 

@@ -51,6 +51,8 @@ _OWN: Final = {
         """,
         f"{_IMMUTABLE} BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END",
         _SEARCH_ON_SQLITE,
+        # Bytes of a page of the index: as many as a page of the file can hold.
+        "INSERT INTO search (search, rank) VALUES ('pgsz', 2000)",
         _INDEXED_ON_SQLITE,
     ),
     POSTGRESQL: (
@@ -73,7 +75,8 @@ _OWN: Final = {
             document tsvector NOT NULL
         )
         """,
-        "CREATE INDEX ix_search_document ON search USING gin (document)",
+        # Otherwise the index keeps the room of a list of 4 MiB; entries are indexed in the background anyway.
+        "CREATE INDEX ix_search_document ON search USING gin (document) WITH (fastupdate = off)",
     ),
 }
 
