@@ -48,7 +48,7 @@ def read_arguments(text: str) -> ReadArguments | None:
     """Return the arguments in `text`, or None when it holds neither an object nor a string. Never raises."""
     for start in (0, _last_piece(text)):
         try:
-            return _sorted_out([STRICT.decode(text[start:])], repaired=start > 0)
+            return _objects_among([STRICT.decode(text[start:])], repaired=start > 0)
         except (ValueError, RecursionError):
             continue
     reads = read_all(text)
@@ -57,8 +57,8 @@ def read_arguments(text: str) -> ReadArguments | None:
         reads = reads[:-1]
     if not reads:
         return None
-    found = _sorted_out([read.value for read in reads], repaired=True, cut=reads[-1].cut)
-    return found and replace(found, over=any(read.over or _leaves_over(text, read.end) for read in reads))
+    found = _objects_among([read.value for read in reads], repaired=True, cut=reads[-1].cut)
+    return found and replace(found, over=any(read.over or _has_text_left(text, read.end) for read in reads))
 
 
 def object_in(text: str) -> dict[str, Value] | None:
@@ -79,7 +79,7 @@ def _decoded(text: str) -> Value:
     return value
 
 
-def _sorted_out(found: list[Value], *, repaired: bool = False, cut: bool = False) -> ReadArguments | None:
+def _objects_among(found: list[Value], *, repaired: bool = False, cut: bool = False) -> ReadArguments | None:
     """Keep the objects; a string counts where there is no object, anything else makes it no arguments."""
     values = [item for value in found for item in (value if isinstance(value, list) else [value])]
     values = [_opened(value) for value in values]
@@ -101,7 +101,7 @@ def _opened(value: Value) -> Value:
     return value if inner is None else inner
 
 
-def _leaves_over(text: str, end: int) -> bool:
+def _has_text_left(text: str, end: int) -> bool:
     """Whether something stands behind a value that is neither a closer, another value nor a vendor's token."""
     following = _NOTHING.match(text, end).end()  # type: ignore[union-attr]
     return following < len(text) and not text.startswith(("{", "[", "<"), following)

@@ -141,7 +141,6 @@ class StoreSettings(Settings):
 
     @property
     def database_file(self) -> Path:
-        """Where the database is, if it is a file."""
         return Path(self.db) if self.db else self.home / "turnwright.db"
 
 

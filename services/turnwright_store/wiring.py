@@ -24,7 +24,7 @@ from turnwright_store.app.gauges import BacklogGauges
 from turnwright_store.app.idempotency import forgetting
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
-from turnwright_store.app.opening import check_there, open_store
+from turnwright_store.app.opening import check_identity, open_store
 from turnwright_store.app.orphaned_streams import orphaned_streams
 from turnwright_store.app.retention import retention
 from turnwright_store.app.schedules import scheduling
@@ -96,7 +96,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
 
     async def ready() -> None:
         await database.look()
-        await database.read(check_there, inline=True)
+        await database.read(check_identity, inline=True)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(

@@ -19,10 +19,18 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.names import closed_name, named_arguments, only_name, said_input
-from turnwright_grammar.dialects.payloads import LIMIT, NAME, ParsedCall, Payload, after_blanks, leaves_over, read_json
+from turnwright_grammar.dialects.names import action_input, closed_name, named_arguments, only_name
+from turnwright_grammar.dialects.payloads import (
+    LIMIT,
+    NAME,
+    ParsedCall,
+    Payload,
+    after_blanks,
+    has_text_before_close,
+    read_json,
+)
 from turnwright_grammar.dialects.python import begins_python, python_calls
-from turnwright_grammar.dialects.tags import FUNCTION_TAG, function_tag, keyed, named_tags
+from turnwright_grammar.dialects.tags import FUNCTION_TAG, arg_key_pairs, function_tag, named_tags
 from turnwright_grammar.find import Finder
 from turnwright_grammar.native import calls_of
 from turnwright_grammar.values.strict import read_items
@@ -35,7 +43,7 @@ __all__ = [
     "ParsedCall",
     "Payload",
     "announces_call",
-    "leaves_over",
+    "has_text_before_close",
     "python_calls",
     "read_json",
     "read_payload",
@@ -106,9 +114,9 @@ def _notation(finder: Finder, start: int, *, glued: bool) -> Payload | None:
         return python_calls(finder, start) if begins_python(finder.text, start + 1) else _json(finder, start)
     return (
         named_arguments(finder, start)
-        or keyed(finder, start, glued=glued)
+        or arg_key_pairs(finder, start, glued=glued)
         or python_calls(finder, start, positional=True)
-        or said_input(finder, start)
+        or action_input(finder, start)
         or closed_name(finder, start)
         or (only_name(finder.text, start) if glued else None)
     )

@@ -56,7 +56,7 @@ def named_arguments(finder: Finder, start: int) -> Payload | None:
     return payload
 
 
-def said_input(finder: Finder, start: int) -> Payload | None:
+def action_input(finder: Finder, start: int) -> Payload | None:
     """Return the call of `get`, `Action Input: a`: the argument is what the line says."""
     found = _SAID_INPUT.match(finder.text, start)
     if found is None:

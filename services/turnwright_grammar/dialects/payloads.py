@@ -58,7 +58,7 @@ def after_blanks(text: str, start: int) -> int:
     return _BLANKS.match(text, start).end()  # type: ignore[union-attr]
 
 
-def leaves_over(finder: Finder, end: int, *, repaired: bool) -> bool:
+def has_text_before_close(finder: Finder, end: int, *, repaired: bool) -> bool:
     """Whether text stands between a value that ends at `end` and its close: quotes that nobody escaped end it early.
 
     Where no close follows, what stands on the line of the value counts; behind a value without repair that may be

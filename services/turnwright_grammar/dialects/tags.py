@@ -137,7 +137,7 @@ def _fields(finder: Finder, name: str, start: int, ending: re.Pattern[str]) -> P
     return Payload(closing.end(), [(name, arguments)])
 
 
-def keyed(finder: Finder, start: int, *, glued: bool) -> Payload | None:
+def arg_key_pairs(finder: Finder, start: int, *, glued: bool) -> Payload | None:
     """Return the call of `get<arg_key>path</arg_key><arg_value>a</arg_value>`, or None. Never raises.
 
     A name alone is a call only when `glued` to its token: `<tool_call> and </tool_call>` is prose.

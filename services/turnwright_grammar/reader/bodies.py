@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from turnwright_grammar import dialects
 from turnwright_grammar.find import Finder
-from turnwright_grammar.reader.tags import Tag, begins_line, is_hugged, lex_tag, opener_of, plain_of
+from turnwright_grammar.reader.tags import Tag, begins_line, follows_backtick, lex_tag, opener_of, plain_of
 
 How = Literal["self", "reopened", "closed", "empty", "unbalanced", "mismatched", "sibling", "end"]
 
@@ -137,7 +137,7 @@ class Bodies:
             if not finder.final and (other.touched or self._needs_next(other, stack)):
                 return None, False
             if other.kind == "open" and other.plausible:
-                stack.append((other.start, is_hugged(text, other.start)))
+                stack.append((other.start, follows_backtick(text, other.start)))
             elif other.kind == "close":
                 opened = _popped(text, stack, other)
                 if opened == tag.start:
@@ -151,7 +151,7 @@ class Bodies:
     def _needs_next(self, other: Tag, stack: list[tuple[int, bool]]) -> bool:
         # Whether a backtick follows a close matters only where one precedes it or its open.
         text = self.finder.text
-        return other.end >= len(text) and (is_hugged(text, other.start) or stack[-1][1])
+        return other.end >= len(text) and (follows_backtick(text, other.start) or stack[-1][1])
 
     def _emptied(self, tag: Tag) -> TagEnd | None:
         """Return the ending of a tag that another tool's tag follows at once, or None when none does."""
@@ -236,7 +236,7 @@ class Bodies:
                 return
             position = max(tag.end, found.end())
             count += 1
-            if not is_hugged(text, tag.start):
+            if not follows_backtick(text, tag.start):
                 yield tag
 
     def _own_pattern(self, name: str) -> re.Pattern[str]:
@@ -249,7 +249,7 @@ class Bodies:
 def _popped(text: str, stack: list[tuple[int, bool]], close: Tag) -> int | None:
     """Take the open that `close` ends off the stack and return where it starts; None when it ends none."""
     followed = text.startswith("`", close.end)
-    if followed and is_hugged(text, close.start):
+    if followed and follows_backtick(text, close.start):
         return None
     while stack and stack[-1][1]:
         stack.pop()

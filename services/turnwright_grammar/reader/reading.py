@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import UNSET, Struct, field
 
-from turnwright_grammar.dialects import Payload, leaves_over
+from turnwright_grammar.dialects import Payload, has_text_before_close
 from turnwright_grammar.find import Balance, Finder, SearchTrigger
 from turnwright_grammar.native import LEFT_OVER, RISKY, command_from_value, tool_name
 from turnwright_grammar.reader.bodies import Bodies
@@ -181,7 +181,7 @@ class Reading(Struct):
         if payload.repaired:
             self.warn("repaired_call", "The arguments of a call were malformed and repaired.", span)
         is_over = self.is_risky(payload) and (
-            payload.over or leaves_over(self.finder, span[1], repaired=payload.repaired)
+            payload.over or has_text_before_close(self.finder, span[1], repaired=payload.repaired)
         )
         for name, arguments in payload.calls:
             command = command_from_value(name, arguments, self.outer(span), self.tools)

@@ -124,7 +124,7 @@ def begins_line(text: str, start: int) -> bool:
     return line == start or text[line:start].isspace()
 
 
-def is_hugged(text: str, start: int) -> bool:
+def follows_backtick(text: str, start: int) -> bool:
     """Whether a backtick stands right before `start`."""
     return start > 0 and text[start - 1] == "`"
 

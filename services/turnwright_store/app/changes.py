@@ -134,7 +134,7 @@ class Watches:
             after = after or run.cursor(rules_now().incarnation)
             clock_s = asyncio.get_running_loop().time
             due_s = clock_s()
-            is_stirred = True
+            is_woken = True
             while True:
                 subscription.woken.clear()
                 rules = rules_now()
@@ -142,7 +142,7 @@ class Watches:
                 if message is not None:
                     yield message
                     after, due_s = message.cursor, heartbeat_due_s(clock_s(), rules.heartbeat_s)
-                elif not is_stirred:
+                elif not is_woken:
                     # Nothing was committed since the last check: a heartbeat needs no read.
                     yield RunChanges(after)
                     due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
@@ -155,7 +155,7 @@ class Watches:
                         due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                     after = window.to
                 await self.wait(subscription.woken, max(0.0, due_s - clock_s()))
-                is_stirred = subscription.woken.is_set()
+                is_woken = subscription.woken.is_set()
         finally:
             subscription.close()
 

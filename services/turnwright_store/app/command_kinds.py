@@ -54,7 +54,6 @@ _KINDS: Final = {
 
 
 def preview_of(command: SessionCommand) -> str:
-    """What a command is about."""
     return shortened(_ABOUT[type(command)](command))
 
 

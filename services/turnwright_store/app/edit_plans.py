@@ -100,7 +100,7 @@ def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: 
     if isinstance(command, TruncateMessages):
         return _truncated(tx, run, command)
     if isinstance(command, RestoreFromTrajectory):
-        message_edits.turn_home(tx, run, command.turn)
+        message_edits.get_turn_home(tx, run, command.turn)
         return EditPlan(Edit(restore=command.turn))
     if isinstance(command, Regenerate):
         prompt = message_edits.prompt_before(tx.connection, run)

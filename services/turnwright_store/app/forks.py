@@ -10,7 +10,7 @@ from msgspec import Struct
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Run
 from turnwright_store.app.read_view import RunRef
-from turnwright_store.app.registry import check_alias_free, made_alias
+from turnwright_store.app.registry import check_alias_free, generate_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import forks as rows
@@ -43,7 +43,7 @@ def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
         check_name("new_run", alias, RUN_ALIAS)
         check_alias_free(tx.connection, address.project, alias)
     else:
-        alias = made_alias(tx, address.project, parent.run.settings.model)
+        alias = generate_alias(tx, address.project, parent.run.settings.model)
     moment = _moment(tx.connection, parent, turn)
     scope = add_scope(tx, f"run:{owner.id}:{alias}")
     first, _ = bump_scope(tx, scope, rows.positions_of(tx.connection, parent.id))

@@ -25,7 +25,7 @@ from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import inbox as rows
-from turnwright_store.sql.entries import parts
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.inbox import InboxRow
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import find_run, get_run, load_runs
@@ -135,14 +135,14 @@ class InboxWatch(Struct):
         gone = [self.sent.pop(view) for view in [view for view in self.sent if view not in now]]
         new = [one for one in waiting if one.view not in self.sent]
         again: set[_SentRow] = set()
-        for part in parts(new, ROWS_A_READ):
+        for part in batched(new, ROWS_A_READ):
             pending = await self.database.read(partial(_pending, waiting=part))
             self.sent |= {view: _sent_row(one) for view, one in pending}
             again |= {_sent_row(one) for _, one in pending}
             for message in in_parts([one for _, one in pending], _bytes):
                 yield InboxMessage(message, complete=self.is_complete)
         # A record that was written again while it waits has a new row, and was sent above.
-        for left in parts([sent for sent in gone if sent not in again], ROWS_A_READ):
+        for left in batched([sent for sent in gone if sent not in again], ROWS_A_READ):
             decided = await self.database.read(partial(_decided, left=left))
             yield InboxMessage(decided=decided, complete=self.is_complete)
 

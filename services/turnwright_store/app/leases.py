@@ -160,7 +160,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     waited = bool(loop.reason)
     if waited:
         # It waited for its workspace, and so did the loops behind it.
-        work_rows.say_of_queued(tx.connection, run.id, "", run.revision_run)
+        work_rows.set_reason_of_queued(tx.connection, run.id, "", run.revision_run)
     loop = replace(loop, status=RUNNING, reason="", revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
     run = replace(

@@ -113,7 +113,7 @@ def prompt_before(connection: Connection, run: RunRow, position: int = rows.LAST
     return None
 
 
-def message_behind(connection: Connection, run: RunRow, position: int) -> Entry | None:
+def next_message(connection: Connection, run: RunRow, position: int) -> Entry | None:
     """The first message behind a place."""
     pages = rows.pages_by_position(connection, run.id, position)
     entries = (entry for page in pages for entry in load_entries(connection, run, page, Wanted(bodies=False)))
@@ -178,12 +178,12 @@ def truncate(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, messag
 
 def restore(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> Rewound:
     """Show again what the run saw at the end of a turn, taken away since or not. Raises TURN_NOT_FOUND."""
-    home = turn_home(tx, run, turn)
+    home = get_turn_home(tx, run, turn)
     told = f"The conversation was set to what it was at the end of turn {turn}."
     return _rewound(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, told)
 
 
-def turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
+def get_turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
     """Where an ended turn is stored. Raises TURN_NOT_FOUND."""
     home = home_of_turn(tx.connection, run.id, turn) if turn > 0 else None
     if home is None:

@@ -22,7 +22,7 @@ INCARNATION = "incarnation"
 """Key of the history's identity in `meta`."""
 
 
-def check_there(connection: Connection) -> None:
+def check_identity(connection: Connection) -> None:
     """Read the minimum that every store has. Raises DATABASE_UNAVAILABLE if it is missing."""
     if find_meta(connection, INCARNATION) is None:
         raise fault(Reason.DATABASE_UNAVAILABLE, "The database has lost the identity of its history.")

@@ -36,7 +36,7 @@ from turnwright_store.domain.packets import (
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import packets as rows
 from turnwright_store.sql.blocks import block_texts, prefetch_known, stored_blocks
-from turnwright_store.sql.forks import home_of
+from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.packets import PacketRow
 from turnwright_store.sql.pieces import packed_pieces, piece_texts, prefetch_shown
 from turnwright_store.sql.runs import RunHead, get_run, run_not_found
@@ -154,7 +154,7 @@ class PacketLayout(Struct, frozen=True):
 
 def find_packet(connection: Connection, run: RunHead, turn: int) -> PacketLayout | None:
     """The packet of a turn, also of an inherited turn; None if none is stored."""
-    home = home_of(connection, run.id, turn)
+    home = run_of_turn(connection, run.id, turn)
     if home is None:
         return None
     found = rows.latest_packets(connection, home, turn, CHAIN_MAX)

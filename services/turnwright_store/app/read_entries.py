@@ -24,7 +24,7 @@ from turnwright_store.app.read_view import ENTRY_BYTES, RunRef, batches, weight_
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
-from turnwright_store.sql.forks import home_of
+from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.history import find_shown_at
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.turns import find_turn
@@ -157,7 +157,7 @@ def _sent(connection: Connection, then: PastRun, path: str) -> Entry | None:
     if not named or int(named[2]) > NUMBER_MAX:
         return None
     number = int(named[2])
-    home = home_of(connection, then.run.id, number)
+    home = run_of_turn(connection, then.run.id, number)
     turn = None if home is None else find_turn(connection, home, number)
     if turn is None or (home == then.run.id and turn.revision > then.moment.run):
         return None

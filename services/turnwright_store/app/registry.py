@@ -26,7 +26,7 @@ from turnwright_store.domain.pages import page_of, place_of
 from turnwright_store.domain.weights import loop_bytes, run_bytes, turn_bytes
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops, registry, runs, turns
-from turnwright_store.sql.forks import home_of
+from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.sessions import waiting_commands
@@ -114,7 +114,7 @@ def check_alias_free(connection: Connection, project: str, alias: str) -> None:
         raise fault(Reason.RUN_EXISTS, message, project=project, run=alias)
 
 
-def made_alias(tx: Transaction, project: str, model: str) -> str:
+def generate_alias(tx: Transaction, project: str, model: str) -> str:
     """A generated alias that is free in the project."""
     aliases = run_aliases(model, tx.now_ms)
     return next(made for made in aliases if runs.find_run(tx.connection, project, made) is None)
@@ -129,7 +129,7 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
     if alias:
         check_name("run", alias, RUN_ALIAS)
     else:
-        alias = made_alias(tx, owner.project.name, settings.model)
+        alias = generate_alias(tx, owner.project.name, settings.model)
     scope = add_scope(tx, f"run:{owner.id}:{alias}")
     revision, _ = bump_scope(tx, scope)
     run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
@@ -197,5 +197,5 @@ def turns_by_number(connection: Connection, project: str, alias: str, numbers: S
 
 
 def _inherited(connection: Connection, run_id: int, number: int) -> Turn | None:
-    home = home_of(connection, run_id, number)
+    home = run_of_turn(connection, run_id, number)
     return turns.find_turn(connection, home, number) if home else None

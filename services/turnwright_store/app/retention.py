@@ -146,7 +146,7 @@ class Purge:
 def _removed_runs(connection: Connection, before_ms: int) -> tuple[list[RemovedRun], dict[int, Kin]]:
     """The runs that were removed before a time, and their families."""
     found = rows.removed_runs(connection, before_ms)
-    return found, rows.kin_of(connection, (run.family for run in found), before_ms)
+    return found, rows.related_runs(connection, (run.family for run in found), before_ms)
 
 
 def _youngest_lost(before: Kin, now: Kin) -> int:

@@ -75,8 +75,8 @@ def write_piece(tx: Transaction, piece: IndexPiece) -> None:
     rows.raise_mark(tx.connection, piece.behind.scope, piece.reached)
 
 
-def _begin_again(tx: Transaction) -> None:
-    rows.begin_again(tx.connection)
+def _reset_index(tx: Transaction) -> None:
+    rows.reset_index(tx.connection)
 
 
 class Indexer:
@@ -90,8 +90,8 @@ class Indexer:
 
     async def piece(self) -> bool:
         """Index a piece of the next project; returns whether there was one."""
-        if not self._is_checked and await self._database.read(rows.is_by_other_rules):
-            await self._database.write(_begin_again, Durability.NORMAL, set())
+        if not self._is_checked and await self._database.read(rows.is_outdated):
+            await self._database.write(_reset_index, Durability.NORMAL, set())
         self._is_checked = True
         piece = await self._database.read(partial(read_piece, last=self._last, places=self._places))
         if piece is None:

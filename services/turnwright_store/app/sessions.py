@@ -141,7 +141,7 @@ def _branched(
 def _cut_behind(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow, path: str) -> Rewound | None:
     """Take away what follows a message."""
     last = message_edits.find_message(tx, row, path)
-    following = message_edits.message_behind(tx.connection, row, last.position)
+    following = message_edits.next_message(tx.connection, row, last.position)
     if following is None:
         return None
     # What the branch has got it has had for a moment.

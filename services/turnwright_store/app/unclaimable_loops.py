@@ -40,7 +40,7 @@ def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> Non
         if run is None or run.loop_active or offered is None or run.workspace_id in offered:
             continue
         run = bump_revision(tx, run)
-        work_rows.say_of_queued(tx.connection, run.id, work_rows.UNAVAILABLE, run.revision_run)
+        work_rows.set_reason_of_queued(tx.connection, run.id, work_rows.UNAVAILABLE, run.revision_run)
         write_run(tx.connection, run, run.revision_run, tx.now_ms)
 
 

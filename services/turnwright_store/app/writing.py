@@ -318,7 +318,7 @@ class _PathStates:
 
     def _prefetch(self, places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, list[Any] | None]:
         """Ask what is stored in the scopes of these paths, where the answer would be waited for."""
-        if not rows.answers_late(self._tx.connection):
+        if not self._tx.connection.is_remote:
             return {}
         return {
             scope: rows.prefetch_unseen(self._tx.connection, scope, paths) for scope, paths in _by_scope(places).items()

@@ -103,11 +103,11 @@ def check_record(record: bytes, bytes_max: int = RECORD_BYTES_MAX) -> None:
 def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: str = "attributes_json") -> None:
     """Refuse attributes that are not a JSON object (RU051)."""
     check_bytes(field, text, bytes_max)
-    if not (is_plainly_good(text) or is_good(text)):
+    if not (is_valid_by_fast_parser(text) or is_valid_object(text)):
         raise invalid(field, f"{field} must be one JSON object, nested at most {ATTRIBUTES_DEPTH_MAX} deep.")
 
 
-def is_plainly_good(text: str) -> bool:
+def is_valid_by_fast_parser(text: str) -> bool:
     """Whether attributes are good, as far as a faster parser and a count of brackets can tell; False says nothing."""
     if text.count("{") + text.count("[") > ATTRIBUTES_DEPTH_MAX:
         return False
@@ -117,7 +117,7 @@ def is_plainly_good(text: str) -> bool:
     return False
 
 
-def is_good(text: str) -> bool:
+def is_valid_object(text: str) -> bool:
     """Whether attributes are one JSON object, and not nested too deep."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)

@@ -90,7 +90,6 @@ def check_packet(packet: TurnPacket) -> None:
 
 
 def check_copies(packet: TurnPacket, base_length: int) -> None:
-    """Refuse a packet that copies what its base has not."""
     for piece in packet.pieces:
         if isinstance(piece, Copied) and piece.first + piece.count > base_length:
             wanted = f"{piece.count} pieces from {piece.first}"

@@ -42,13 +42,13 @@ class FileHealth:
         self._change = ""
         self._is_closed = threading.Event()
 
-    def opened(self) -> None:
+    def remember_files(self) -> None:
         self._opened = {path: path.stat() for path in (self._file, self._wal) if path.exists()}
 
     def close(self) -> None:
         self._is_closed.set()
 
-    def met(self, error: BaseException) -> None:
+    def note_error(self, error: BaseException) -> None:
         """Note an error of SQLite, if it means damage."""
         if is_damage(error) and not self._is_closed.is_set():
             self._note_damage(str(error))
@@ -93,7 +93,7 @@ class FileHealth:
                 return connection.execute(statement).fetchone()[0]
         except sqlite3.Error as error:
             # Any other error, such as a full disk, is reported to the requests that hit it.
-            self.met(error)
+            self.note_error(error)
             return None
 
     def _note_damage(self, detail: str) -> None:

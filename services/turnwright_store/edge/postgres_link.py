@@ -142,7 +142,6 @@ class PostgresLink:
 
     @property
     def core(self) -> sqlalchemy.Connection:
-        """The SQLAlchemy connection."""
         assert self._core is not None, "not connected"
         return self._core
 
@@ -154,7 +153,6 @@ class PostgresLink:
 
     @property
     def raw(self) -> psycopg.Connection[Any]:
-        """The driver's connection."""
         assert self._raw is not None, "not connected"
         return self._raw
 
@@ -207,7 +205,7 @@ class PostgresLink:
             self._core.close()
             self._core = self._raw = self._pipe = self._direct = None
 
-    def attend(self) -> None:
+    def ensure_connected(self) -> None:
         """Ensure that it is connected. After a loss, waits for the server for a while. Raises DATABASE_UNAVAILABLE."""
         if self.is_open:
             return
@@ -231,22 +229,22 @@ class PostgresLink:
     def attempt(self, transaction: Callable[[], T]) -> T:
         """Run a transaction with retries. Raises its errors in the form for its caller."""
         for number in range(1, ATTEMPTS_MAX + 1):
-            self.attend()
+            self.ensure_connected()
             try:
                 return transaction()
             except (psycopg.Error, DBAPIError) as error:
-                cure = recovery_of(error, is_open=self.is_open)
-                self._undo(cure)
-                if cure not in (RecoveryAction.AGAIN, RecoveryAction.CONNECT) or number == ATTEMPTS_MAX:
-                    raise to_fault(error, cure) from None
+                action = recovery_of(error, is_open=self.is_open)
+                self._undo(action)
+                if action not in (RecoveryAction.AGAIN, RecoveryAction.CONNECT) or number == ATTEMPTS_MAX:
+                    raise to_fault(error, action) from None
             except BaseException:
                 self._undo(RecoveryAction.NONE)
                 raise
         raise AssertionError("an attempt returns or raises")
 
-    def _undo(self, cure: RecoveryAction) -> None:
+    def _undo(self, action: RecoveryAction) -> None:
         """Roll back, and close an unusable connection."""
-        if cure is RecoveryAction.CONNECT or not self.is_open:
+        if action is RecoveryAction.CONNECT or not self.is_open:
             self.close()
             return
         try:

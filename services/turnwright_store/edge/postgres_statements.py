@@ -35,7 +35,7 @@ from turnwright_store.edge.statements import (
     Values,
     arguments_of,
     converted,
-    taker,
+    values_getter,
 )
 from turnwright_store.ports import RowsOf
 
@@ -81,7 +81,9 @@ class PostgresStatements(Statements):
         compiled: Any = statement.compile(dialect=self.dialect)
         names = tuple(compiled.positiontup or ())
         expanded = frozenset(name for name in names if compiled.binds[name].expanding)
-        return self._numbered(CompiledStatement(str(compiled), names, taker(names), {}, (), expanded, (), returns=True))
+        return self._numbered(
+            CompiledStatement(str(compiled), names, values_getter(names), {}, (), expanded, (), returns=True)
+        )
 
     def _compile(self, statement: Any, values: Values) -> CompiledStatement:
         compiled = super()._compile(statement, values)
@@ -137,7 +139,7 @@ def _for_each_path(compiled: CompiledStatement) -> CompiledStatement:
     names = (PATHS, *(compiled.names[place] for place in places))
     moved = {place: new for new, place in enumerate(places, 1)}
     converts = tuple((moved[place], convert) for place, convert in compiled.converts if place in moved)
-    return replace(compiled, sql=_EACH.format(each=each), names=names, take=taker(names), converts=converts)
+    return replace(compiled, sql=_EACH.format(each=each), names=names, take=values_getter(names), converts=converts)
 
 
 def _any(without: str | None, mark: str) -> str:
@@ -145,7 +147,6 @@ def _any(without: str | None, mark: str) -> str:
 
 
 def _numbered(sql: str) -> str:
-    """The SQL with numbered parameters."""
     number = 0
 
     def name(found: re.Match[str]) -> str:

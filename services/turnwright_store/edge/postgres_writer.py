@@ -49,7 +49,6 @@ _NOTIFY: Final = "SELECT pg_notify($1::text, $2::text)"
 
 
 def lock_key(name: str) -> int:
-    """The advisory lock key of a name."""
     return int.from_bytes(blake2b(f"turnwright:{name}".encode(), digest_size=8).digest(), "big", signed=True)
 
 

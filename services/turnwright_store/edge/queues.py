@@ -74,10 +74,10 @@ class WriteQueue:
         if not self._jobs:
             self._idle.set()
             return
-        batch = [self._jobs.popleft() for _ in range(self._together())]
+        batch = [self._jobs.popleft() for _ in range(self._batch_size())]
         self._post(batch, partial(self._done, batch))
 
-    def _together(self) -> int:
+    def _batch_size(self) -> int:
         """Size of the next batch: small requests are not delayed by large ones."""
         waiting = len(self._jobs)
         if waiting == 1:

@@ -62,9 +62,9 @@ def recovery_of(error: BaseException, *, is_open: bool) -> RecoveryAction:
     return _CURES.get(code) or _CURES_BY_CLASS.get(code[:2], RecoveryAction.NONE)
 
 
-def to_fault(error: Exception, cure: RecoveryAction) -> Exception:
+def to_fault(error: Exception, action: RecoveryAction) -> Exception:
     """The error for the caller after all retries; our own errors are unchanged."""
-    if cure is RecoveryAction.NONE:
+    if action is RecoveryAction.NONE:
         refused = _refused(driver_error(error))
         if refused is not None:
             refused.__cause__ = error

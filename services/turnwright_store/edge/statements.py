@@ -3,7 +3,7 @@
 Theory of operation. Core makes the SQL and knows the types; its execution costs many times what the database needs
 for a row (a context, a result, an event system at each call). Our statements are module constants, so each is
 compiled once for the dialect, with its parameters by position and the functions that convert them, and from then on
-a call is: convert, execute, convert. An IN list is spelled out to the next power of two (its last value repeated), so
+a call is: convert, execute, convert. An IN list is padded to the next power of two (its last value repeated), so
 that there are few texts to prepare. What does not fit (text(), an empty IN list, many rows with RETURNING) goes the
 ordinary way through Core.
 Source: architecture 12.2; docs/adr/0007.
@@ -146,7 +146,7 @@ class Statements:
         # The statement is kept beside, so that its id is not given to another one.
         self._compiled: dict[int, tuple[Any, CompiledStatement]] = {}
         self._inserts: dict[tuple[int, tuple[str, ...]], tuple[Any, CompiledStatement]] = {}
-        self._spelled: dict[tuple[int, tuple[int, ...]], str] = {}
+        self._with_list_lengths: dict[tuple[int, tuple[int, ...]], str] = {}
 
     def compiled(self, statement: Any, values: Values) -> CompiledStatement | None:
         """The compiled statement; None for one that has to go through Core."""
@@ -190,7 +190,7 @@ class Statements:
         return CompiledStatement(
             sql=str(compiled),
             names=names,
-            take=taker(names),
+            take=values_getter(names),
             constants={
                 name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required
             },
@@ -204,24 +204,24 @@ class Statements:
         # What drivers give for a float is one; Core would ask for the number of its type first.
         return None if isinstance(kind, Float) else kind.dialect_impl(self.dialect).result_processor(self.dialect, None)
 
-    def spelled(self, compiled: CompiledStatement, counts: tuple[int, ...]) -> str:
+    def with_list_lengths(self, compiled: CompiledStatement, counts: tuple[int, ...]) -> str:
         """The SQL with lists of these lengths."""
         key = (id(compiled), counts)
-        found = self._spelled.get(key)
+        found = self._with_list_lengths.get(key)
         if found is None:
             left = iter(counts)
             mark = "?" if self.dialect.paramstyle == "qmark" else "%s"
             found = _EXPANDED.sub(lambda _: ", ".join([mark] * next(left)), compiled.sql)
-            self._spelled[key] = found
+            self._with_list_lengths[key] = found
         return found
 
     def for_rows(self, compiled: CompiledStatement, count: int) -> str:
         """The SQL of an INSERT for so many rows."""
         key = (id(compiled), (count,))
-        found = self._spelled.get(key)
+        found = self._with_list_lengths.get(key)
         if found is None:
             found = _ROW.sub(lambda row: ", ".join([row[1]] * count), compiled.sql)
-            self._spelled[key] = found
+            self._with_list_lengths[key] = found
         return found
 
 
@@ -316,7 +316,7 @@ class DirectConnection:
         counts.reverse()
         cursor = self._cursor()
         self.executed += 1
-        cursor.execute(self._statements.spelled(compiled, tuple(counts)), arguments)
+        cursor.execute(self._statements.with_list_lengths(compiled, tuple(counts)), arguments)
         return CursorRows(cursor, compiled.results)
 
 
@@ -335,7 +335,7 @@ def converted(compiled: CompiledStatement, rows: Sequence[Sequence[Any]]) -> Seq
     return list(zip(*columns, strict=True))
 
 
-def taker(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:
+def values_getter(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:
     """Takes the values of these names; the operator's own gives one value bare."""
     if len(names) > 1:
         return itemgetter(*names)

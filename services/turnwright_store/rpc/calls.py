@@ -67,7 +67,6 @@ class StoreBackend(Struct):
         return None if registry.version == version else registry
 
     def schemes_version(self, rules: StoreRules) -> str:
-        """The version of the registered schemes."""
         return self._registry(rules).version
 
     def _registry(self, rules: StoreRules) -> scheme_pb2.SchemeRegistry:
@@ -224,5 +223,4 @@ def writes_of(messages: Any) -> list[EntryWrite]:
 
 
 def after_of(request: Any) -> Cursor | None:
-    """The cursor of a reading request."""
     return cursor_from_pb(request.after) if request.HasField("after") else None

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, bindparam, delete, exists, func, or_, select
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import parts
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of
 from turnwright_store.sql.tables import blocks, entries, packets, projects, runs, scopes, versions
 
@@ -70,7 +70,7 @@ def blocks_after(connection: Connection, project_id: int, digest: str, page: int
 
 
 def drop_blocks(connection: Connection, ids: Iterable[int]) -> None:
-    for part in parts(ids):
+    for part in batched(ids):
         connection.execute(_DROP, {"ids": part})
 
 
@@ -98,5 +98,5 @@ def replaced_versions(connection: Connection, entries: Iterable[int], before_ms:
 
 
 def drop_versions(connection: Connection, ids: Iterable[int]) -> None:
-    for part in parts(ids):
+    for part in batched(ids):
         connection.execute(_DROP_VERSIONS, {"ids": part})

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import bindparam, insert, select
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import parts
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.tables import blocks
 
 _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
@@ -24,7 +24,7 @@ _TEXTS: Final = select(blocks.c.id, blocks.c.text).where(blocks.c.id.in_(bindpar
 
 def prefetch_known(connection: Connection, project_id: int, texts: Mapping[str, str]) -> list[Any]:
     """Query which of some texts, by digest, a project has."""
-    return [connection.prefetch(_KNOWN, {"project": project_id, "digests": part}) for part in parts(texts)]
+    return [connection.prefetch(_KNOWN, {"project": project_id, "digests": part}) for part in batched(texts)]
 
 
 def stored_blocks(

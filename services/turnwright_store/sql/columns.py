@@ -14,33 +14,30 @@ from sqlalchemy import (
     ForeignKey,
     ForeignKeyConstraint,
     Index,
-    MetaData,
     literal_column,
     text,
 )
 
 from turnwright_store.sql.dialect import SQLITE, CompressedText, Key, Path
 
-named: Final = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+NAMING: Final = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+}
 
 
-def key() -> Column[int]:
+def primary_key() -> Column[int]:
     return Column("id", Key, primary_key=True)
 
 
-def refers(name: str, to: str, *, nullable: bool = False) -> Column[int]:
+def foreign_key(name: str, to: str, *, nullable: bool = False) -> Column[int]:
     return Column(name, Key, ForeignKey(to), nullable=nullable)
 
 
-def belongs(name: str, to: str) -> tuple[Column[int], ForeignKeyConstraint]:
+def foreign_key_on_sqlite(name: str, to: str) -> tuple[Column[int], ForeignKeyConstraint]:
     """A foreign key of a large table: not on PostgreSQL, which checks each row with a statement of its own."""
     return Column(name, Key, nullable=False), ForeignKeyConstraint([name], [to]).ddl_if(dialect=SQLITE)
 
@@ -68,7 +65,7 @@ def not_zero(column: ColumnElement[int]) -> ColumnElement[bool]:
     return column != literal_column("0")
 
 
-def partial(name: str, *columns: Column[Any], where: ColumnElement[bool], unique: bool = False) -> Index:
+def partial_index(name: str, *columns: Column[Any], where: ColumnElement[bool], unique: bool = False) -> Index:
     """A partial index.
 
     The migrations create it on PostgreSQL, too. Declaring it here for both would import PostgreSQL's dialect in every

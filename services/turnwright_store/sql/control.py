@@ -119,7 +119,6 @@ class SpentTurn(Struct, frozen=True):
 
 
 def spent_turns(connection: Connection, run_id: int) -> Iterator[SpentTurn]:
-    """What each turn of a run has spent, in their order."""
     with connection.execute(_SPENT, {"run_is": run_id}) as rows:
         for loop, result, begin_ms, end_ms in rows:
             yield _spent(loop, json.loads(result), max(0, end_ms - begin_ms)) if result else SpentTurn(loop)

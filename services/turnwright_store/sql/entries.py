@@ -138,7 +138,7 @@ _CHUNKS_ADD: Final = insert(chunks)
 RowValues = list[dict[str, Any]]
 
 
-def parts(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterable[list[T]]:
+def batched(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterable[list[T]]:
     """The items in lists of at most `size`."""
     if isinstance(items, (list, dict)) and len(items) <= size:
         # So it is nearly always.
@@ -164,7 +164,7 @@ class StoredPath(Struct, frozen=True):
 def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, StoredPath]:
     """What a run sees at these paths; those without a view are missing."""
     found: dict[str, StoredPath] = {}
-    for part in parts(paths):
+    for part in batched(paths):
         for row in connection.execute(_SEEN, {"run_id": run_id, "paths": part}):
             path, view_id, revision, tail, visibility, state, *rest = row[:11]
             view = View(view_id, revision, VISIBILITIES[visibility], STATES[state], *rest)
@@ -172,14 +172,9 @@ def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str,
     return found
 
 
-def answers_late(connection: Connection) -> bool:
-    """Whether each result costs a round trip."""
-    return connection.is_remote
-
-
 def prefetch_unseen(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
     """Prefetch the query of `unseen`; pass the result as `asked`."""
-    return [connection.prefetch(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
+    return [connection.prefetch(_UNSEEN, {"scope": scope, "paths": part}) for part in batched(paths)]
 
 
 def unseen(
@@ -188,7 +183,7 @@ def unseen(
     """What is stored in a shared scope at these paths, whoever sees it. None of it has a tail."""
     found: dict[str, StoredPath] = {}
     if asked is None:
-        asked = [connection.execute(_UNSEEN, {"scope": scope, "paths": part}) for part in parts(paths)]
+        asked = [connection.execute(_UNSEEN, {"scope": scope, "paths": part}) for part in batched(paths)]
     for rows in asked:
         for path, *content in rows:
             if path in paths:
@@ -204,7 +199,7 @@ def unseen_own(
     if not found:
         return found
     tails: dict[int, int] = {}
-    for part in parts([stored.content.entry for stored in found.values()]):
+    for part in batched([stored.content.entry for stored in found.values()]):
         for entry, folded, offset, data in connection.execute(_TAILS, {"ids": part}):
             tails[entry] = max(folded, 0) if data is None else offset + len(data.encode())
     return {path: replace(stored, tail=tails[stored.content.entry]) for path, stored in found.items()}
@@ -221,7 +216,7 @@ def load_bodies(connection: Connection, wanted: Mapping[StoredVersion, int]) -> 
     """Whole bodies by version, given the length appended to each; wherever their parts are stored by now."""
     bodies: dict[int, str] = {}
     by_version = {content.version: (content, tail) for content, tail in wanted.items()}
-    for part in parts(by_version):
+    for part in batched(by_version):
         for version, stored_bytes, body in connection.execute(_BODIES, {"ids": part}):
             bodies[version] = _whole(connection, *by_version[version], stored_bytes, body)
     return bodies
@@ -262,7 +257,7 @@ def move_heads(connection: Connection, heads: Sequence[tuple[int, int]], *, shar
 
 def close_views(connection: Connection, ids: Iterable[int], revision: int) -> None:
     """End the intervals of views."""
-    for part in parts(ids):
+    for part in batched(ids):
         connection.execute(_VIEWS_CLOSE, {"ids": part, "closed": revision})
 
 

@@ -155,14 +155,14 @@ class TurnHome(Struct, frozen=True):
 
 def home_of_turn(connection: Connection, run_id: int, number: int) -> TurnHome | None:
     """Where a run's own or inherited ended turn is stored; None if there is none, or its run was removed."""
-    home = home_of(connection, run_id, number)
+    home = run_of_turn(connection, run_id, number)
     if home is None:
         return None
     ended = connection.execute(_ENDED, {"run": home, "turn": number}).one_or_none()
     return None if ended is None else TurnHome(home, *ended)
 
 
-def home_of(connection: Connection, run_id: int, number: int) -> int | None:
+def run_of_turn(connection: Connection, run_id: int, number: int) -> int | None:
     """Id of the run that a turn belongs to: the run itself, or the one it inherited the turn from.
 
     None if that one was removed. Whether there is such a turn is not checked.

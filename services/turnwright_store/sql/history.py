@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.entries import SEEN_VERSION, batched
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, versions, views
@@ -132,7 +132,7 @@ def snapshot_at(
 def find_shown_at(connection: Connection, run: RunHead, moment: Moment, paths: Sequence[str]) -> dict[str, EntryRow]:
     """What a run saw at these paths at a moment."""
     found: dict[str, EntryRow] = {}
-    for part in parts(storable(paths)):
+    for part in batched(storable(paths)):
         values = {**moment.values(run.project_scope), "paths": part}
         found |= {shown.path: shown for shown in shown_rows(connection.execute(PATHS_AT, values))}
     return found

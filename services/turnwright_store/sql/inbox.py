@@ -14,7 +14,7 @@ from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 
 from turnwright_core.entries import State
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import SEEN_VERSION, parts
+from turnwright_store.sql.entries import SEEN_VERSION, batched
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import DatabaseNow
 from turnwright_store.sql.tables import entries, projects, runs, versions, views
@@ -99,7 +99,7 @@ def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]
 def shown_of(connection: Connection, ids: Sequence[int]) -> dict[int, EntryRow]:
     """The entries of rows as their runs see them, by row; removed rows are left out."""
     found: dict[int, EntryRow] = {}
-    for part in parts(ids):
+    for part in batched(ids):
         found |= {view: EntryRow(*shown) for view, *shown in connection.execute(_SHOWN, {"ids": part})}
     return found
 

@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, literal_column, select
 from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import of_seen_paths, parts
+from turnwright_store.sql.entries import batched, of_seen_paths
 from turnwright_store.sql.packing import packed_by, unpacked_by
 from turnwright_store.sql.tables import entries, packets, versions, views
 
@@ -94,7 +94,7 @@ def packed_pieces(
 ) -> bytes | None:
     """The stored form of texts, in their order; `shows` maps a text to the path of the entry whose body it shows."""
     groups: list[PieceGroup] = []
-    for some in parts(texts, _AT_ONCE):
+    for some in batched(texts, _AT_ONCE):
         if asked is None and (paths := _paths(some, shows)):
             asked = connection.execute(_SHOWN, {"run_id": run_id, "paths": list(paths)})
         bodies = {path: ShownBody(version, path, body.encode()) for path, version, body in asked or ()}
@@ -140,7 +140,7 @@ def _paths(texts: Iterable[str], shows: Mapping[str, str]) -> set[str]:
 def piece_texts(connection: Connection, run_id: int, wanted: Mapping[int, Container[int]]) -> dict[int, dict[int, str]]:
     """Texts by turn and place, those that are wanted and perhaps some more. Raises KeyError for a body that is gone."""
     found: list[tuple[int, int, PieceGroup]] = []
-    for part in parts(wanted):
+    for part in batched(wanted):
         for turn, stored in connection.execute(_PIECES, {"run": run_id, "turns": part}):
             first = 0
             for group in _decoder.decode(bytes(stored)) if stored else ():
@@ -148,7 +148,7 @@ def piece_texts(connection: Connection, run_id: int, wanted: Mapping[int, Contai
                     found.append((turn, first, group))
                 first += len(group.sizes)
     bodies: dict[int, ShownBody] = {}
-    for part in parts({version for _, _, group in found for version in group.versions}):
+    for part in batched({version for _, _, group in found for version in group.versions}):
         for version, path, body in connection.execute(_BODIES, {"ids": part}):
             bodies[version] = ShownBody(version, path, body.encode())
     texts: dict[int, dict[int, str]] = {}

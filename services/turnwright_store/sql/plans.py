@@ -147,7 +147,6 @@ def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[Plan
 
 
 def bodies_of(connection: Connection, pieces: Sequence[PlanRow]) -> list[str]:
-    """Their bodies, in their order."""
     if not pieces:
         return []
     rows = connection.execute(_BODIES, {"ids": [piece.content for piece in pieces]})

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.entries import parts
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of
 from turnwright_store.sql.tables import (
     chunks,
@@ -190,7 +190,6 @@ def old_runs(connection: Connection, before_ms: int, page: int) -> list[tuple[st
 
 
 def is_old(connection: Connection, run_id: int, before_ms: int) -> bool:
-    """Whether a run is one of the old ones."""
     return _exists(connection, _IS_THIS_OLD, {"run": run_id, "before_ms": before_ms})
 
 
@@ -198,10 +197,10 @@ def removed_runs(connection: Connection, before_ms: int) -> list[RemovedRun]:
     return [RemovedRun(*row) for row in connection.execute(_REMOVED, {"before_ms": before_ms})]
 
 
-def kin_of(connection: Connection, families: Iterable[int], before_ms: int) -> dict[int, Kin]:
+def related_runs(connection: Connection, families: Iterable[int], before_ms: int) -> dict[int, Kin]:
     """The runs of some families that may have inherited; those that were removed after a time are read still."""
     found: dict[int, list[tuple[int, bool]]] = {}
-    for part in parts(set(families)):
+    for part in batched(set(families)):
         for family, kin, removed_ms in connection.execute(_KIN, {"families": part}):
             found.setdefault(family, []).append((kin, not removed_ms or removed_ms > before_ms))
     return {family: tuple(kin) for family, kin in found.items()}
@@ -246,7 +245,7 @@ def drop_entries(connection: Connection, ids: Iterable[int]) -> None:
 
 
 def _drop(connection: Connection, statement: Delete, ids: Iterable[int]) -> None:
-    for part in parts(ids):
+    for part in batched(ids):
         connection.execute(statement, {"ids": part})
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, exists, func, insert, select
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import parts
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.tables import entries, file_constraints, scopes
 
 # One look into the index of each scope: entries have no index by scheme.
@@ -63,5 +63,5 @@ def put_constraints(connection: Connection, project_id: int, wanted: Sequence[Fi
 
 def remove_constraints(connection: Connection, project_id: int, patterns: Sequence[str]) -> None:
     """Take constraints away; patterns without one are passed over."""
-    for part in parts(patterns):
+    for part in batched(patterns):
         connection.execute(_REMOVE, {"project": project_id, "patterns": part})

@@ -285,7 +285,6 @@ def rules_of(text: str) -> ToolRules | None:
 
 
 def setting_values(settings: RunSettings) -> dict[str, Any]:
-    """Settings by their columns."""
     return {
         **asdict(settings),
         "budget": budget_json(settings.budget),
@@ -295,7 +294,6 @@ def setting_values(settings: RunSettings) -> dict[str, Any]:
 
 
 def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:
-    """The id of a new run."""
     values = {
         "project_id": project_id,
         "scope_id": scope,

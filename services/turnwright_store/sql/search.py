@@ -22,7 +22,7 @@ from sqlalchemy import TextClause, bindparam, func, insert, literal_column, sele
 from turnwright_store.domain.lexemes import lexemes_of, odd_lexemes, parts_of, words_of
 from turnwright_store.ports import Connection
 from turnwright_store.sql.dialect import POSTGRESQL
-from turnwright_store.sql.entries import HEAD, parts
+from turnwright_store.sql.entries import HEAD, batched
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
 from turnwright_store.sql.views import cut
@@ -224,7 +224,7 @@ def indexed_text(connection: Connection, entry: int, revision: int) -> str:
 def still_heads(connection: Connection, documents: Sequence[Document]) -> list[Document]:
     """The documents that nobody has written since they were read."""
     now: dict[int, int] = {}
-    for part in parts(documents):
+    for part in batched(documents):
         ids = [document.head.entry for document in part]
         now |= {row[0]: row[1] for row in connection.execute(_HEAD_REVISIONS, {"ids": ids})}
     return [document for document in documents if now.get(document.head.entry) == document.head.revision]
@@ -269,12 +269,12 @@ def _columns(scope: int, one: Document) -> dict[str, object]:
     }
 
 
-def is_by_other_rules(connection: Connection) -> bool:
+def is_outdated(connection: Connection) -> bool:
     """Whether what is indexed was made by other rules of words: FTS5 could not take it out again."""
     return connection.dialect.name != POSTGRESQL and connection.execute(_RULES_FIND).scalar_one_or_none() != _RULES
 
 
-def begin_again(connection: Connection) -> None:
+def reset_index(connection: Connection) -> None:
     """Empty the index of SQLite, so that everything is indexed again."""
     for statement in FTS5_EMPTY:
         connection.execute(text(statement))

@@ -20,6 +20,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     LargeBinary,
+    MetaData,
     PrimaryKeyConstraint,
     Table,
     UniqueConstraint,
@@ -30,19 +31,19 @@ from sqlalchemy import (
 )
 
 from turnwright_store.sql.columns import (
-    belongs,
+    NAMING,
     compressed_column,
-    key,
-    named,
+    foreign_key,
+    foreign_key_on_sqlite,
     not_zero,
     number_column,
-    partial,
-    refers,
+    partial_index,
+    primary_key,
     text_column,
 )
 from turnwright_store.sql.dialect import CompressedText, Digest, Key, Path, Serialized, json_object
 
-metadata: Final = named
+metadata: Final = MetaData(naming_convention=NAMING)
 """All tables."""
 
 REVISIONS_OF_ENTRY: Final = 2**32
@@ -55,7 +56,7 @@ meta = Table(
 scopes = Table(
     "scopes",
     metadata,
-    key(),
+    primary_key(),
     Column("key", Path, nullable=False, unique=True),
     number_column("revision"),
     number_column("positions"),
@@ -64,8 +65,8 @@ scopes = Table(
 projects = Table(
     "projects",
     metadata,
-    key(),
-    refers("scope_id", "scopes.id"),
+    primary_key(),
+    foreign_key("scope_id", "scopes.id"),
     Column("name", Path, nullable=False, unique=True),
     text_column("root", None),
     Column("workspace_id", Path, nullable=False, unique=True),
@@ -102,8 +103,8 @@ schemes = Table(
 file_constraints = Table(
     "file_constraints",
     metadata,
-    key(),
-    refers("project_id", "projects.id"),
+    primary_key(),
+    foreign_key("project_id", "projects.id"),
     text_column("pattern", None),
     text_column("kind", "add"),
     number_column("create_ms", None),
@@ -114,9 +115,9 @@ file_constraints = Table(
 runs = Table(
     "runs",
     metadata,
-    key(),
-    refers("project_id", "projects.id"),
-    refers("scope_id", "scopes.id"),
+    primary_key(),
+    foreign_key("project_id", "projects.id"),
+    foreign_key("scope_id", "scopes.id"),
     text_column("alias", None),
     number_column("status", None),
     text_column("model", None),
@@ -164,10 +165,10 @@ runs = Table(
     CheckConstraint("loops_queued >= 0", name="loops_queued"),
 )
 Index("ix_runs_latest", runs.c.project_id, runs.c.update_ms, runs.c.id)
-partial("ix_runs_waiting", runs.c.project_id, runs.c.next_loop, where=not_zero(runs.c.next_loop))
-partial("ix_runs_lineage", runs.c.lineage, where=not_zero(runs.c.lineage))
-partial("ix_runs_claimed", runs.c.lease_owner, where=runs.c.lease_owner != "")
-partial("ix_runs_removed", runs.c.removed_ms, where=not_zero(runs.c.removed_ms))
+partial_index("ix_runs_waiting", runs.c.project_id, runs.c.next_loop, where=not_zero(runs.c.next_loop))
+partial_index("ix_runs_lineage", runs.c.lineage, where=not_zero(runs.c.lineage))
+partial_index("ix_runs_claimed", runs.c.lease_owner, where=runs.c.lease_owner != "")
+partial_index("ix_runs_removed", runs.c.removed_ms, where=not_zero(runs.c.removed_ms))
 
 executors = Table(
     "executors",
@@ -184,8 +185,8 @@ executors = Table(
 loops = Table(
     "loops",
     metadata,
-    key(),
-    refers("run_id", "runs.id"),
+    primary_key(),
+    foreign_key("run_id", "runs.id"),
     number_column("sequence", None),
     compressed_column("settings"),
     compressed_column("prompt"),
@@ -206,15 +207,15 @@ loops = Table(
     UniqueConstraint("run_id", "sequence"),
     CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name="status"),
 )
-partial("uq_loops_active", loops.c.run_id, where=loops.c.status.in_((102, 202)), unique=True)
-partial("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_((100, 102, 202)))
+partial_index("uq_loops_active", loops.c.run_id, where=loops.c.status.in_((102, 202)), unique=True)
+partial_index("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_((100, 102, 202)))
 Index("ix_loops_changed", loops.c.run_id, loops.c.revision)
 
 schedules = Table(
     "schedules",
     metadata,
-    key(),
-    refers("run_id", "runs.id"),
+    primary_key(),
+    foreign_key("run_id", "runs.id"),
     text_column("schedule_id", None),
     text_column("cron"),
     number_column("every_s"),
@@ -231,7 +232,7 @@ Index("ix_schedules_due", schedules.c.due_ms)
 turns = Table(
     "turns",
     metadata,
-    refers("run_id", "runs.id"),
+    foreign_key("run_id", "runs.id"),
     number_column("number", None),
     number_column("loop", None),
     compressed_column("request"),
@@ -248,14 +249,14 @@ turns = Table(
     PrimaryKeyConstraint("run_id", "number"),
     sqlite_with_rowid=False,
 )
-partial("uq_turns_open", turns.c.run_id, where=turns.c.end_ms == 0, unique=True)
+partial_index("uq_turns_open", turns.c.run_id, where=turns.c.end_ms == 0, unique=True)
 Index("ix_turns_changed", turns.c.run_id, turns.c.revision)
 
 entries = Table(
     "entries",
     metadata,
-    key(),
-    *belongs("scope_id", "scopes.id"),
+    primary_key(),
+    *foreign_key_on_sqlite("scope_id", "scopes.id"),
     text_column("path", None),
     text_column("scheme", None),
     number_column("head_rev", None),
@@ -267,7 +268,7 @@ entries = Table(
 )
 # Serves those alone who say shared_rev > 0: without statistics PostgreSQL's planner would take it for every question to
 # a scope, and read the whole scope to find some paths. The same below.
-partial("ix_entries_changed", entries.c.scope_id, entries.c.shared_rev, where=entries.c.shared_rev > 0)
+partial_index("ix_entries_changed", entries.c.scope_id, entries.c.shared_rev, where=entries.c.shared_rev > 0)
 
 versions = Table(
     "versions",
@@ -303,7 +304,7 @@ versions = Table(
 views = Table(
     "views",
     metadata,
-    key(),
+    primary_key(),
     # No foreign keys: the removal of a run or an entry would look through all views; no index holds them all.
     Column("run_id", Key, nullable=False),
     Column("entry_id", Key, nullable=False),
@@ -325,12 +326,14 @@ views = Table(
     CheckConstraint("outcome = '' OR state IN (5, 6)", name="outcome"),
     CheckConstraint("to_rev > from_rev", name="interval"),
 )
-partial("uq_views_current", views.c.run_id, views.c.path, where=views.c.to_rev.is_(None), unique=True)
-partial("ix_views_proposed", views.c.run_id, views.c.turn, where=(views.c.to_rev.is_(None)) & (views.c.state == 2))
+partial_index("uq_views_current", views.c.run_id, views.c.path, where=views.c.to_rev.is_(None), unique=True)
+_PROPOSED: Final = views.c.to_rev.is_(None) & (views.c.state == 2)
+partial_index("ix_views_proposed", views.c.run_id, views.c.turn, where=_PROPOSED)
 # What waits for a decision in any run, the longest waiting first.
-partial("ix_views_waiting", views.c.create_ms, views.c.id, where=(views.c.to_rev.is_(None)) & (views.c.state == 2))
+partial_index("ix_views_waiting", views.c.create_ms, views.c.id, where=_PROPOSED)
 # What streams in any run, the longest silent first.
-partial("ix_views_streaming", views.c.create_ms, views.c.id, where=(views.c.to_rev.is_(None)) & (views.c.state == 3))
+_STREAMING: Final = views.c.to_rev.is_(None) & (views.c.state == 3)
+partial_index("ix_views_streaming", views.c.create_ms, views.c.id, where=_STREAMING)
 # Plans with their latest deltas, however many versions are kept. No other statement asks in these words: with
 # `to_rev IS NULL` planners would take the index of all current views, and SQLite prepares a statement anew at every
 # call that has a parameter where an index has a number.
@@ -339,17 +342,17 @@ STANDING_PLANS: Final = and_(
     views.c.visibility < literal_column("3"),
     func.substr(views.c.path, literal_column("1"), literal_column("7")) == literal_column("'plan://'"),
 )
-partial("ix_views_plans", views.c.run_id, views.c.path, where=STANDING_PLANS)
+partial_index("ix_views_plans", views.c.run_id, views.c.path, where=STANDING_PLANS)
 # Each holds its own half of the intervals, so that no planner takes one for the other's question.
 Index("ix_views_opened", views.c.run_id, views.c.from_rev, sqlite_where=views.c.to_rev.is_(None))
-partial("ix_views_closed", views.c.run_id, views.c.to_rev, where=views.c.to_rev.is_not(None))
+partial_index("ix_views_closed", views.c.run_id, views.c.to_rev, where=views.c.to_rev.is_not(None))
 # What became of a path: for those who name one, and say that it has ended.
-partial("ix_views_past", views.c.run_id, views.c.path, views.c.to_rev, where=not_zero(views.c.to_rev))
+partial_index("ix_views_past", views.c.run_id, views.c.path, views.c.to_rev, where=not_zero(views.c.to_rev))
 
 chunks = Table(
     "chunks",
     metadata,
-    *belongs("entry_id", "entries.id"),
+    *foreign_key_on_sqlite("entry_id", "entries.id"),
     number_column("version_rev", None),
     number_column("offset", None),
     compressed_column("data"),
@@ -376,8 +379,8 @@ Index("ix_idempotency_age", idempotency.c.create_ms)
 blocks = Table(
     "blocks",
     metadata,
-    key(),
-    refers("project_id", "projects.id"),
+    primary_key(),
+    foreign_key("project_id", "projects.id"),
     Column("digest", Digest, nullable=False),
     compressed_column("text"),
     UniqueConstraint("project_id", "digest"),
@@ -386,7 +389,7 @@ blocks = Table(
 packets = Table(
     "packets",
     metadata,
-    refers("run_id", "runs.id"),
+    foreign_key("run_id", "runs.id"),
     number_column("turn", None),
     # The turn that `layout` is a difference to; 0: it stands for itself.
     number_column("base_turn"),

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal_col
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import BODY_HASH, SEEN_VERSION, parts
+from turnwright_store.sql.entries import BODY_HASH, SEEN_VERSION, batched
 from turnwright_store.sql.runs import RunHead, run_not_found
 from turnwright_store.sql.tables import chunks, entries, versions, views
 
@@ -228,14 +228,13 @@ def snapshot(connection: Connection, run: RunHead, wanted: Wanted, hidden: Seque
 
 
 def shown_rows(rows: Iterable[Any]) -> list[EntryRow]:
-    """Rows of SHOWN_COLUMNS."""
     return list(map(EntryRow._make, rows))
 
 
 def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, EntryRow]:
     """What a run sees of these paths."""
     found: dict[str, EntryRow] = {}
-    for part in parts(storable(paths)):
+    for part in batched(storable(paths)):
         rows = connection.execute(_PATHS, {"run_id": run_id, "paths": part})
         found |= {shown.path: shown for shown in shown_rows(rows)}
     return found
@@ -262,7 +261,6 @@ def storable(paths: Iterable[str]) -> list[str]:
 
 
 def range_values(prefix: str, after_path: str, page: int) -> dict[str, Any]:
-    """The values of IN_RANGE and of its page."""
     return {"after_path": after_path, "low": prefix, "high": prefix + "\U0010ffff", "page": page}
 
 
@@ -296,7 +294,7 @@ def load_entries(
     """
     contents: dict[int, Loaded] = dict(loaded) if loaded else {}
     statement = _WITH_BODIES if wanted.bodies else _WITHOUT_BODIES
-    for part in parts(one.content for one in shown if one.content not in contents):
+    for part in batched(one.content for one in shown if one.content not in contents):
         for version, *content in connection.execute(statement, {"ids": part}):
             contents[version] = Loaded(*content)
     if any(one.content not in contents for one in shown):

@@ -24,7 +24,7 @@ from sqlalchemy import BigInteger, Select, and_, bindparam, cast, exists, func, 
 from turnwright_core.runs import PROPOSED, QUEUED
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.entries import parts
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import IS_FREE, IS_LEASED
 from turnwright_store.sql.loops import OPEN_STATUSES
@@ -128,7 +128,7 @@ def _heads(connection: Connection, workspaces: Collection[str], grace_ms: int) -
     if workspaces:
         values["workspaces"] = sorted(set(workspaces))
     names = {run: name for run, name in connection.execute(_HEADS_FOR if workspaces else _HEADS, values) if run}
-    for part in parts(names):
+    for part in batched(names):
         for run, project, loop, alias in connection.execute(_QUEUED, {"ids": part}):
             yield loop, _Waiting(project, names[run], run, alias)
 
@@ -175,5 +175,5 @@ def list_unclaimable(
     return [(project, run) for project, run in connection.execute(_STRANDED, values)]
 
 
-def say_of_queued(connection: Connection, run_id: int, reason: str, revision: int) -> None:
+def set_reason_of_queued(connection: Connection, run_id: int, reason: str, revision: int) -> None:
     connection.execute(_SAY, {"run_id_is": run_id, "new_reason": reason, "new_revision": revision})

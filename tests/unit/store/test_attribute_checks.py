@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_store.domain.checks import ATTRIBUTES_DEPTH_MAX, check_attributes, is_good, is_plainly_good
+from turnwright_store.domain.checks import (
+    ATTRIBUTES_DEPTH_MAX,
+    check_attributes,
+    is_valid_by_fast_parser,
+    is_valid_object,
+)
 from turnwright_store.domain.merging import merge_attributes
 
 DOCUMENTS = [
@@ -20,18 +25,18 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("text", DOCUMENTS)
 def test_the_faster_parser_takes_nothing_that_the_other_refuses(text):
-    assert is_good(text) or not is_plainly_good(text)
+    assert is_valid_object(text) or not is_valid_by_fast_parser(text)
 
 
 @given(st.text(alphabet='{}[]":,\\u01eE+-. \ttruefalsnN', max_size=12))
 def test_whatever_comes(text):
-    assert is_good(text) or not is_plainly_good(text)
+    assert is_valid_object(text) or not is_valid_by_fast_parser(text)
 
 
 def test_the_usual_attributes_are_seen_to_be_good_at_once():
-    assert is_plainly_good('{"tool":"get","ordinal":1,"of":{"path":"a.txt"}}')
+    assert is_valid_by_fast_parser('{"tool":"get","ordinal":1,"of":{"path":"a.txt"}}')
     deep = '{"a":' + "[" * ATTRIBUTES_DEPTH_MAX + "]" * ATTRIBUTES_DEPTH_MAX + "}"
-    assert not is_plainly_good(deep)
+    assert not is_valid_by_fast_parser(deep)
     with pytest.raises(TurnwrightError, match="nested at most 100 deep"):
         check_attributes(deep)
 
