@@ -70,9 +70,11 @@ class SessionCalls:
         request = schedule_rpc_pb2.SetScheduleRequest(project=project, run=run, schedule=wanted)
         return (await self._peer.call(self._stub.SetSchedule, request)).schedule
 
-    async def remove_schedule(self, project: str, run: str, schedule_id: str) -> None:
+    async def remove_schedule(self, project: str, run: str, schedule_id: str, *, request_id: str = "") -> None:
         """End it; what it has begun goes on."""
-        request = schedule_rpc_pb2.RemoveScheduleRequest(project=project, run=run, schedule_id=schedule_id)
+        request = schedule_rpc_pb2.RemoveScheduleRequest(
+            project=project, run=run, schedule_id=schedule_id, request_id=request_id
+        )
         await self._peer.call(self._stub.RemoveSchedule, request)
 
     async def list_schedules(self, project: str, run: str) -> list[schedule_pb2.Schedule]:

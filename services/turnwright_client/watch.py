@@ -84,6 +84,9 @@ async def watch_events(
                     message = await _next(stream, policy.silence_s_max)
                     failures.reset()
                     for event in events_of(message):
+                        if is_behind_a_gap(event, cursor):
+                            cursor = None
+                            raise _gap(event)
                         cursor = resume_point(event, cursor)
                         yield event
         except TurnwrightError as error:
@@ -131,6 +134,22 @@ async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
             f"The executor was silent for {silence_s_max:g} s, without a heartbeat.",
             service="executor",
         ) from None
+
+
+_UNNUMBERED: Final = frozenset({"snapshot", "heartbeat", "plan_updated", "plan_removed", "legacy_plan"})
+"""Events that may repeat a number."""
+
+
+def is_behind_a_gap(event: Event, before: task_pb2.EventCursor | None) -> bool:
+    """Whether events are missing or repeated before this one: only a snapshot can make up for that (RE03)."""
+    if before is None or event.WhichOneof("event") in _UNNUMBERED:
+        return False
+    return (event.cursor.epoch, event.cursor.seq) != (before.epoch, before.seq + 1)
+
+
+def _gap(event: Event) -> TurnwrightError:
+    message = f"Events are missing before {event.cursor.seq}: the watch begins again with a snapshot."
+    return fault(Reason.SERVICE_UNAVAILABLE, message, service="executor", **{ANSWERED: ""})
 
 
 def resume_point(event: Event, before: task_pb2.EventCursor | None) -> task_pb2.EventCursor | None:

@@ -5,14 +5,15 @@ Whatever was answered happened once, and what waited is carried out in its place
 
 import asyncio
 import contextlib
+import json
 
 import pytest
 from turnwright.types.v1 import session_command_pb2 as pb
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import session_pb2, settings_pb2
 
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, Stack, insisted
-from turnwright_client import Client
+from turnwright_client import Client, RunView
 from turnwright_client.sessions import user_message
 from turnwright_core.runs import SessionState
 
@@ -103,3 +104,84 @@ async def test_commands_happen_once_wherever_the_executor_is_killed(stack, point
     prompts = [one.message.parts[0].text for one in messages if one.path.startswith("prompt://")]
     assert prompts == ["One.", "Two."]
     assert draft.body == "Later."
+
+
+class Watched:
+    """What a watcher folds over all its connections."""
+
+    def __init__(self, stack, run: str) -> None:
+        self.view = RunView()
+        self.events = []
+        self._stack = stack
+        self._run = run
+
+    async def follow(self, client, *, drops_after: int = 0, stalls_s: float = 0.0) -> None:
+        """Watch for ever: drop each connection after some events and come back, or stall at some."""
+        while True:
+            after, seen = self.view.cursor, 0
+            async with contextlib.aclosing(client.watch(self._stack.project, self._run, after)) as events:
+                async for event in events:
+                    self.view.apply(event)
+                    self.events.append(event)
+                    seen += 1
+                    if stalls_s and seen % 5 == 0:
+                        await asyncio.sleep(stalls_s)
+                    if drops_after and seen >= drops_after and (not event.HasField("snapshot") or event.snapshot.last):
+                        break
+
+
+@pytest.mark.asyncio
+async def test_what_is_due_happens_once_and_watchers_end_alike_whatever_is_killed(stack):
+    # RE03, RE07: watchers connect, stall, drop and resume while the store and the executor are killed
+    run = "due"
+    await stack.add_model("chat", *REPLIES * 8)
+    async with Client.connect(stack.at("executor0"), SECRET, policy=ENDURING) as client:
+        await insisted(client.discover)
+        where = (stack.project, run)
+        settings = settings_pb2.RunSettings(model="chat", yolo=True)
+        await client.start_run(*where, settings)
+        await client.set_schedule(*where, "work", every_s=1, prompt="Go on.")
+        await client.set_schedule(*where, "beat", every_s=1)
+        process = await client.open_stream(*where, "sh", "make all", channels=[1])
+        watched = [Watched(stack, run) for _ in range(3)]
+        manners = ({}, {"drops_after": 4}, {"stalls_s": 0.05})
+        following = [
+            asyncio.create_task(one.follow(client, **manner)) for one, manner in zip(watched, manners, strict=True)
+        ]
+        for name in ("store0", "executor0", "store0"):
+            fired = {one.schedule_id: one.fired for one in await insisted(lambda: client.list_schedules(*where))}
+            stack.lives[name].kill()
+            stack.lives[name].start()
+            await _fired_since(client, where, fired["work"])
+        await insisted(lambda: client.complete_stream(*where, process.path, exit_code=0))
+        listed = await insisted(lambda: client.list_schedules(*where))
+        for one in listed:
+            await insisted(lambda name=one.schedule_id: client.remove_schedule(*where, name, request_id=f"{name} ends"))
+        entries = [entry async for entry in client.list_entries(*where, "event://**")]
+        late = Watched(stack, run)
+        following.append(asyncio.create_task(late.follow(client)))
+        try:
+            async with asyncio.timeout(60):
+                while not (late.view.cursor and late.view.state == session_pb2.SESSION_STATE_COMPLETED):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                while any(one.view != late.view for one in watched):  # noqa: ASYNC110 - they catch up when they can
+                    await asyncio.sleep(0.05)
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+    counted = [json.loads(entry.attributes_json)["event"] for entry in entries]
+    numbers = [one["payload"]["fired"] for one in counted if one["subkind"] == "cron_fire"]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    assert len(numbers) >= 3
+    assert [one["subkind"] for one in counted].count("process_completed") == 1
+
+
+async def _fired_since(client, where, before: int) -> None:
+    """Until the schedule has come to another time, and been read."""
+    async with asyncio.timeout(60):
+        while True:
+            listed = {one.schedule_id: one.fired for one in await insisted(lambda: client.list_schedules(*where))}
+            if listed["work"] > before:
+                return
+            await asyncio.sleep(0.1)

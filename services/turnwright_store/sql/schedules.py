@@ -18,7 +18,7 @@ _OF_RUN: Final = (schedules.c.run_id == bindparam("run"), schedules.c.schedule_i
 _ONE: Final = select(*_COLUMNS).where(*_OF_RUN)
 _ALL: Final = select(*_COLUMNS).where(schedules.c.run_id == bindparam("run")).order_by(schedules.c.schedule_id)
 _COUNT: Final = select(func.count()).select_from(schedules).where(schedules.c.run_id == bindparam("run"))
-_ADD: Final = insert(schedules).values({"run_id": bindparam("run"), **{name: bindparam(name) for name in _FIELDS}})
+_ADD: Final = insert(schedules)
 _REMOVE: Final = delete(schedules).where(*_OF_RUN)
 _WRITE: Final = (
     update(schedules)
@@ -69,7 +69,7 @@ def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> Non
     """Add a schedule, in the place of one with the same id."""
     remove_schedule(connection, run_id, schedule.schedule_id)
     values = {name: getattr(schedule, name) for name in _FIELDS[:7]} | {"last_ms": schedule.last_ms or 0}
-    connection.execute(_ADD, {"run": run_id, **values, "due_ms": schedule.next_ms, "reader_turn": 0})
+    connection.execute(_ADD, {"run_id": run_id, **values, "due_ms": schedule.next_ms, "reader_turn": 0})
 
 
 def remove_schedule(connection: Connection, run_id: int, name: str) -> bool:
