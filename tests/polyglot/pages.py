@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -38,21 +39,23 @@ class Program:
         is_node = "esbuild" in self.builds[0]
         return "`make node_modules/.installed`" if is_node and not (REPO / "node_modules/esbuild").is_dir() else ""
 
-    def build(self) -> None:
-        """Write its files where they differ, and compile them."""
-        own = Path(__file__).parent / self.name
-        files = {str(file.relative_to(own)): file.read_text() for file in own.rglob("*") if file.is_file()}
-        files |= dict(FILE.findall((REPO / "docs" / "clients" / self.page).read_text()))
-        for name, text in files.items():
-            file = self.folder / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if not file.exists() or file.read_text() != text:
-                file.write_text(text)
-        for command in self.builds:
-            made = subprocess.run(
-                command, shell=True, cwd=self.folder, capture_output=True, text=True, check=False, timeout=BUILD_S
-            )
-            assert made.returncode == 0, f"{command}\n{made.stdout}{made.stderr}"
+
+@functools.cache
+def build(program: Program) -> None:
+    """Write its files where they differ, and compile them."""
+    own = Path(__file__).parent / program.name
+    files = {str(file.relative_to(own)): file.read_text() for file in own.rglob("*") if file.is_file()}
+    files |= dict(FILE.findall((REPO / "docs" / "clients" / program.page).read_text()))
+    for name, text in files.items():
+        file = program.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+    for command in program.builds:
+        made = subprocess.run(
+            command, shell=True, cwd=program.folder, capture_output=True, text=True, check=False, timeout=BUILD_S
+        )
+        assert made.returncode == 0, f"{command}\n{made.stdout}{made.stderr}"
 
 
 # Maven's protoc comes without the messages of google.protobuf; the generator of gen/python has them.

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from edges import ORIGIN, WAIT_S, Edge, edge
-from polyglot.pages import GO, JAVA, NODE, RUST, WEB, Program
+from polyglot.pages import GO, JAVA, NODE, RUST, WEB, Program, build
 from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client
@@ -95,7 +95,7 @@ def language(program: Program, *marks: pytest.MarkDecorator):
     [language(GO), language(NODE), language(JAVA, pytest.mark.polyglot), language(RUST, pytest.mark.polyglot)],
 )
 async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, program):
-    await asyncio.to_thread(program.build)
+    await asyncio.to_thread(build, program)
     root = way.root / program.name
     root.mkdir()
     environment = os.environ | {"TOKEN": derive_token(SECRET, Tier.CLIENT, program.name)}
@@ -136,7 +136,7 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
 @pytest.mark.parametrize("has_certificate", [False, True], ids=["token", "certificate"])
 async def test_the_page_of_the_documentation_works_in_a_browser_and_survives_a_cut(way, has_certificate):
     playwright = pytest.importorskip("playwright.async_api")
-    await asyncio.to_thread(WEB.build)
+    await asyncio.to_thread(build, WEB)
     root = way.root / f"web-{has_certificate}"
     root.mkdir()
     fields = {
