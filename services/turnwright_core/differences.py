@@ -43,7 +43,7 @@ class Differences(Generic[T]):
                 yield items[at]
                 at += 1
                 continue
-            count = _alike(items, at, self._base, place)
+            count = alike(items, self._base, at, place)
             yield Copied(place, count)
             self._next, self._skipped = place + count, 0
             at += count
@@ -63,7 +63,7 @@ class Differences(Generic[T]):
         return known
 
 
-def _alike(items: tuple[T, ...], at: int, base: tuple[T, ...], place: int) -> int:
+def alike(items: Sequence[T], base: Sequence[T], at: int = 0, place: int = 0) -> int:
     """Length of the common run from these indices on; compares slices, because most runs are long."""
     most = min(len(items) - at, len(base) - place)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_assembler.app.reading import PacketRequest
-from turnwright_assembler.app.transcript_rows import TranscriptRows, pieces_of
+from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import (
     Unfit,
     eviction_effects,
@@ -39,7 +39,6 @@ from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import Segment, Standing, encoded
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility
-from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
 
@@ -172,9 +171,8 @@ def _made(rows: TranscriptRows, ask: PacketRequest, divisor: int) -> Transcript:
 
 def _edited(rows: TranscriptRows, ask: PacketRequest, made: Transcript, divisor: int) -> Transcript:
     """The transcript with its edits."""
-    messages = prompt_messages(made.segments, rows.speaker)
-    pieces = edited_pieces(made.segments, messages, ask.edits, pieces_of, prefill=ask.prefill)
-    digest = packet_digest(rows.with_conversation(pieces))
+    pieces = edited_pieces(rows.conversation, rows.speaker, ask.edits, prefill=ask.prefill)
+    digest = rows.edited_digest(pieces)
     chars = made.chars - rows.conversation.chars + sum(map(len, pieces))
     return replace(
         made,

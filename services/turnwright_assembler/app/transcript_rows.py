@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain
 from sys import getsizeof
 from typing import Final
 
@@ -27,7 +27,7 @@ from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
 from turnwright_core.chat.transcript import Conversation, Standing, encoded
-from turnwright_core.differences import Copied, Differences
+from turnwright_core.differences import Copied, Differences, alike
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 from turnwright_core.instructions import INSTRUCTION_PATHS
@@ -91,6 +91,8 @@ class TranscriptRows:
         self._system: Sequence[str] = short_pieces((system_text("{}"),))
         self._tools: Sequence[str] = ()
         self._digest = GrowingDigest()
+        self._edited: list[str] = []
+        self._edited_digest = GrowingDigest()
         self._sent_digest = ""
         self._sent: tuple[tuple[str, ...], ...] = ()
         """The pieces of the messages that were told last."""
@@ -248,23 +250,24 @@ class TranscriptRows:
         self._same = len(self.conversation.pieces)
         return tuple(parts)
 
+    def edited_digest(self, pieces: list[str]) -> str:
+        """The digest with another conversation in the place of the own one: what edits have made of it."""
+        self._edited_digest.cut(alike(pieces, self._edited))
+        self._edited = pieces
+        after = self.messages()[2:]
+        return self._edited_digest.of(self._system, pieces, after, stable=max(0, len(pieces) - _END_PIECES))
+
     def edited_delta(
-        self, pieces: Sequence[str], digest: str, base_digest: str
+        self, pieces: list[str], digest: str, base_digest: str
     ) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
-        """The same with another conversation in the place of the own one: what edits have made of it."""
-        messages = self.with_conversation(pieces)
+        """`as_delta` with that conversation."""
+        messages = [(role, pieces if role == CONVERSATION else texts) for role, texts in self.messages()]
         is_based = bool(base_digest) and base_digest == self._sent_digest
         differences = Differences(tuple(chain.from_iterable(self._sent)) if is_based else ())
         parts = tuple((role, tuple(differences.of(texts))) for role, texts in messages)
         self._sent_digest, self._sent = digest, tuple(tuple(texts) for _, texts in messages)
-        own = self.conversation.pieces
-        alike = takewhile(lambda pair: pair[0] == pair[1], zip(own, pieces, strict=False))
-        self._same = sum(1 for _ in alike)
+        self._same = alike(pieces, self.conversation.pieces)
         return parts
-
-    def with_conversation(self, pieces: Sequence[str]) -> tuple[tuple[str, Sequence[str]], ...]:
-        """Roles with their pieces, with this conversation in the place of the own one."""
-        return tuple((role, pieces if role == CONVERSATION else texts) for role, texts in self.messages())
 
     @property
     def _is_cut(self) -> bool:

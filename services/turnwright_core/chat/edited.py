@@ -1,19 +1,20 @@
 """A conversation with edits: what is sent instead of it, in pieces of JSON.
 
-Edits act on messages one by one, before those of the user are sent as one; a reply and its results stay together. What
-they leave as it was is not encoded again, and has the bytes of the conversation without edits. Pure.
+Edits act on messages one by one, before those of the user are sent as one; a reply and its results stay together.
+Only segments that edits touch, and those beside them, are looked at: all others keep their pieces. Pure.
 Source: rows OM24, OM27-OM30, OM34; architecture 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role
-from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, check_shape, edited, joined, with_text
-from turnwright_core.chat.transcript import Segment, decoded, encoded, together
+from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, Verb, check_shape, edited, joined, with_text
+from turnwright_core.chat.transcript import Conversation, Segment, decoded, encoded, together
 
 
 def prompt_messages(segments: Iterable[Segment], speaker: Callable[[str], Role | None]) -> list[PromptMessage]:
@@ -28,22 +29,77 @@ def added_chars_max(edits: Iterable[PromptEdit]) -> int:
 
 
 def edited_pieces(
-    segments: Sequence[Segment],
-    messages: Iterable[PromptMessage],
-    edits: Iterable[PromptEdit],
-    pieces_of: Callable[[str], Sequence[str]],
-    *,
-    prefill: bool,
+    conversation: Conversation, speaker: Callable[[str], Role | None], edits: Sequence[PromptEdit], *, prefill: bool
 ) -> list[str]:
-    """The pieces of the edited conversation; `messages` are those of `prompt_messages`.
+    """The pieces of the edited conversation.
 
     Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
     """
+    segments = list(conversation.segments())
+    stretches = _stretches(_touched(segments, speaker, edits), len(segments))
+    near = [segments[at] for stretch in stretches for at in stretch]
     # Results are sent with their replies: what stands between follows them.
-    answers = {part.path for segment in segments if segment.is_reply for part in segment.parts[1:] if part}
-    spine = [one for one in joined(edited(messages, edits)) if one.id not in answers]
+    answers = {part.path for segment in near if segment.is_reply for part in segment.parts[1:] if part}
+    spine = [one for one in joined(edited(prompt_messages(near, speaker), edits)) if one.id not in answers]
     check_shape(spine, prefill=prefill)
-    return _Sender(segments, pieces_of).pieces(_groups(alternating(spine)))
+    stretch_of = {
+        part.path: number
+        for number, stretch in enumerate(stretches)
+        for at in stretch
+        for part in segments[at].parts
+        if part
+    }
+    made: list[list[PromptMessage]] = [[] for _ in stretches]
+    number = 0
+    for one in spine:
+        number = stretch_of.get(one.id, number)
+        made[number].append(one)
+    sender, pieces, done = _Sender(near, conversation.pieces_of), list[str](), 0
+    for stretch, messages in zip(stretches, made, strict=True):
+        begin, end = (_pieces_begin(conversation, segments, at) for at in (stretch.start, stretch.stop))
+        pieces += conversation.pieces[done:begin]
+        sender.add(pieces, _groups(alternating(messages)))
+        done = end
+    return pieces + conversation.pieces[done:]
+
+
+def _touched(
+    segments: Sequence[Segment], speaker: Callable[[str], Role | None], edits: Iterable[PromptEdit]
+) -> Iterator[int]:
+    """Indices of the segments that edits change, or add something to."""
+    named = {edit.message_id for edit in edits if edit.message_id}
+    if named:
+        yield from (at for at, one in enumerate(segments) if any(part and part.path in named for part in one.parts))
+    verbs = {edit.verb for edit in edits}
+    if Verb.PREPEND in verbs:
+        yield 0
+    if Verb.APPEND in verbs:
+        yield len(segments) - 1
+    for role in {edit.role for edit in edits if edit.verb is Verb.APPEND_TO}:
+        # What is no reply may be told by somebody else than the user.
+        latest = (
+            at
+            for at in range(len(segments) - 1, -1, -1)
+            if segments[at].is_reply is (role is Role.ASSISTANT)
+            and any(part and (speaker(part.path) or part.message.role) is role for part in segments[at].parts)
+        )
+        yield from islice(latest, 1)
+
+
+def _stretches(touched: Iterable[int], count: int) -> list[range]:
+    """Ranges of segments: each has those that are touched, and their neighbours, which may become one with them."""
+    near = sorted({at + beside for at in touched for beside in (-1, 0, 1) if 0 <= at + beside < count})
+    found: list[range] = []
+    for at in near:
+        if found and found[-1].stop == at:
+            found[-1] = range(found[-1].start, at + 1)
+        else:
+            found.append(range(at, at + 1))
+    return found or [range(0)]
+
+
+def _pieces_begin(conversation: Conversation, segments: Sequence[Segment], at: int) -> int:
+    return segments[at].pieces_begin if at < len(segments) else len(conversation.pieces)
 
 
 def alternating(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
@@ -92,8 +148,7 @@ class _Sender:
             _identity(part.message for part in one.parts if part): one for one in segments if not one.is_reply
         }
 
-    def pieces(self, groups: Iterable[Sequence[PromptMessage]]) -> list[str]:
-        pieces: list[str] = []
+    def add(self, pieces: list[str], groups: Iterable[Sequence[PromptMessage]]) -> None:
         for group in groups:
             first = group[0]
             if reply := self._replies.get(first.id):
@@ -103,7 +158,6 @@ class _Sender:
             else:
                 said = [one.message for one in group]
                 pieces += self._encoded([together(said) if first.message.role is Role.USER else first.message])
-        return pieces
 
     def _replied(self, reply: Segment, message: Message, *, is_first: bool) -> Sequence[str]:
         """A reply with its results."""

@@ -83,7 +83,7 @@ class Conversation:
         self.pieces: list[str] = []
         self.chars = 0
         """Code points of all pieces."""
-        self._pieces_of = pieces_of
+        self.pieces_of = pieces_of
         self._standing: dict[str, Standing] = {}
         self._order: list[Standing] = []
         """All of them, in order."""
@@ -258,7 +258,7 @@ class Conversation:
                 messages = _answered(first.message, segment.ids, parts[1:])
                 if is_first:
                     messages.insert(0, text_message(_USER, LEFT_OUT))
-            segment.pieces = self._pieces_of(_ENCODER.encode_lines(messages).decode())
+            segment.pieces = self.pieces_of(_ENCODER.encode_lines(messages).decode())
             segment.chars = sum(map(len, segment.pieces))
         segment.pieces_begin = len(self.pieces)
         self.pieces += segment.pieces

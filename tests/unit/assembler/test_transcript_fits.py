@@ -12,9 +12,13 @@ from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.ladder import TokenBudget
+from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Message, Role
+from turnwright_core.chat.prompt_edits import append, append_to, insert_after, prepend
 from turnwright_core.chat.transcript import decoded
+from turnwright_core.differences import whole
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
+from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength
 from unit.assembler.entries import entry
 from unit.assembler.test_transcript_rows import prompt, record, reply, rows_of
@@ -187,3 +191,31 @@ def test_a_transcript_as_a_model_reads_it():
         shown += [message.text] if message.text else []
         shown += [f"-> {call.call_id} {call.name} {call.arguments}" for call in message.calls]
     assert "\n".join(shown) + "\n" == GOLDEN.read_text()
+
+
+# ---- Edits
+
+EDITS = st.sampled_from(
+    [
+        prepend("user", "a"), append("user", "b"), append_to("last-user", "c"), append_to("last-assistant", "d"),
+        insert_after("assistant://1", "assistant", "e"), insert_after("log://turn_1/get/0", "user", "f"),
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.lists(EDITS, max_size=3), st.integers(0, 2)), min_size=1, max_size=8))
+def test_an_edited_transcript_goes_on_from_the_one_before(turns):
+    # OM29, OM30: whatever was edited in the turn before, it is what is made anew
+    entries = [prompt(), *(one for turn in range(1, 20) for one in (reply(turn, 1), record(turn, 0, "r")))]
+    rows, digest, told = rows_of(*entries), "", list[str]()
+    for number, (edits, calls) in enumerate(turns, 20):
+        made = fit(rows, 10**6, edits=tuple(edits), base_digest=digest, prefill=True)
+        cold = fit(rows_of(*entries), 10**6, edits=tuple(edits), prefill=True)
+        wanted = [(role, [piece for piece in pieces if isinstance(piece, str)]) for role, pieces in cold.messages]
+        assert [(role, list(whole(parts, told))) for role, parts in made.messages] == wanted
+        assert made.digest == cold.digest == packet_digest(wanted)
+        assert (made.chars, made.edit_tokens) == (cold.chars, cold.edit_tokens)
+        digest, told = made.digest, [piece for _, pieces in wanted for piece in pieces]
+        more = [reply(number, calls), *(record(number, place, "r") for place in range(calls))]
+        entries += more
+        rows.apply(ViewPart(tuple(more), (), None))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from turnwright_core.chat.edited import alternating, edited_pieces, prompt_messages
 from turnwright_core.chat.message import Image, Message, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.chat.prompt_edits import (
     TARGETS,
     PromptEdit,
+    Verb,
     append,
     append_to,
     edited,
@@ -64,8 +68,7 @@ def speaker(path: str) -> Role | None:
 
 
 def pieces(edits: list[PromptEdit], messages: dict[str, Message] = HISTORY, *, prefill: bool = False) -> list[str]:
-    segments = list(conversation(messages).segments())
-    return edited_pieces(segments, prompt_messages(segments, speaker), edits, lambda line: (line,), prefill=prefill)
+    return edited_pieces(conversation(messages), speaker, edits, prefill=prefill)
 
 
 def sent(edits: list[PromptEdit], messages: dict[str, Message] = HISTORY) -> list[tuple[str, str]]:
@@ -178,6 +181,23 @@ def test_a_reply_of_the_run_at_the_end_is_not_the_work_of_edits():
 
 WORDS = st.text(st.sampled_from("ab\n é"), min_size=1, max_size=5)
 IDS = st.sampled_from(list(HISTORY))
+
+
+def later(path: str, turns: int) -> str:
+    """The path of a message so many turns later."""
+    return re.sub(r"[0-9]", lambda digit: str(int(digit[0]) + turns), path, count=1)
+
+
+LONG = {
+    later(path, turns): replace(
+        message,
+        call_id=message.call_id and f"{message.call_id} {turns}",
+        calls=tuple(replace(call, call_id=f"{call.call_id} {turns}") for call in message.calls),
+    )
+    for turns in range(0, 24, 3)
+    for path, message in HISTORY.items()
+}
+"""Eight times as long."""
 ROLES = st.sampled_from(["user", "assistant"])
 EDITS = st.one_of(
     st.builds(append, ROLES, WORDS),
@@ -189,17 +209,24 @@ EDITS = st.one_of(
 )
 
 
-@given(st.lists(EDITS, max_size=8))
+FAR = st.builds(
+    lambda edit, turns: replace(edit, message_id=edit.message_id and later(edit.message_id, turns)),
+    EDITS.filter(lambda edit: (edit.verb, edit.message_id) != (Verb.INSERT_BEFORE, "prompt://1")),
+    st.sampled_from(range(0, 24, 3)),
+)
+
+
+@given(st.lists(FAR, max_size=8))
 def test_it_is_the_conversation_of_the_edited_messages(edits):
     # OM29: encoded anew, from all messages, it has the same bytes
-    segments = list(conversation().segments())
+    segments = list(conversation(LONG).segments())
     made = joined(edited(prompt_messages(segments, speaker), edits))
     results = [one for one in made if one.role is Role.TOOL]
     anew = Conversation()
     for place, one in enumerate([*alternating(one for one in made if one not in results), *results]):
         anew.put(one.id or f"edit {place}", Standing(one.id or f"edit {place}", place, one.message))
     anew.compose()
-    assert "".join(pieces(edits, prefill=True)) == "".join(anew.pieces)
+    assert "".join(pieces(edits, LONG, prefill=True)) == "".join(anew.pieces)
 
 
 @given(st.lists(EDITS, max_size=8))
@@ -222,8 +249,8 @@ def test_pairs_stay_together_and_nobody_speaks_twice_in_a_row(edits):
 def test_the_history_stays_as_it_was(edits):
     # OM24
     made = conversation()
-    segments, before = list(made.segments()), list(made.pieces)
-    edited_pieces(segments, prompt_messages(segments, speaker), edits, lambda line: (line,), prefill=True)
+    before = list(made.pieces)
+    edited_pieces(made, speaker, edits, prefill=True)
     made.compose()
     assert made.pieces == before == conversation().pieces
 
