@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import shutil
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,9 +17,15 @@ from msgspec.structs import replace
 from turnwright.types.v1 import command_record_pb2
 
 from turnwright_assembler.app.packet import compose
+from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.run_rows import RunRows
+from turnwright_assembler.app.transcript import fitting_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
+from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
+from turnwright_core.chat.message import Role, text_message
+from turnwright_core.chat.prompt_edits import append, append_to, prepend
+from turnwright_core.chat.transcript import encoded
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.packet_digest import packet_digest
 from unit.assembler.entries import entry
@@ -53,19 +63,24 @@ def history(messages: int) -> list[Entry]:
     return [entry("prompt://1", "Read all.", mode="act", loop=1, position=1), *turns]
 
 
-class Run:
-    """A transcript that is told turn by turn."""
+EDITS = (prepend("user", "Mind the style."), append("user", "Be brief."), append_to("last-user", "Do it now."))
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+
+class Run:
+    """A transcript that is told turn by turn, edited or not."""
+
+    def __init__(self, entries: Sequence[Entry], *, edited: bool = False) -> None:
         self._rows = TranscriptRows()
         self._digest = ""
+        self._edits = EDITS if edited else ()
         self.next(entries)
 
     def next(self, entries: Sequence[Entry]) -> None:
         self._rows.apply(ViewPart(tuple(entries), (), Cursor("i", 1, 0, 0)))
-        digest = self._rows.digest()
-        self._rows.as_delta(digest, self._digest)
-        self._digest = digest
+        ask = PacketRequest(
+            "p", "r", 9, 1, 10**9, transcript=True, edits=self._edits, base_digest=self._digest, prefill=True
+        )
+        self._digest = fitting_transcript(self._rows, ask, 2, TokenBudget(10**9)).digest
 
     @property
     def pieces(self) -> list[str]:
@@ -87,26 +102,64 @@ def no_gc() -> Iterator[None]:
 
 def test_what_a_turn_costs_warm_and_cold(capsys) -> None:
     one, two = history(1000), history(2000)
-    warm, long = Run(one), Run(two)
-    taken: dict[str, list[float]] = {name: [] for name in ("cold", "doubled", "warm", "long", "join", "hash")}
+    warm, long, edited = Run(one), Run(two), Run(one, edited=True)
+    said = [text_message(Role.USER, each.body) for each in one]
+    taken: dict[str, list[float]] = {}
+
+    def take(name: str, work: Callable[[], object]) -> None:
+        taken.setdefault(name, []).append(seconds(work))
+
     for number in range(15):
-        taken["cold"].append(seconds(lambda: Run(one)))
-        taken["doubled"].append(seconds(lambda: Run(two)))
         more = turn_of(2000 + number)
-        taken["warm"].append(seconds(lambda: warm.next(more)))  # noqa: B023
-        taken["long"].append(seconds(lambda: long.next(more)))  # noqa: B023
-        taken["join"].append(seconds(lambda: "".join(warm.pieces)))
-        taken["hash"].append(seconds(lambda: packet_digest((("user", warm.pieces),))))
+        take("cold", lambda: Run(one))
+        take("doubled", lambda: Run(two))
+        take("warm", lambda: warm.next(more))  # noqa: B023
+        take("long", lambda: long.next(more))  # noqa: B023
+        take("edited", lambda: edited.next(more))  # noqa: B023
+        take("join", lambda: "".join(warm.pieces))
+        take("hash", lambda: packet_digest((("user", warm.pieces),)))
+        take("json", lambda: packet_digest((("user", encoded(said)),)))
     ms = {name: statistics.median(each) * 1000 for name, each in taken.items()}
     with capsys.disabled():
         print(
             f"\n1,000 messages of 1 KB: cold {ms['cold']:.2f} ms ({ms['cold'] / ms['hash']:.1f}x joining and hashing, "
-            f"{ms['cold'] / ms['join']:.0f}x the join alone), warm {ms['warm']:.3f} ms ({ms['warm'] / ms['cold']:.3f}x); "
+            f"{ms['cold'] / ms['json']:.1f}x the same with writing JSON, {ms['cold'] / ms['join']:.0f}x the join alone), "
+            f"warm {ms['warm']:.3f} ms ({ms['warm'] / ms['cold']:.3f}x), with edits {ms['edited']:.3f} ms; "
             f"2,000: cold {ms['doubled'] / ms['cold']:.2f}x, warm {ms['long'] / ms['warm']:.2f}x"
         )
     if os.environ.get("TURNWRIGHT_BENCH_ASSERT"):
         assert ms["warm"] <= WARM_MAX * ms["cold"]
-        assert ms["doubled"] <= DOUBLED_MAX * ms["cold"]
+
+
+MADE = {
+    "cold": "entries = history({messages}); work = lambda number: Run(entries)",
+    "with edits": "run = Run(history({messages}), edited=True); work = lambda number: run.next(turn_of(5000 + number))",
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="instructions are counted by valgrind")
+@pytest.mark.parametrize("kind", MADE)
+def test_twice_the_history_takes_twice_the_instructions(kind, capsys) -> None:
+    one, two = (
+        (_instructions(MADE[kind].format(messages=messages), 4) - _instructions(MADE[kind].format(messages=messages), 1)) / 3
+        for messages in (1000, 2000)
+    )  # fmt: skip
+    with capsys.disabled():
+        print(f"\n{kind}: {one / 1e6:.1f} million instructions, twice the history {two / one:.2f}x")
+    assert two <= DOUBLED_MAX * one
+
+
+def _instructions(made: str, times: int) -> int:
+    """The instructions of a process that does a piece of work so many times: the same, whatever else a machine does."""
+    lines = ["import gc", "gc.disable()", "from bench.test_transcript_speed import *", made]
+    code = "\n".join([*lines, f"for number in range({times}): work(number)"])
+    counting = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"}
+    done = subprocess.run([*counting, sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True)
+    found = re.search(r"I\s+refs:\s+([0-9,]+)", done.stderr)
+    assert found
+    return int(found[1].replace(",", ""))
 
 
 def test_turn_400_costs_what_turn_10_costs(capsys) -> None:
