@@ -74,7 +74,9 @@ class MultiplexedChannel:
                         timeout = await self._before_repeat(error, rpc, request, begun_s, timeout)
             if is_value:
                 sent = rpc.codec.request_to_pb(request)
-                return rpc.codec.answer_from_pb(await plain(sent, timeout=timeout, metadata=metadata))
+                message = await plain(sent, timeout=timeout, metadata=metadata)
+                # None: a proxy has ended the call with OK, but without an answer.
+                return message if message is None else rpc.codec.answer_from_pb(message)
             return await plain(request, timeout=timeout, metadata=metadata)
 
         return call

@@ -179,5 +179,5 @@ async def test_a_run_goes_on_whatever_ends_the_connections_between_the_services(
         for proxy in between.values():
             proxy.on_data = lose
         loop = await asyncio.wait_for(services.until(await services.act()), 60)
-        assert (loop.status, (services.files / "a.txt").read_text()) == (200, "new")
+        assert (loop.status, (services.files / "a.txt").read_text()) == (200, "new"), loop.reason
         assert passed > 9
