@@ -8,9 +8,10 @@ Source: architecture 3 (fair between projects); rows RU109, RU110; docs/adr/0010
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, case, exists, func, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, literal_column, or_, select, update
 
 from turnwright_core.entries import State
 from turnwright_core.runs import PROPOSED, QUEUED
@@ -18,40 +19,51 @@ from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import loops, runs, views
 
-IS_UNDECIDED: Final = exists(
-    select(literal_column("1"))
-    .select_from(views)
-    .where(
-        views.c.run_id == runs.c.id,
-        views.c.turn == runs.c.turn_open,
-        views.c.to_rev.is_(None),
-        views.c.state == number_in(State.PROPOSED),
+
+def _is_undecided(turn_open: ColumnElement[Any]) -> ColumnElement[bool]:
+    return exists(
+        select(literal_column("1"))
+        .select_from(views)
+        .where(
+            views.c.run_id == runs.c.id,
+            views.c.turn == turn_open,
+            views.c.to_rev.is_(None),
+            views.c.state == number_in(State.PROPOSED),
+        )
+        .correlate(runs)
     )
-    .correlate(runs)
-)
+
+
+IS_UNDECIDED: Final = _is_undecided(runs.c.turn_open)
 """A proposal in the open turn of a run waits for a decision."""
 
-_GOES_ON: Final = or_(loops.c.status != number_in(PROPOSED), runs.c.abort_requested, ~IS_UNDECIDED)
-_ACTIVE: Final = (
-    select(loops.c.id)
-    .where(loops.c.run_id == runs.c.id, loops.c.sequence == runs.c.loop_active, _GOES_ON)
-    .scalar_subquery()
-)
 _OLDEST: Final = (
     select(func.min(loops.c.id))
     .where(loops.c.run_id == runs.c.id, loops.c.status == number_in(QUEUED))
     .scalar_subquery()
 )
-_NEXT: Final = case(
-    (runs.c.loop_active > literal_column("0"), _ACTIVE),
-    (and_(runs.c.loops_queued > literal_column("0"), runs.c.removed_ms == literal_column("0")), _OLDEST),
-    else_=literal_column("NULL"),
-)
-_SETTLE: Final = (
-    update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=func.coalesce(_NEXT, literal_column("0")))
-)
+
+
+def next_loop(new: Mapping[str, ColumnElement[Any]]) -> ColumnElement[int]:
+    """The loop that an owner can continue, of a run whose columns have these new values."""
+    goes_on = or_(loops.c.status != number_in(PROPOSED), new["abort_requested"], ~_is_undecided(new["turn_open"]))
+    active = (
+        select(loops.c.id)
+        .where(loops.c.run_id == runs.c.id, loops.c.sequence == new["loop_active"], goes_on)
+        .scalar_subquery()
+    )
+    zero: ColumnElement[int] = literal_column("0")
+    found = case(
+        (new["loop_active"] > zero, active),
+        (and_(new["loops_queued"] > zero, runs.c.removed_ms == zero), _OLDEST),
+        else_=literal_column("NULL"),
+    )
+    return func.coalesce(found, zero)
+
+
+_SETTLE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=next_loop(dict(runs.c)))
 
 
 def settle_next_loop(connection: Connection, run_id: int) -> None:
-    """Recompute the loop that an owner can continue; after the run's rows were written."""
+    """Recompute the loop that an owner can continue, after other rows than the run's own were written."""
     connection.execute(_SETTLE, {"run_is": run_id})

@@ -16,7 +16,7 @@ from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
-from turnwright_store.sql.next_loop import settle_next_loop
+from turnwright_store.sql.next_loop import next_loop
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.tables import loops, projects, runs, scopes
 
@@ -182,11 +182,14 @@ _GOES_ON_ROW: Final = ("turn_open",)
 
 
 def _write(*names: str) -> Update:
-    new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
-    return update(runs).where(runs.c.id == bindparam("run_id")).values(new)
+    return update(runs).where(runs.c.id == bindparam("run_id")).values(_new(*names))
 
 
-_WRITE: Final = _write(*_WRITTEN_RUN, *_WRITTEN_ROW)
+def _new(*names: str) -> dict[str, Any]:
+    return {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in names}
+
+
+_WRITE: Final = _write(*_WRITTEN_RUN, *_WRITTEN_ROW).values(next_loop=next_loop(_new(*_WRITTEN_RUN, *_WRITTEN_ROW)))
 _WRITE_GOING_ON: Final = _write(*_GOES_ON_RUN, *_GOES_ON_ROW)
 
 
@@ -320,8 +323,6 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *
             **{f"new_{name}": getattr(row, name) for name in names_of_row},
         },
     )
-    if not goes_on:
-        settle_next_loop(connection, row.id)
     return replace(row, run=run, revision_run=revision)
 
 
