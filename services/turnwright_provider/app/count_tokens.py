@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from turnwright_core.runs import TokenSource
 from turnwright_provider.domain.model_call import ModelCall
-from turnwright_provider.domain.token_estimate import counted_call, estimated_tokens
+from turnwright_provider.domain.token_estimate import call_texts, counted_call, estimated_tokens
 from turnwright_provider.ports import TokenCounter, Vendor
 
 NEAR: Final = 3 / 4
@@ -27,6 +27,9 @@ WAIT_S: Final = 3.0
 TOKENIZED_CHARS: Final = 50_000
 """Length up to which a text is tokenized at once, in code points: the tokenizer refuses long ones."""
 
+BRIEF_CHARS: Final = 32_768
+"""Length of a call's texts up to which an estimate is made in the event loop, in code points: it takes 1 to 3 ms."""
+
 _ENCODINGS: Final = (
     (re.compile(r"gpt-4o|gpt-4\.\d|gpt-[5-9]|gpt-oss|(?:^|/)o\d"), "o200k_base"),
     (re.compile(r"gpt-4|gpt-3\.5"), "cl100k_base"),
@@ -36,7 +39,8 @@ _ENCODINGS: Final = (
 
 async def count_tokens(call: ModelCall, vendor: Vendor, near: int) -> tuple[int, TokenSource]:
     """Input tokens of a call, and how they were counted. `near`: what they will be compared with; 0: nothing."""
-    tokens, source = await asyncio.to_thread(_counted_here, call)
+    is_brief = _encoding(call) is None and not call.tools and sum(map(len, call_texts(call))) <= BRIEF_CHARS
+    tokens, source = _counted_here(call) if is_brief else await asyncio.to_thread(_counted_here, call)
     is_near = near * NEAR <= tokens <= near / NEAR
     if near and is_near and isinstance(vendor, TokenCounter):
         try:
@@ -49,8 +53,12 @@ async def count_tokens(call: ModelCall, vendor: Vendor, near: int) -> tuple[int,
     return tokens, source
 
 
+def _encoding(call: ModelCall) -> str | None:
+    return next((name for pattern, name in _ENCODINGS if pattern.search(call.model)), None)
+
+
 def _counted_here(call: ModelCall) -> tuple[int, TokenSource]:
-    encoding = next((name for pattern, name in _ENCODINGS if pattern.search(call.model)), None)
+    encoding = _encoding(call)
     count = _tokenizer(encoding) if encoding else None
     if count is None:
         return counted_call(call, estimated_tokens), TokenSource.ESTIMATE
