@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.constraints import Constraints
+from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import Loop
@@ -71,7 +71,7 @@ class Placements:
     async def find(self, address: RunAddress, claim: Claim, loop: Loop) -> Placement:
         """The placement of a loop. Raises OSError if the project's directory does not exist."""
         root = Path(claim.project_root)
-        constraints, workspace, shell = await self._tool_host(address.project, root)
+        constraints, workspace, shell = await self._tool_host(address.project, root, claim.file_constraints)
         return Placement(
             workspace=workspace,
             shell=replace(shell, ends_s=partial(self._ends_s, address)),
@@ -95,11 +95,14 @@ class Placements:
             message = f"{root}, the directory of {project}, is not on this executor's host."
             raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=root) from None
 
-    async def _tool_host(self, project: str, root: Path) -> tuple[Constraints, DiskWorkspace, LocalShell]:
+    async def _tool_host(
+        self, project: str, root: Path, told: Sequence[FileConstraint] | None = None
+    ) -> tuple[Constraints, DiskWorkspace, LocalShell]:
+        """`told` are the file constraints, if they are known."""
         if not await on_files(lambda _: _is_place(root)):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         settings = self._settings
-        constraints = Constraints(await self._ledger.file_constraints(project))
+        constraints = Constraints(await self._ledger.file_constraints(project) if told is None else told)
         limits = ShellLimits(
             output_bytes=settings.sh_output_bytes_max,
             processes=settings.sh_processes_max,

@@ -118,6 +118,11 @@ class StoreLedger(StorePlans):
             lease_ms=answer.lease_ms,
             turn_losses=answer.turn_losses,
             turn_calls=answer.turn_calls,
+            file_constraints=(
+                tuple(map(_constraint_from_pb, answer.file_constraints.constraints))
+                if answer.HasField("file_constraints")
+                else None
+            ),
         )
 
     async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -217,7 +222,7 @@ class StoreLedger(StorePlans):
         request = registry_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
         while True:
             answer = await self._call(self.stub.ListFileConstraints, request)
-            found += [FileConstraint(one.pattern, one.kind) for one in answer.constraints]
+            found += map(_constraint_from_pb, answer.constraints)
             if not answer.next_page_token:
                 return found
             request.page_token = answer.next_page_token
@@ -274,3 +279,7 @@ class StoreLedger(StorePlans):
         request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)
         answer = await self._call(self.stub.GetSpend, request)
         return spend_from_pb(answer.run), spend_from_pb(answer.loop)
+
+
+def _constraint_from_pb(constraint: registry_pb2.FileConstraint) -> FileConstraint:
+    return FileConstraint(constraint.pattern, constraint.kind)

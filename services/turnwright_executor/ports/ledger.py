@@ -34,6 +34,8 @@ class Claim(Struct, frozen=True):
     lease_ms: int
     turn_losses: int
     turn_calls: int
+    file_constraints: tuple[FileConstraint, ...] | None
+    """Of the project; None: too many to come with a claim."""
 
 
 class LeaseRenewal(Struct, frozen=True):

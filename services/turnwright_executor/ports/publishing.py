@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.entries import Cursor
-from turnwright_core.runs import Run, RunSettings, Usage
+from turnwright_core.runs import Usage
 
 
 class Activity(IntEnum):
@@ -52,9 +52,6 @@ class Publisher(Protocol):
 
     async def caught_up(self, cursor: Cursor) -> None:
         """Wait briefly until the stored changes up to `cursor` are published, so that what comes next follows them."""
-
-    def latest_settings(self, run: Run) -> RunSettings:
-        """The settings of the run: as in this row, unless the store has reported a later one."""
 
     async def ended(self, paths: Sequence[str]) -> None:
         """Wait until somebody has ended one of these streaming entries. Raises TurnwrightError if the run has ended."""

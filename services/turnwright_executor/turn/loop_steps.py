@@ -30,6 +30,7 @@ from turnwright_core.runs import (
     LoopEnd,
     ReplyKind,
     RequestKind,
+    RunSettings,
     Turn,
     TurnRequest,
 )
@@ -149,19 +150,19 @@ class LoopSteps:
         if is_to_be_asked_of(scope.model, claim.run.settings.calls):
             scope.model = await services.models.describe(scope.model)
         scope.placement = await self._place()
-        begun = begun_with(claim, loop)
 
-        def request_now() -> TurnRequest:
-            """Settings of the run hold from its next turn on (C48)."""
-            given, temperature = scope.publisher.latest_settings(claim.run), services.settings.temperature
+        def request_of(given: RunSettings) -> TurnRequest:
+            temperature, begun = services.settings.temperature, begun_with(claim, loop)
             return turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun)
 
-        request = request_now()
+        request = request_of(claim.run.settings)
+        # The store adds what may change from turn to turn (C48).
+        standing = request_of(replace(claim.run.settings, context_limit=0, temperature=None))
         instructions = run_instructions(services, claim.run, request, scope.tools)
         begins = bool(kept_images(loop)) and not scope.turns_ended and claim.open_turn is None
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
         self._opener = TurnOpener(
-            services.ledger, scope.address, claim, loop, request_now, instructions, scope.placement.files, images,
+            services.ledger, scope.address, claim, loop, standing, instructions, scope.placement.files, images,
             await self._project_instructions(request.context_length), *await self._found_knowledge(),
         )  # fmt: skip
         if left := await scope.spend_meter.open():

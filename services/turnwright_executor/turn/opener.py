@@ -7,7 +7,7 @@ Source: architecture 2, 12.1; rows RU074, RU165, RU195-RU199, RU204; decision C3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -54,7 +54,7 @@ class TurnOpener:
         address: RunAddress,
         claim: Claim,
         loop: Loop,
-        request: Callable[[], TurnRequest],
+        request: TurnRequest,
         instructions: EntryWrite,
         files: FileSync | None,
         images: Sequence[EntryWrite] = (),
@@ -92,7 +92,7 @@ class TurnOpener:
         for image in self._images if is_first else ():
             await self._ledger.write(self._address, self._claim.epoch, [image])
         writes = [*(batches[-1] if batches else []), *(self._standing() if is_first else [])]
-        request = replace(self._request(), kind=self.kind)
+        request = replace(self._request, kind=self.kind)
         new = TurnStart(replace(request, knowledge=self._knowledge) if is_first else request, writes)
         turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, new)
         self.begun()
@@ -102,7 +102,7 @@ class TurnOpener:
         """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""
         changes = await self._changes()
         is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
-        return TurnStart(replace(self._request(), kind=self.kind), changes) if is_small else None
+        return TurnStart(replace(self._request, kind=self.kind), changes) if is_small else None
 
     def mirrored(self, writes: Iterable[EntryWrite]) -> None:
         """The open turn has written these entries of project files, or will write them with its end."""

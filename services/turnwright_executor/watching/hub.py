@@ -26,9 +26,9 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Run, RunSettings, SessionState
+from turnwright_core.runs import Run, SessionState
 from turnwright_core.session_queue import EDIT_SCHEME
-from turnwright_core.wire.runs import run_settings_from_pb, run_to_pb
+from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
@@ -174,11 +174,6 @@ class RunHub:
     def stream(self, turn: int, event: StreamEvent) -> None:
         self._known.stream(turn, event)
         self._append(events.stream_moved(turn, event))
-
-    def latest_settings(self, run: Run) -> RunSettings:
-        """See Publisher."""
-        known = self._known.run
-        return run_settings_from_pb(known.settings) if known.revision > run.revision else run.settings
 
     @property
     def state(self) -> SessionState:

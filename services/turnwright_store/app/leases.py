@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.checks import check_chars, check_count, invalid
+from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -36,6 +37,7 @@ from turnwright_store.sql import registry
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.packets import count_calls
+from turnwright_store.sql.rules import list_constraints
 from turnwright_store.sql.runs import RunRow, find_run, get_run, load_runs, write_run
 from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
 
@@ -44,6 +46,10 @@ RECENT_TURNS_MAX: Final = 32
 
 RECORDS_BYTES_MAX: Final = 4 * 1024 * 1024
 """Total content of the records that a claim returns, in bytes; later records come without content."""
+
+CONSTRAINTS_MAX: Final = 100
+CONSTRAINTS_CHARS_MAX: Final = 4096
+"""File constraints that a claim returns: their number, and the length of their patterns together."""
 
 CLAIMS_MAX: Final = 100
 """Maximum number of runs that one call claims."""
@@ -87,6 +93,8 @@ class Claimed(Struct, frozen=True):
     """Owners of the open turn that ended without releasing the run."""
     turn_calls: int
     """Model calls that the open turn has made, or was about to make."""
+    constraints: Sequence[FileConstraint] | None
+    """The project's file constraints; None: too many to come with a claim."""
 
 
 def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Claimant:
@@ -149,7 +157,14 @@ def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
         turn_rows.recent_turns(tx.connection, run.id, loop.sequence, RECENT_TURNS_MAX) if loop else [],
         losses,
         count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
+        _few_constraints(tx.connection, run.project_id),
     )
+
+
+def _few_constraints(connection: Connection, project_id: int) -> Sequence[FileConstraint] | None:
+    found = list_constraints(connection, project_id, "", CONSTRAINTS_MAX + 1)
+    is_long = len(found) > CONSTRAINTS_MAX or sum(len(one.pattern) for one in found) > CONSTRAINTS_CHARS_MAX
+    return None if is_long else found
 
 
 def _start_next(tx: Transaction, run: RunRow) -> RunRow:

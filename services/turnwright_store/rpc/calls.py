@@ -47,6 +47,8 @@ class StoreBackend(Struct):
     clock_ms: Callable[[], int]
     """Milliseconds since 1970: for what readers see."""
     opened: StoreRules | None = None
+    small_projects: set[str] = field(default_factory=set)
+    """Projects of which a run has seen few files, the last time it adopted them."""
     _cached_registry: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
         default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
     )

@@ -20,6 +20,7 @@ from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.permissions import check_floor
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
+from turnwright_store.rpc.rules_servicer import constraint_to_pb
 
 LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
@@ -41,6 +42,11 @@ def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
         lease_ms=claimed.lease_ms,
         turn_losses=claimed.turn_losses,
         turn_calls=claimed.turn_calls,
+        file_constraints=(
+            None
+            if claimed.constraints is None
+            else lease_pb2.FileConstraints(constraints=map(constraint_to_pb, claimed.constraints))
+        ),
     )
 
 

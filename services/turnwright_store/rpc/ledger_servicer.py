@@ -36,6 +36,12 @@ from turnwright_store.rpc.calls import (
 FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
 
+SMALL_PROJECT_FILES: Final = 500
+"""Files that a run adopts in the event loop: that takes about a millisecond."""
+
+SMALL_PROJECTS_MAX: Final = 10_000
+"""Projects that are remembered to have so few; the runs of others adopt their files in the thread."""
+
 
 def durability_of(value: int) -> Durability:
     """The durability that a request asks for; NORMAL where it does not say."""
@@ -110,7 +116,12 @@ class LedgerRpcs(Calls):
         )
         # The views of the other run must stay as they are between two looks at them.
         locks = {*run_locks(request), run_lock(request.project, request.like_run)}
-        files = await self._database.write(work, Durability.NORMAL, locks)
+        small = self._service.small_projects
+        files = await self._database.write(work, Durability.NORMAL, locks, inline=request.project in small)
+        if len(files) > SMALL_PROJECT_FILES:
+            small.discard(request.project)
+        elif len(small) < SMALL_PROJECTS_MAX:
+            small.add(request.project)
         for place in range(0, len(files) or 1, FILES_A_MESSAGE):
             part = files[place : place + FILES_A_MESSAGE]
             yield ledger_pb2.AdoptFilesResponse(

@@ -17,7 +17,7 @@ from turnwright_store.ports import Connection, Durability, Transaction
 from turnwright_store.rpc.calls import Calls, inline_query, mutation, project_locks
 
 
-def _constraint_to_pb(constraint: FileConstraint) -> registry_pb2.FileConstraint:
+def constraint_to_pb(constraint: FileConstraint) -> registry_pb2.FileConstraint:
     return registry_pb2.FileConstraint(
         pattern=constraint.pattern, kind=constraint.kind, create_time=time_to_pb(constraint.create_ms)
     )
@@ -40,7 +40,7 @@ class RulesRpcs(Calls):
         store_rules.remove_constraints(tx, request.project, request.remove_patterns)
         wanted = [FileConstraint(one.pattern, one.kind) for one in request.constraints]
         stored = store_rules.set_constraints(tx, request.project, wanted)
-        return registry_pb2.SetFileConstraintsResponse(constraints=map(_constraint_to_pb, stored))
+        return registry_pb2.SetFileConstraintsResponse(constraints=map(constraint_to_pb, stored))
 
     @mutation(locks=project_locks)
     def RemoveFileConstraints(
@@ -54,5 +54,5 @@ class RulesRpcs(Calls):
         self, request: registry_pb2.ListFileConstraintsRequest, connection: Connection
     ) -> registry_pb2.ListFileConstraintsResponse:
         found, token = store_rules.list_constraints(connection, request.project, request.page_size, request.page_token)
-        constraints = map(_constraint_to_pb, found)
+        constraints = map(constraint_to_pb, found)
         return registry_pb2.ListFileConstraintsResponse(constraints=constraints, next_page_token=token)

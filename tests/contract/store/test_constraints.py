@@ -167,3 +167,16 @@ async def test_a_repeated_request_is_answered_as_the_first(client, project):
     await client.call("RemoveFileConstraints", project=project, patterns=["a.py"])
     assert await put(client, project, constraint("a.py", "readonly"), request_id="once") == first
     assert await listed(client, project) == []
+
+
+async def test_a_claim_brings_the_constraints_of_its_project_unless_they_are_many_or_long(client, run):
+    await run.enqueue()
+    assert told((await run.claim()).file_constraints.constraints) == []
+    await put(client, run.project, constraint("b.txt", "ignore"), constraint("a.txt"))
+    claim = await run.claim()
+    assert told(claim.file_constraints.constraints) == [("a.txt", "add"), ("b.txt", "ignore")]
+    await put(client, run.project, constraint("c" * 2048), constraint("d" * 2048))
+    assert not (await run.claim()).HasField("file_constraints")
+    await client.call("RemoveFileConstraints", project=run.project, patterns=["c" * 2048, "d" * 2048])
+    await put(client, run.project, *(constraint(f"{number}.txt") for number in range(99)))
+    assert not (await run.claim()).HasField("file_constraints")

@@ -55,6 +55,22 @@ async def test_what_a_turn_runs_with_comes_back_and_what_is_absent_stays_absent(
     assert begun.turn.request == listed.request == wanted
 
 
+async def test_a_turn_runs_with_the_settings_that_its_run_has_when_it_begins(client, run):
+    # C48, RC02: its owner hears of a change only later
+    async def configure(**patch):
+        patch = settings_pb2.RunSettingsPatch(**patch)
+        await client.call("ConfigureRun", **run.address, patch=patch)
+
+    owners = request(context_length=8192, temperature=0.2)
+    await configure(context_limit=2048, temperature=0.5)
+    await client.call("BeginTurn", **run.address, fence=run.fence, request=owners)
+    await configure(context_limit=0, temperature=0.7)
+    await run.end(1, follows=next_turn(context_length=8192, temperature=0.2))
+    turns = (await client.call("ListTurns", **run.address)).turns
+    ran_with = [(turn.request.context_length, turn.request.temperature) for turn in turns]
+    assert ran_with == [(8192, 0.7), (2048, 0.5)]
+
+
 @pytest.mark.parametrize("kind", [turn_pb2.REPLY_KIND_REPLY, turn_pb2.REPLY_KIND_SUMMARY])
 async def test_a_turn_says_what_its_reply_is(client, run, kind):
     # OM04

@@ -251,9 +251,6 @@ class Nobody:
     def stream(self, *_):
         pass
 
-    def latest_settings(self, run):
-        return run.settings
-
     async def caught_up(self, _):
         pass
 

@@ -269,9 +269,9 @@ type TurnRequest struct {
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// The model that the alias stood for, `vendor/model`.
 	VendorModel string `protobuf:"bytes,2,opt,name=vendor_model,json=vendorModel,proto3" json:"vendor_model,omitempty"`
-	// Context window that the packet was built for, in tokens.
+	// Context window that the packet was built for, in tokens. The store reduces it to the run's `context_limit`.
 	ContextLength uint32 `protobuf:"varint,3,opt,name=context_length,json=contextLength,proto3" json:"context_length,omitempty"`
-	// Sampling temperature, 0 to 2.
+	// Sampling temperature, 0 to 2. The store replaces it by the run's, if that has one.
 	Temperature float64 `protobuf:"fixed64,4,opt,name=temperature,proto3" json:"temperature,omitempty"`
 	// Names of the tools that were offered, in display order.
 	Tools []string `protobuf:"bytes,5,rep,name=tools,proto3" json:"tools,omitempty"`

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from turnwright.store.v1 import registry_pb2 as _registry_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -87,6 +88,7 @@ class ClaimRunResponse(_message.Message):
     TURN_LOSSES_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
     TURN_CALLS_FIELD_NUMBER: _builtins.int
+    FILE_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True if somebody has requested to abort the active loop."""
     project_root: _builtins.str
@@ -140,6 +142,12 @@ class ClaimRunResponse(_message.Message):
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
         """The registered schemes, if the caller has another version of them. Not set in the claims of ClaimWork."""
 
+    @_builtins.property
+    def file_constraints(self) -> Global___FileConstraints:
+        """The file constraints of the project. Absent if there are more than 100, or if their patterns have more than 4096
+        characters together; see ListFileConstraints.
+        """
+
     def __init__(
         self,
         *,
@@ -157,11 +165,14 @@ class ClaimRunResponse(_message.Message):
         turn_losses: _builtins.int = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
         turn_calls: _builtins.int = ...,
+        file_constraints: Global___FileConstraints | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "fence", b"fence", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "fence", b"fence", "file_constraints", b"file_constraints", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "fence", b"fence", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__file_constraints: _TypeAlias = _typing.Literal["file_constraints"]  # noqa: Y015
+    _WhichOneofArgType__file_constraints: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints"]  # noqa: Y015
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
@@ -170,6 +181,8 @@ class ClaimRunResponse(_message.Message):
     _WhichOneofArgType__open_turn: _TypeAlias = _typing.Literal["_open_turn", b"_open_turn"]  # noqa: Y015
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__file_constraints) -> _WhichOneofReturnType__file_constraints | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop) -> _WhichOneofReturnType__loop | None: ...
     @_typing.overload
@@ -180,6 +193,30 @@ class ClaimRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
 
 Global___ClaimRunResponse: _TypeAlias = ClaimRunResponse  # noqa: Y015
+
+@_typing.final
+class FileConstraints(_message.Message):
+    """The file constraints of a project."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
+        """All of them, sorted by pattern."""
+
+    def __init__(
+        self,
+        *,
+        constraints: _abc.Iterable[_registry_pb2.FileConstraint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileConstraints: _TypeAlias = FileConstraints  # noqa: Y015
 
 @_typing.final
 class ClaimWorkRequest(_message.Message):

@@ -163,9 +163,9 @@ class TurnRequest(_message.Message):
     vendor_model: _builtins.str
     """The model that the alias stood for, `vendor/model`."""
     context_length: _builtins.int
-    """Context window that the packet was built for, in tokens."""
+    """Context window that the packet was built for, in tokens. The store reduces it to the run's `context_limit`."""
     temperature: _builtins.float
-    """Sampling temperature, 0 to 2."""
+    """Sampling temperature, 0 to 2. The store replaces it by the run's, if that has one."""
     calls: _settings_pb2.CallStyle.ValueType
     """How the model was told to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS."""
     mode: _settings_pb2.Mode.ValueType

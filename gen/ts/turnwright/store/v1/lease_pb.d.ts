@@ -11,6 +11,7 @@ import type { Model } from "../../types/v1/model_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
+import type { FileConstraint } from "./registry_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/lease.proto.
@@ -180,6 +181,14 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
    * @generated from field: uint32 turn_calls = 14;
    */
   turnCalls: number;
+
+  /**
+   * The file constraints of the project. Absent if there are more than 100, or if their patterns have more than 4096
+   * characters together; see ListFileConstraints.
+   *
+   * @generated from field: optional turnwright.store.v1.FileConstraints file_constraints = 15;
+   */
+  fileConstraints?: FileConstraints | undefined;
 };
 
 /**
@@ -187,6 +196,26 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
  * Use `create(ClaimRunResponseSchema)` to create a new message.
  */
 export declare const ClaimRunResponseSchema: GenMessage<ClaimRunResponse>;
+
+/**
+ * The file constraints of a project.
+ *
+ * @generated from message turnwright.store.v1.FileConstraints
+ */
+export declare type FileConstraints = Message<"turnwright.store.v1.FileConstraints"> & {
+  /**
+   * All of them, sorted by pattern.
+   *
+   * @generated from field: repeated turnwright.store.v1.FileConstraint constraints = 1;
+   */
+  constraints: FileConstraint[];
+};
+
+/**
+ * Describes the message turnwright.store.v1.FileConstraints.
+ * Use `create(FileConstraintsSchema)` to create a new message.
+ */
+export declare const FileConstraintsSchema: GenMessage<FileConstraints>;
 
 /**
  * Claims runs that have work.

@@ -3,6 +3,7 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_turnwright_store_v1_registry } from "./registry_pb.js";
 import { file_turnwright_store_v1_write } from "./write_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
 import { file_turnwright_types_v1_loop } from "../../types/v1/loop_pb.js";
@@ -15,7 +16,7 @@ import { file_turnwright_types_v1_turn } from "../../types/v1/turn_pb.js";
  * Describes the file turnwright/store/v1/lease.proto.
  */
 export const file_turnwright_store_v1_lease = /*@__PURE__*/
-  fileDesc("Ch90dXJud3JpZ2h0L3N0b3JlL3YxL2xlYXNlLnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxInoKD0NsYWltUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRINCgVvd25lchgDIAEoCRIPCgdhZGRyZXNzGAQgASgJEhAKCGxlYXNlX21zGAUgASgNEhcKD3NjaGVtZXNfdmVyc2lvbhgGIAEoCSK7BAoQQ2xhaW1SdW5SZXNwb25zZRIpCgVmZW5jZRgBIAEoCzIaLnR1cm53cmlnaHQuc3RvcmUudjEuRmVuY2USJQoDcnVuGAIgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SLAoEbG9vcBgDIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcEgAiAEBEi4KBW1vZGVsGAQgASgLMhoudHVybndyaWdodC50eXBlcy52MS5Nb2RlbEgBiAEBEjEKCW9wZW5fdHVybhgFIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybkgCiAEBEisKB3JlY29yZHMYBiADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5Ei8KDHJlY2VudF90dXJucxgHIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybhIXCg9hYm9ydF9yZXF1ZXN0ZWQYCCABKAgSFAoMcHJvamVjdF9yb290GAkgASgJEhQKDHdvcmtzcGFjZV9pZBgKIAEoCRIQCghsZWFzZV9tcxgLIAEoDRITCgt0dXJuX2xvc3NlcxgMIAEoDRI5CgdzY2hlbWVzGA0gASgLMiMudHVybndyaWdodC50eXBlcy52MS5TY2hlbWVSZWdpc3RyeUgDiAEBEhIKCnR1cm5fY2FsbHMYDiABKA1CBwoFX2xvb3BCCAoGX21vZGVsQgwKCl9vcGVuX3R1cm5CCgoIX3NjaGVtZXMigwEKEENsYWltV29ya1JlcXVlc3QSDQoFb3duZXIYASABKAkSDwoHYWRkcmVzcxgCIAEoCRIVCg13b3Jrc3BhY2VfaWRzGAMgAygJEhAKCGxlYXNlX21zGAQgASgNEg0KBWxpbWl0GAUgASgNEhcKD3NjaGVtZXNfdmVyc2lvbhgGIAEoCSKRAQoRQ2xhaW1Xb3JrUmVzcG9uc2USNQoGY2xhaW1zGAEgAygLMiUudHVybndyaWdodC5zdG9yZS52MS5DbGFpbVJ1blJlc3BvbnNlEjkKB3NjaGVtZXMYAiABKAsyIy50dXJud3JpZ2h0LnR5cGVzLnYxLlNjaGVtZVJlZ2lzdHJ5SACIAQFCCgoIX3NjaGVtZXMiNAoFTGVhc2USDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDQoFZXBvY2gYAyABKAQiiQEKElJlbmV3TGVhc2VzUmVxdWVzdBINCgVvd25lchgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEioKBmxlYXNlcxgDIAMoCzIaLnR1cm53cmlnaHQuc3RvcmUudjEuTGVhc2USFQoNd29ya3NwYWNlX2lkcxgEIAMoCRIQCghsZWFzZV9tcxgFIAEoDSJeCgpMZWFzZVN0YXRlEikKBWxlYXNlGAEgASgLMhoudHVybndyaWdodC5zdG9yZS52MS5MZWFzZRIMCgRoZWxkGAIgASgIEhcKD2Fib3J0X3JlcXVlc3RlZBgDIAEoCCJYChNSZW5ld0xlYXNlc1Jlc3BvbnNlEi8KBnN0YXRlcxgBIAMoCzIfLnR1cm53cmlnaHQuc3RvcmUudjEuTGVhc2VTdGF0ZRIQCghsZWFzZV9tcxgCIAEoDSIvCg9HZXRMZWFzZVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkiXQoQR2V0TGVhc2VSZXNwb25zZRINCgVvd25lchgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEhUKDWV4cGlyZXNfaW5fbXMYAyABKA0SEgoKcnVuX3N0YXR1cxgEIAEoBSJcChFSZWxlYXNlUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIpCgVmZW5jZRgDIAEoCzIaLnR1cm53cmlnaHQuc3RvcmUudjEuRmVuY2UiFAoSUmVsZWFzZVJ1blJlc3BvbnNlIk4KD0xpc3RXb3JrUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SFQoNd29ya3NwYWNlX2lkcxgCIAMoCRIRCgl3aXRoX2hlbGQYAyABKAgiOgoQTGlzdFdvcmtSZXNwb25zZRImCgRydW5zGAEgAygLMhgudHVybndyaWdodC50eXBlcy52MS5SdW5CpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_turnwright_store_v1_write, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_model, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_turn]);
+  fileDesc("Ch90dXJud3JpZ2h0L3N0b3JlL3YxL2xlYXNlLnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxInoKD0NsYWltUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRINCgVvd25lchgDIAEoCRIPCgdhZGRyZXNzGAQgASgJEhAKCGxlYXNlX21zGAUgASgNEhcKD3NjaGVtZXNfdmVyc2lvbhgGIAEoCSKVBQoQQ2xhaW1SdW5SZXNwb25zZRIpCgVmZW5jZRgBIAEoCzIaLnR1cm53cmlnaHQuc3RvcmUudjEuRmVuY2USJQoDcnVuGAIgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SLAoEbG9vcBgDIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcEgAiAEBEi4KBW1vZGVsGAQgASgLMhoudHVybndyaWdodC50eXBlcy52MS5Nb2RlbEgBiAEBEjEKCW9wZW5fdHVybhgFIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybkgCiAEBEisKB3JlY29yZHMYBiADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5Ei8KDHJlY2VudF90dXJucxgHIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybhIXCg9hYm9ydF9yZXF1ZXN0ZWQYCCABKAgSFAoMcHJvamVjdF9yb290GAkgASgJEhQKDHdvcmtzcGFjZV9pZBgKIAEoCRIQCghsZWFzZV9tcxgLIAEoDRITCgt0dXJuX2xvc3NlcxgMIAEoDRI5CgdzY2hlbWVzGA0gASgLMiMudHVybndyaWdodC50eXBlcy52MS5TY2hlbWVSZWdpc3RyeUgDiAEBEhIKCnR1cm5fY2FsbHMYDiABKA0SQwoQZmlsZV9jb25zdHJhaW50cxgPIAEoCzIkLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnRzSASIAQFCBwoFX2xvb3BCCAoGX21vZGVsQgwKCl9vcGVuX3R1cm5CCgoIX3NjaGVtZXNCEwoRX2ZpbGVfY29uc3RyYWludHMiSwoPRmlsZUNvbnN0cmFpbnRzEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludCKDAQoQQ2xhaW1Xb3JrUmVxdWVzdBINCgVvd25lchgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEhUKDXdvcmtzcGFjZV9pZHMYAyADKAkSEAoIbGVhc2VfbXMYBCABKA0SDQoFbGltaXQYBSABKA0SFwoPc2NoZW1lc192ZXJzaW9uGAYgASgJIpEBChFDbGFpbVdvcmtSZXNwb25zZRI1CgZjbGFpbXMYASADKAsyJS50dXJud3JpZ2h0LnN0b3JlLnYxLkNsYWltUnVuUmVzcG9uc2USOQoHc2NoZW1lcxgCIAEoCzIjLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lUmVnaXN0cnlIAIgBAUIKCghfc2NoZW1lcyI0CgVMZWFzZRIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRINCgVlcG9jaBgDIAEoBCKJAQoSUmVuZXdMZWFzZXNSZXF1ZXN0Eg0KBW93bmVyGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSKgoGbGVhc2VzGAMgAygLMhoudHVybndyaWdodC5zdG9yZS52MS5MZWFzZRIVCg13b3Jrc3BhY2VfaWRzGAQgAygJEhAKCGxlYXNlX21zGAUgASgNIl4KCkxlYXNlU3RhdGUSKQoFbGVhc2UYASABKAsyGi50dXJud3JpZ2h0LnN0b3JlLnYxLkxlYXNlEgwKBGhlbGQYAiABKAgSFwoPYWJvcnRfcmVxdWVzdGVkGAMgASgIIlgKE1JlbmV3TGVhc2VzUmVzcG9uc2USLwoGc3RhdGVzGAEgAygLMh8udHVybndyaWdodC5zdG9yZS52MS5MZWFzZVN0YXRlEhAKCGxlYXNlX21zGAIgASgNIi8KD0dldExlYXNlUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCSJdChBHZXRMZWFzZVJlc3BvbnNlEg0KBW93bmVyGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSFQoNZXhwaXJlc19pbl9tcxgDIAEoDRISCgpydW5fc3RhdHVzGAQgASgFIlwKEVJlbGVhc2VSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEikKBWZlbmNlGAMgASgLMhoudHVybndyaWdodC5zdG9yZS52MS5GZW5jZSIUChJSZWxlYXNlUnVuUmVzcG9uc2UiTgoPTGlzdFdvcmtSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRIVCg13b3Jrc3BhY2VfaWRzGAIgAygJEhEKCXdpdGhfaGVsZBgDIAEoCCI6ChBMaXN0V29ya1Jlc3BvbnNlEiYKBHJ1bnMYASADKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bkKkAQoXY29tLnR1cm53cmlnaHQuc3RvcmUudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvc3RvcmUvdjE7c3RvcmV2MaoCE1R1cm53cmlnaHQuU3RvcmUuVjHKAhNUdXJud3JpZ2h0XFN0b3JlXFYx6gIVVHVybndyaWdodDo6U3RvcmU6OlYxYgZwcm90bzM", [file_turnwright_store_v1_registry, file_turnwright_store_v1_write, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_model, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_turn]);
 
 /**
  * Describes the message turnwright.store.v1.ClaimRunRequest.
@@ -32,86 +33,93 @@ export const ClaimRunResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_store_v1_lease, 1);
 
 /**
+ * Describes the message turnwright.store.v1.FileConstraints.
+ * Use `create(FileConstraintsSchema)` to create a new message.
+ */
+export const FileConstraintsSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_store_v1_lease, 2);
+
+/**
  * Describes the message turnwright.store.v1.ClaimWorkRequest.
  * Use `create(ClaimWorkRequestSchema)` to create a new message.
  */
 export const ClaimWorkRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 2);
+  messageDesc(file_turnwright_store_v1_lease, 3);
 
 /**
  * Describes the message turnwright.store.v1.ClaimWorkResponse.
  * Use `create(ClaimWorkResponseSchema)` to create a new message.
  */
 export const ClaimWorkResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 3);
+  messageDesc(file_turnwright_store_v1_lease, 4);
 
 /**
  * Describes the message turnwright.store.v1.Lease.
  * Use `create(LeaseSchema)` to create a new message.
  */
 export const LeaseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 4);
+  messageDesc(file_turnwright_store_v1_lease, 5);
 
 /**
  * Describes the message turnwright.store.v1.RenewLeasesRequest.
  * Use `create(RenewLeasesRequestSchema)` to create a new message.
  */
 export const RenewLeasesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 5);
+  messageDesc(file_turnwright_store_v1_lease, 6);
 
 /**
  * Describes the message turnwright.store.v1.LeaseState.
  * Use `create(LeaseStateSchema)` to create a new message.
  */
 export const LeaseStateSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 6);
+  messageDesc(file_turnwright_store_v1_lease, 7);
 
 /**
  * Describes the message turnwright.store.v1.RenewLeasesResponse.
  * Use `create(RenewLeasesResponseSchema)` to create a new message.
  */
 export const RenewLeasesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 7);
+  messageDesc(file_turnwright_store_v1_lease, 8);
 
 /**
  * Describes the message turnwright.store.v1.GetLeaseRequest.
  * Use `create(GetLeaseRequestSchema)` to create a new message.
  */
 export const GetLeaseRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 8);
+  messageDesc(file_turnwright_store_v1_lease, 9);
 
 /**
  * Describes the message turnwright.store.v1.GetLeaseResponse.
  * Use `create(GetLeaseResponseSchema)` to create a new message.
  */
 export const GetLeaseResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 9);
+  messageDesc(file_turnwright_store_v1_lease, 10);
 
 /**
  * Describes the message turnwright.store.v1.ReleaseRunRequest.
  * Use `create(ReleaseRunRequestSchema)` to create a new message.
  */
 export const ReleaseRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 10);
+  messageDesc(file_turnwright_store_v1_lease, 11);
 
 /**
  * Describes the message turnwright.store.v1.ReleaseRunResponse.
  * Use `create(ReleaseRunResponseSchema)` to create a new message.
  */
 export const ReleaseRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 11);
+  messageDesc(file_turnwright_store_v1_lease, 12);
 
 /**
  * Describes the message turnwright.store.v1.ListWorkRequest.
  * Use `create(ListWorkRequestSchema)` to create a new message.
  */
 export const ListWorkRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 12);
+  messageDesc(file_turnwright_store_v1_lease, 13);
 
 /**
  * Describes the message turnwright.store.v1.ListWorkResponse.
  * Use `create(ListWorkResponseSchema)` to create a new message.
  */
 export const ListWorkResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_lease, 13);
+  messageDesc(file_turnwright_store_v1_lease, 14);
 

@@ -70,14 +70,14 @@ export declare type TurnRequest = Message<"turnwright.types.v1.TurnRequest"> & {
   vendorModel: string;
 
   /**
-   * Context window that the packet was built for, in tokens.
+   * Context window that the packet was built for, in tokens. The store reduces it to the run's `context_limit`.
    *
    * @generated from field: uint32 context_length = 3;
    */
   contextLength: number;
 
   /**
-   * Sampling temperature, 0 to 2.
+   * Sampling temperature, 0 to 2. The store replaces it by the run's, if that has one.
    *
    * @generated from field: double temperature = 4;
    */
