@@ -96,13 +96,13 @@ class Placements:
             raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=root) from None
 
     async def _tool_host(
-        self, project: str, root: Path, told: Sequence[FileConstraint] | None = None
+        self, project: str, root: Path, known: Sequence[FileConstraint] | None = None
     ) -> tuple[Constraints, DiskWorkspace, LocalShell]:
-        """`told` are the file constraints, if they are known."""
+        """`known` are the file constraints, if they need not be read."""
         if not await on_files(lambda _: _is_place(root)):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         settings = self._settings
-        constraints = Constraints(await self._ledger.file_constraints(project) if told is None else told)
+        constraints = Constraints(await self._ledger.file_constraints(project) if known is None else known)
         limits = ShellLimits(
             output_bytes=settings.sh_output_bytes_max,
             processes=settings.sh_processes_max,

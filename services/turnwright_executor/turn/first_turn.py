@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
 from turnwright_core.runs import Assembly, CallStyle, Loop, Model, Run, Turn, TurnRequest
+from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.project_instructions import bytes_max
 from turnwright_executor.tools.native import native_tools
@@ -56,7 +57,8 @@ async def first_turn(
     settings, wanted = services.settings, loop.settings
     if is_to_be_asked_of(model, run.settings.calls):
         model = await services.models.describe(model)
-    request = turn_request(run.settings, model, tools, wanted, settings.temperature)
+    standing = turn_request(run.settings, model, tools, wanted, settings.temperature)
+    request = with_settings_of_run(standing, run.settings)
     workspace, files = (None, None) if wanted.no_repo or place is None else place
     reads = settings.project_instructions and wanted.project_instructions is not False
     limit = bytes_max(request.context_length, settings.token_divisor)

@@ -30,11 +30,10 @@ from turnwright_core.runs import (
     LoopEnd,
     ReplyKind,
     RequestKind,
-    RunSettings,
     Turn,
-    TurnRequest,
 )
 from turnwright_core.tool_settings import ToolRules
+from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
@@ -150,14 +149,9 @@ class LoopSteps:
         if is_to_be_asked_of(scope.model, claim.run.settings.calls):
             scope.model = await services.models.describe(scope.model)
         scope.placement = await self._place()
-
-        def request_of(given: RunSettings) -> TurnRequest:
-            temperature, begun = services.settings.temperature, begun_with(claim, loop)
-            return turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun)
-
-        request = request_of(claim.run.settings)
-        # The store adds what may change from turn to turn (C48).
-        standing = request_of(replace(claim.run.settings, context_limit=0, temperature=None))
+        given, temperature = claim.run.settings, services.settings.temperature
+        standing = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun_with(claim, loop))
+        request = with_settings_of_run(standing, given)
         instructions = run_instructions(services, claim.run, request, scope.tools)
         begins = bool(kept_images(loop)) and not scope.turns_ended and claim.open_turn is None
         images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()

@@ -146,22 +146,20 @@ def turn_request(
     model: Model,
     tools: Sequence[str],
     settings: LoopSettings,
-    temperature_default: float,
+    temperature: float,
     begun: TurnRequest | None = None,
 ) -> TurnRequest:
-    """The settings that a turn runs with; its window is the smaller of the model's and the run's limit.
+    """The settings of a loop's turns; the store adds those that the run has when each begins.
 
     `begun` are those of an earlier turn of the loop: changed settings of a run apply from its next loop on.
     """
     window = model.context_length or CONTEXT_LENGTH_DEFAULT
-    limit = given.context_limit
-    temperature = given.temperature
     is_transcript = settings.assembly is Assembly.TRANSCRIPT
     request = TurnRequest(
         model=model.alias,
         vendor_model=model.vendor_model,
-        context_length=min(window, limit) if limit else window,
-        temperature=temperature_default if temperature is None else temperature,
+        context_length=window,
+        temperature=temperature,
         tools=tuple(tools),
         reasoning=settings.reasoning,
         calls=CallStyle.NATIVE if is_transcript else call_style(given.calls, model),

@@ -27,13 +27,12 @@ from turnwright_core.runs import (
     Loop,
     LoopEnd,
     Run,
-    RunSettings,
     Turn,
-    TurnRequest,
     Usage,
     may_move,
     run_status_after,
 )
+from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.read_view import RunRef
@@ -112,23 +111,14 @@ def _opened(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new
         checked = [*_begun_otherwise(tx, run, loop, number), *checked]
     run = apply_writes(tx, rules, run, checked, caller.principal, TurnTag(number, loop.sequence)).run
     run = bump_revision(tx, run)
-    request = _with_settings(new.request, run.run.settings)
+    # Settings of now, whatever the owner has heard of.
+    request = with_settings_of_run(new.request, run.run.settings)
     turn = Turn(number, loop.sequence, request, None, tx.now_ms, 0, run.revision_run)
     turn_rows.add_turn(tx.connection, run.id, turn)
     if not loop.first_turn:
         loop = replace(loop, first_turn=number, revision=run.revision_run)
         loop_rows.write_loop(tx.connection, run.id, loop)
     return replace(run, turn=number, turn_open=number, run=replace(run.run, turn=number, loop=loop)), turn
-
-
-def _with_settings(request: TurnRequest, settings: RunSettings) -> TurnRequest:
-    """Settings of the run hold from its next turn on (C48): those of now, whatever its owner has heard of."""
-    limit, temperature = settings.context_limit, settings.temperature
-    return replace(
-        request,
-        context_length=min(request.context_length, limit) if limit else request.context_length,
-        temperature=request.temperature if temperature is None else temperature,
-    )
 
 
 def _begun_otherwise(tx: Transaction, run: RunRow, loop: Loop, number: int) -> list[EntryWrite]:

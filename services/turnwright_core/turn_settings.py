@@ -1,0 +1,17 @@
+"""What a turn takes of the settings of its run when it begins. Source: decision C48; docs/adr/0044."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from turnwright_core.runs import RunSettings, TurnRequest
+
+
+def with_settings_of_run(request: TurnRequest, settings: RunSettings) -> TurnRequest:
+    """The request with those settings that hold from the next turn of a run on."""
+    limit, temperature = settings.context_limit, settings.temperature
+    return replace(
+        request,
+        context_length=min(request.context_length, limit) if limit else request.context_length,
+        temperature=request.temperature if temperature is None else temperature,
+    )
