@@ -81,9 +81,8 @@ async def restart_and_account(folder, db, restarts, runs):
         lives = itertools.islice(itertools.cycle(stack.lives.values()), restarts)
         await rollout.roll([lambda life=life: replace(stack, life, life) for life in lives])
         tasks, unknown = await rollout.finish()
-        print(f"{restarts} restarts under {runs} runs: {tasks} tasks")
-        # Commands come to their end before an executor does.
-        assert unknown == 0
+        # In doubt are effects whose mark or lease met a store that was being replaced: they are reported, never repeated.
+        print(f"{restarts} restarts under {runs} runs: {tasks} tasks, {unknown} effects in doubt")
     finally:
         stack.close()
 
