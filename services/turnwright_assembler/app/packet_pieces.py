@@ -89,7 +89,8 @@ def system_pieces(text: str, attributes: Mapping[str, Any], packet_plugins: Pack
     pieces = []
     for part in system_parts(dict(attributes)):
         kind, why = _SYSTEM_KINDS[part.kind]
-        pieces.append(Piece(part.text, kind, "system", why, part.name or SYSTEM_PATH))
+        if part.text:
+            pieces.append(Piece(part.text, kind, "system", why, part.name or SYSTEM_PATH))
     if "".join(piece.text for piece in pieces) == text:
         return pieces
     why = f"The system message as filters of plugins left it: {', '.join(packet_plugins.plugins)}."
