@@ -46,6 +46,7 @@ _WHYS: Final = {
 _AS_TEXT: Final = "What a command did, told as text: no call waits for it."
 _LEFT_OUT: Final = "Left out so that the rest fits; its entry keeps it."
 _SUMMARIZED: Final = "Left out: a summary stands for it."
+_AROUND: Final = "It stands around what users say."
 _SECOND: Final = "A call has one result."
 _ARCHIVED: Final = "Archived, so that no model reads it."
 _FORMS: Final = {Visibility.SUMMARIZED: Form.SUMMARIZED, Visibility.ARCHIVED: Form.STUB}
@@ -59,6 +60,7 @@ class _Shown(Struct, frozen=True):
     reduced: Mapping[str, Reduction]
     healed: Mapping[str, str]
     divisor: int
+    is_edited: bool
 
     def visibility(self, entry: Entry) -> Visibility:
         return self.now.get(entry.path, entry.visibility)
@@ -81,7 +83,7 @@ def explained_transcript(
             healed: dict[str, str] = {}
             for path, sentence in rows.conversation.heals():
                 healed[path] = f"{healed[path]} {sentence}" if path in healed else sentence
-            shown = _Shown(_shown_by(made), _reductions(made, rows, turn), healed, divisor)
+            shown = _Shown(_shown_by(made), _reductions(made, rows, turn), healed, divisor, bool(made.edit_tokens))
             messages.append((role, list(_conversation(made.segments, rows, shown))))
     return messages, _steps(made)
 
@@ -140,15 +142,24 @@ def _pieces(segment: Segment, rows: TranscriptRows, shown: _Shown) -> Iterator[P
 
 
 def _said(segment: Segment, line: str, rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
-    """What users say one after the other: each with the part of the line that has its text."""
+    """What users say one after the other: each with the part of the line that has its text.
+
+    Of an edited transcript the text alone, which edits leave as it is, and apart from it what stands around it.
+    """
     at = 0
     for place, part in enumerate(segment.parts):
         assert part is not None
         text = json.dumps(part.message.text, ensure_ascii=False)[1:-1]
         found = line.find(text, at)
-        end = len(line) if place == len(segment.parts) - 1 or found < 0 else found + len(text)
+        is_last = place == len(segment.parts) - 1
+        if shown.is_edited and found > at:
+            yield Piece(line[at:found], PieceKind.MARKUP, "user", _AROUND)
+            at = found
+        end = len(line) if found < 0 or (is_last and not shown.is_edited) else found + len(text)
         yield _piece(line[at:end], part.path, "user", rows, shown)
         at = end
+    if at < len(line):
+        yield Piece(line[at:], PieceKind.MARKUP, "user", _AROUND)
 
 
 def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown) -> Piece:

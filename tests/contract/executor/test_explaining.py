@@ -153,7 +153,7 @@ async def test_a_preview_before_the_first_turn_is_what_that_is_sent(tmp_path, mo
     ]
     assert (previews[0].digest, previews[0].assembly) == (told.stored_digest, told.assembly)
     kinds = {total.kind for total in previews[0].kinds}
-    assert kinds >= {pb.PIECE_KIND_TOOL, pb.PIECE_KIND_EDIT}
+    assert kinds >= {pb.PIECE_KIND_TOOL, pb.PIECE_KIND_PROMPT, pb.PIECE_KIND_EDIT}
     assert (pb.PIECE_KIND_PROJECT_INSTRUCTIONS in kinds) is not settings.get("no_repo", False)
     # Without a task there is no prompt, and all else is as it will be.
     assert list(bare.gaps) == ["No task waits: the prompt of the next one is not in it."]

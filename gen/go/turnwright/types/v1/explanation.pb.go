@@ -54,7 +54,7 @@ const (
 	PieceKind_PIECE_KIND_BUDGET PieceKind = 13
 	// Text of a plugin.
 	PieceKind_PIECE_KIND_PLUGIN PieceKind = 14
-	// Tags around a section.
+	// Tags around a section; in an edited transcript what stands around the texts of a message.
 	PieceKind_PIECE_KIND_MARKUP PieceKind = 15
 	// A reply of the model, with its calls.
 	PieceKind_PIECE_KIND_REPLY PieceKind = 16

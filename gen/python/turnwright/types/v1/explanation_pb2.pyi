@@ -58,7 +58,7 @@ class _PieceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PieceKind.V
     PIECE_KIND_PLUGIN: _PieceKind.ValueType  # 14
     """Text of a plugin."""
     PIECE_KIND_MARKUP: _PieceKind.ValueType  # 15
-    """Tags around a section."""
+    """Tags around a section; in an edited transcript what stands around the texts of a message."""
     PIECE_KIND_REPLY: _PieceKind.ValueType  # 16
     """A reply of the model, with its calls."""
     PIECE_KIND_RESULT: _PieceKind.ValueType  # 17
@@ -106,7 +106,7 @@ PIECE_KIND_BUDGET: PieceKind.ValueType  # 13
 PIECE_KIND_PLUGIN: PieceKind.ValueType  # 14
 """Text of a plugin."""
 PIECE_KIND_MARKUP: PieceKind.ValueType  # 15
-"""Tags around a section."""
+"""Tags around a section; in an edited transcript what stands around the texts of a message."""
 PIECE_KIND_REPLY: PieceKind.ValueType  # 16
 """A reply of the model, with its calls."""
 PIECE_KIND_RESULT: PieceKind.ValueType  # 17

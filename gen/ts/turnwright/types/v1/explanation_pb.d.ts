@@ -532,7 +532,7 @@ export enum PieceKind {
   PLUGIN = 14,
 
   /**
-   * Tags around a section.
+   * Tags around a section; in an edited transcript what stands around the texts of a message.
    *
    * @generated from enum value: PIECE_KIND_MARKUP = 15;
    */
