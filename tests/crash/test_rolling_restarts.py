@@ -20,7 +20,7 @@ from crash.test_executor_kills import Matrix
 
 REPO = Path(__file__).parents[2]
 READY_S = 60
-BEFORE = os.environ.get("TURNWRIGHT_UPGRADE_FROM", "f15c37d4")
+BEFORE = os.environ.get("TURNWRIGHT_UPGRADE_FROM", "85ce3edf")
 """The release before: a tag, or the oldest commit whose schema this release reads."""
 
 

@@ -105,6 +105,19 @@ def test_the_migrations_make_the_tables(faces):
     assert compare_metadata(context, metadata) == []
 
 
+def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_holds(faces):
+    raw, core = faces
+    bring_to("r0005", raw, core)
+    raw.execute("DROP TABLE schedules")
+    raw.execute("INSERT INTO scopes (key) VALUES ('kept')")
+    raw.commit()
+    core.rollback()
+    bring_to_head(raw, core)
+    assert raw.execute("SELECT count(*) FROM scopes WHERE key = 'kept'").fetchone()[0] == 1
+    assert raw.execute("SELECT count(*) FROM schedules").fetchone()[0] == 0
+    assert current_revision(raw, core.dialect.name) == "r0006"
+
+
 def test_the_checks_of_the_migrations_are_those_of_the_tables(faces, request, tmp_path, empty):
     """Alembic does not compare checks; the databases tell how they understood both."""
     raw, core = faces

@@ -1,4 +1,4 @@
-"""The schema of the first release. Until that is out, it is what the tables say; a released migration never changes."""
+"""What an empty database begins with: all tables as they are today. Later revisions add to older databases what these lack."""
 
 from alembic import op
 
