@@ -1,4 +1,4 @@
-"""What an empty database begins with: all tables as they are today. Later revisions bring older databases up to them."""
+"""What an empty database begins with: all tables as they are today. Later revisions bring older ones up to them."""
 
 from alembic import op
 
