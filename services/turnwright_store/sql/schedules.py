@@ -25,12 +25,19 @@ _WRITE: Final = (
     .where(*_OF_RUN)
     .values({name: bindparam(f"new_{name}") for name in ("next_ms", "last_ms", "fired", "due_ms", "reader_turn")})
 )
+# Subqueries in place of joins: PostgreSQL would begin with all projects and their runs.
+_RUN_OF: Final = runs.c.id == schedules.c.run_id
 _DUE: Final = (
-    select(projects.c.name, runs.c.alias, schedules.c.schedule_id)
-    .select_from(schedules)
-    .join(runs, runs.c.id == schedules.c.run_id)
-    .join(projects, projects.c.id == runs.c.project_id)
-    .where(schedules.c.due_ms <= DatabaseNow(), runs.c.removed_ms == literal_column("0"))
+    select(
+        select(projects.c.name).join(runs, runs.c.project_id == projects.c.id).where(_RUN_OF).scalar_subquery(),
+        select(runs.c.alias).where(_RUN_OF).scalar_subquery(),
+        schedules.c.schedule_id,
+    )
+    .where(
+        # The time is asked once, so that an index can be searched for it.
+        schedules.c.due_ms <= select(DatabaseNow()).scalar_subquery(),
+        select(runs.c.removed_ms).where(_RUN_OF).scalar_subquery() == literal_column("0"),
+    )
     .order_by(schedules.c.due_ms, schedules.c.id)
     .limit(bindparam("page"))
 )
