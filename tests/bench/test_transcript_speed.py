@@ -155,7 +155,9 @@ def _instructions(made: str, times: int) -> int:
     lines = ["import gc", "gc.disable()", "from bench.test_transcript_speed import *", made]
     code = "\n".join([*lines, f"for number in range({times}): work(number)"])
     counting = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    told = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"}
+    # What is compiled in one process must be compiled in each.
+    fixed = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    told = {**os.environ, **fixed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([*counting, sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True)
     found = re.search(r"I\s+refs:\s+([0-9,]+)", done.stderr)
     assert found
