@@ -56,3 +56,8 @@ def test_no_text_reads_as_translated() -> None:
 def test_a_text_that_reads_as_translated_is_found() -> None:
     (text,) = sentences(ast.parse('raise ValueError(f"{value} is no value of {field}.")'))
     assert TRANSLATED.search(text.value)
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    names = [path.name for path in (REPO / "docs" / "adr").glob("*.md")]
+    assert sorted({name[:4]: name for name in names}.values()) == sorted(names)
