@@ -26,6 +26,7 @@ from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 
 RUNG_NAMES: Final = {
     Rung.PREVIOUS_TURN: "previous_turn",
+    Rung.EARLIER_TURNS: "earlier_turns",
     Rung.PROMPT: "prompt",
     Rung.OVERFLOW: "overflow",
     Rung.TURN: "turn",
@@ -55,7 +56,7 @@ def reductions(past: Iterable[PastDemotion], blocks: Iterable[Block]) -> dict[st
     """What earlier turns summarized and nobody has touched since."""
     touched = {block.path: block.turn for block in blocks}
     found: dict[str, Reduction] = {}
-    for one in sorted(past, key=lambda demotion: (demotion.turn, demotion.rung)):
+    for one in sorted(past, key=lambda demotion: (demotion.turn, demotion.rung is Rung.TURN)):
         for path in one.paths:
             if touched.get(path, one.turn + 1) <= one.turn:
                 found[path] = Reduction(RUNG_NAMES[one.rung], one.turn)

@@ -26,6 +26,7 @@ PLANS_LISTED_MAX: Final = 20
 
 _SLUGS: Final = {
     Rung.PREVIOUS_TURN: "budget_previous_turn",
+    Rung.EARLIER_TURNS: "budget_earlier_turns",
     Rung.PROMPT: "budget_prompt",
     Rung.OVERFLOW: "budget_overflow",
     Rung.TURN: "budget_turn",
@@ -34,6 +35,7 @@ _RUNGS: Final = {slug: rung for rung, slug in _SLUGS.items()}
 _DEMOTION: Final = re.compile(rf"log://turn_(\d{{1,9}})/error/({'|'.join(_RUNGS)})(?:\+\d+)?")
 _SENTENCES: Final = {
     Rung.PREVIOUS_TURN: "These entries of the previous turn were summarized, and the turn went on:",
+    Rung.EARLIER_TURNS: "These entries of earlier turns were summarized, and the turn went on:",
     Rung.PROMPT: "The prompt itself was summarized, and the turn went on:",
     Rung.OVERFLOW: "It does not fit even now, so the loop ends. Summarized on the way:",
     Rung.TURN: "What the turn brought was summarized; its commands are carried out all the same:",

@@ -4,13 +4,17 @@ Before a call it is a ladder: measure, demote a little, measure again.
 
     1  the packet fits: nothing happens
     2  what the previous turn touched and is visible becomes summarized
-    3  the loop's prompt becomes summarized
-    4  it still does not fit: the turn ends with 413
+    3  what any earlier turn touched and is visible becomes summarized
+    4  the loop's prompt becomes summarized
+    5  it still does not fit: the turn ends with 413
+
+Step 3 is for runs whose earlier turns had more room: as a transcript, or with a larger context window. Otherwise each
+turn has kept its own additions small enough. All go at once, so that there is room for what the model reads next.
 
 After the commands of a turn there is one step: where the next packet would not fit, what this turn touched and is
 visible becomes summarized. The commands are settled; nothing ends by it.
 
-Plans and events are never demoted. The loop's prompt waits for step 3 even where the previous turn brought it:
+Plans and events are never demoted. The loop's prompt waits for step 4 even where an earlier turn brought it:
 losing sight of the task is the last thing to give up. Calibration enters the comparison and nothing else.
 Source: RU142, RU143, RU212-RU219; decisions C4, C16, C34.
 """
@@ -42,13 +46,14 @@ P_co = TypeVar("P_co", bound=Measured, covariant=True)
 
 
 class Rung(IntEnum):
-    """The steps that leave an error entry."""
+    """The steps that leave an error entry. Their numbers are stored; they are taken in another order."""
 
     PREVIOUS_TURN = 2
     PROMPT = 3
     OVERFLOW = 4
     TURN = 5
     """After the commands of a turn, not before a call."""
+    EARLIER_TURNS = 6
 
 
 class TokenBudget(Struct, frozen=True):
@@ -107,7 +112,7 @@ def climb(
     packet = compose(blocks)
     steps: list[LadderStep] = []
     gone: tuple[str, ...] = ()
-    for rung in (Rung.PREVIOUS_TURN, Rung.PROMPT):
+    for rung in (Rung.PREVIOUS_TURN, Rung.EARLIER_TURNS, Rung.PROMPT):
         excess = budget.excess(packet.tokens)
         if not excess:
             break
@@ -136,6 +141,8 @@ def turn_demotion(
 def _falls(block: Block, rung: Rung, turn: int, prompt: str | None) -> bool:
     if not block.is_visible or block.category in EXEMPT_CATEGORIES:
         return False
-    if rung is Rung.PROMPT:
-        return block.path == prompt
-    return block.turn == (turn if rung is Rung.TURN else turn - 1) and block.path != prompt
+    if rung is Rung.PROMPT or block.path == prompt:
+        return rung is Rung.PROMPT and block.path == prompt
+    if rung is Rung.EARLIER_TURNS:
+        return block.turn < turn - 1
+    return block.turn == (turn if rung is Rung.TURN else turn - 1)

@@ -222,7 +222,8 @@ async def test_a_packet_that_cannot_fit_says_so(store, client):
     answer = await client.assemble(turn=9, context_length=500)
     assert (answer.report.overflow, answer.report.ceiling) == (True, 450)
     assert [write.path for write in answer.effects] == [
-        "prompt://1", "log://turn_9/error/budget_prompt", "log://turn_9/error/budget_overflow",
+        "a.py", "prompt://1", "log://turn_9/error/budget_earlier_turns", "log://turn_9/error/budget_prompt",
+        "log://turn_9/error/budget_overflow",
     ]  # fmt: skip
 
 

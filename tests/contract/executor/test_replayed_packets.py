@@ -118,7 +118,7 @@ async def test_what_was_demoted_says_by_which_step_in_which_turn(services):
         for path in entry.body.split("\n")
         if path.startswith("* ")
     }
-    steps = {"previous_turn": 2, "prompt": 3, "turn": 5}
+    steps = {"previous_turn": 2, "prompt": 3, "turn": 5, "earlier_turns": 6}
     assert {(path, steps[step], turn) for _, path, step, turn in reduced} <= listed
     by_ladder = {step.name for one in told for step in one.steps}
     assert by_ladder | {step for _, _, step, _ in reduced} >= {"turn"}

@@ -309,3 +309,37 @@ async def test_a_summary_that_an_executor_left_is_asked_for_again_and_replaces_t
     assert packet.digest == packet.stored_digest
     assert first.visibility == entry_pb2.VISIBILITY_ARCHIVED
     assert "about to be shortened" not in json.dumps(vendor.bodies[-1]["messages"])
+
+
+async def test_a_packet_fits_after_transcripts_that_read_more_than_its_window(tmp_path, over_http, monkeypatch):
+    # RL03: turns of a transcript leave visible what packets would have summarized; what was summarized can be read again
+    texts = {f"{name}.txt": f"line of {name}\n" * 1500 for name in "abcdef"}
+    reads = [calling(("get", {"path": path})) for path in texts]
+    again = '<get path="a.txt"/><update status="102">Reading.</update>'
+    async with over_http(*reads, chat("Read."), chat(again), chat(DONE), chat("Back.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            for path, text in texts.items():
+                (services.files / path).write_text(text)
+            limits = settings_pb2.RunSettings(model="m", context_limit=24_000)
+
+            async def task(prompt: str, assembly: int):
+                settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=assembly)
+                queued = await services.client.act(
+                    services.project, prompt, run="r", settings=settings, run_settings=limits
+                )
+                return await services.until(queued)
+
+            loops = [await task("One.", TRANSCRIPT), await task("Two.", PACKET), await task("Three.", TRANSCRIPT)]
+            files = [await services.entry(path) for path in texts]
+            error = await services.entry("log://turn_8/error/budget_earlier_turns")
+            explained = await services.client.explain_packet(services.project, "r", 8, 100)
+    assert [(loop.status, loop.reason) for loop in loops] == [(200, "text"), (200, "update"), (200, "text")]
+    assert all(f"* {path}" in error.body for path in texts)
+    assert [one.body for one in files] == list(texts.values())
+    visible, summarized = entry_pb2.VISIBILITY_VISIBLE, entry_pb2.VISIBILITY_SUMMARIZED
+    assert [one.visibility for one in files] == [visible, *[summarized] * 5]
+    assert (explained.digest, [step.name for step in explained.steps]) == (explained.stored_digest, ["earlier_turns"])
+    first, second = (request["messages"][-1]["content"] for request in sent(server)[7:9])
+    assert [texts["a.txt"] in text for text in (first, second)] == [False, True]
+    strictly(sent(server)[-1]["messages"])

@@ -117,14 +117,28 @@ def test_a_prompt_of_the_previous_turn_waits_for_its_own_step():
     assert both.demoted == ("known://a", "prompt://4")
 
 
+# RL03, RU215: earlier turns had more room, as a transcript or with a larger window; the task is given up last.
+def test_everything_of_earlier_turns_falls_when_the_previous_turn_was_not_enough():
+    rows = blocks(
+        entry("prompt://1", BIG, turn=1), entry("known://old", BIG, turn=2), entry("known://a", BIG, turn=4),
+        entry("plan://main", BIG, turn=2), entry("known://new", BIG, turn=5),
+    )  # fmt: skip
+    previous = next(each for each in rows if each.turn == 4)
+    climbed = run(rows, ceiling=Sum(rows).tokens - previous.a_tokens - 1, prompt="prompt://1")
+    assert [(step.rung, step.demoted) for step in climbed.steps] == [
+        (Rung.PREVIOUS_TURN, ("known://a",)), (Rung.EARLIER_TURNS, ("known://old",)),
+    ]  # fmt: skip
+    assert (climbed.steps[1].excess, climbed.overflow) == (1, False)
+
+
 # RU217
 def test_what_cannot_fit_overflows_and_says_by_how_much():
     rows = blocks(entry("known://a", BIG, turn=4), entry("known://old", BIG, turn=1), entry("prompt://5", BIG, turn=5))
     climbed = run(rows, ceiling=100)
     last = climbed.steps[-1]
-    assert (climbed.overflow, last.rung, last.demoted) == (True, Rung.OVERFLOW, ("known://a", "prompt://5"))
+    everything = ("known://a", "known://old", "prompt://5")
+    assert (climbed.overflow, last.rung, last.demoted) == (True, Rung.OVERFLOW, everything)
     assert (last.tokens, last.excess) == (climbed.packet.tokens, climbed.packet.tokens - 100)
-    assert visibilities(climbed.packet)["known://old"] == "visible"
 
 
 # RU215
@@ -173,7 +187,10 @@ def test_the_ladder_demotes_no_more_than_it_must(rows, ceiling):
     climbed = run(made, ceiling, prompt=prompt)
     turns = {each.path: each.turn for each in made}
     visible = {each.path for each in made if each.is_visible}
-    assert all(path in visible and (turns[path] == 4 or path == prompt) for path in climbed.demoted)
+    assert all(path in visible and (turns[path] <= 4 or path == prompt) for path in climbed.demoted)
+    for step in climbed.steps:
+        assert step.rung is not Rung.PREVIOUS_TURN or {turns[path] for path in step.demoted} == {4}
+        assert step.rung is not Rung.EARLIER_TURNS or {turns[path] for path in step.demoted} == {3}
     assert climbed.overflow is (climbed.packet.tokens > ceiling)
     assert bool(climbed.steps) is (Sum(made).tokens > ceiling)
     assert len(set(climbed.demoted)) == len(climbed.demoted)

@@ -435,9 +435,10 @@ type PacketStep struct {
 	unknownFields protoimpl.UnknownFields
 
 	// `fold`: older events were archived and counted in a marker. `previous_turn`: what the previous turn touched was
-	// summarized. `prompt`: the prompt was summarized. `turn`: what a turn brought was summarized after its commands, so
-	// that the next packet fits. `overflow`: nothing was left to summarize. In transcripts: the stages of its compression,
-	// such as `results` and `history`.
+	// summarized. `earlier_turns`: so was what any turn before it touched, as after turns of a transcript or with a larger
+	// context window. `prompt`: the prompt was summarized. `turn`: what a turn brought was summarized after its commands,
+	// so that the next packet fits. `overflow`: nothing was left to summarize. In transcripts: the stages of its
+	// compression, such as `results` and `history`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Number of entries that it changed.
 	Entries uint32 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`

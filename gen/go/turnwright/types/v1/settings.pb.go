@@ -198,7 +198,9 @@ type Assembly int32
 const (
 	// Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default).
 	Assembly_ASSEMBLY_UNSPECIFIED Assembly = 0
-	// Each turn as one packet: a system message, and a user message of sections that show the state of the run.
+	// Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
+	// not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,
+	// then the prompt; what then still does not fit ends the loop with 413.
 	Assembly_ASSEMBLY_PACKET Assembly = 1
 	// As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn before. The
 	// model calls tools natively, and results contain what they show. If a run does not fit into the context window, old

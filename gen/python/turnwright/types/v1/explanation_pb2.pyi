@@ -268,9 +268,10 @@ class PacketStep(_message.Message):
     PATHS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`fold`: older events were archived and counted in a marker. `previous_turn`: what the previous turn touched was
-    summarized. `prompt`: the prompt was summarized. `turn`: what a turn brought was summarized after its commands, so
-    that the next packet fits. `overflow`: nothing was left to summarize. In transcripts: the stages of its compression,
-    such as `results` and `history`.
+    summarized. `earlier_turns`: so was what any turn before it touched, as after turns of a transcript or with a larger
+    context window. `prompt`: the prompt was summarized. `turn`: what a turn brought was summarized after its commands,
+    so that the next packet fits. `overflow`: nothing was left to summarize. In transcripts: the stages of its
+    compression, such as `results` and `history`.
     """
     entries: _builtins.int
     """Number of entries that it changed."""

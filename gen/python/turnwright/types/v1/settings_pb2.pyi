@@ -118,7 +118,10 @@ class _AssemblyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Assembly.Val
     ASSEMBLY_UNSPECIFIED: _Assembly.ValueType  # 0
     """Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default)."""
     ASSEMBLY_PACKET: _Assembly.ValueType  # 1
-    """Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
+    """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
+    not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,
+    then the prompt; what then still does not fit ends the loop with 413.
+    """
     ASSEMBLY_TRANSCRIPT: _Assembly.ValueType  # 2
     """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn before. The
     model calls tools natively, and results contain what they show. If a run does not fit into the context window, old
@@ -131,7 +134,10 @@ class Assembly(_Assembly, metaclass=_AssemblyEnumTypeWrapper):
 ASSEMBLY_UNSPECIFIED: Assembly.ValueType  # 0
 """Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default)."""
 ASSEMBLY_PACKET: Assembly.ValueType  # 1
-"""Each turn as one packet: a system message, and a user message of sections that show the state of the run."""
+"""Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
+not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,
+then the prompt; what then still does not fit ends the loop with 413.
+"""
 ASSEMBLY_TRANSCRIPT: Assembly.ValueType  # 2
 """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn before. The
 model calls tools natively, and results contain what they show. If a run does not fit into the context window, old

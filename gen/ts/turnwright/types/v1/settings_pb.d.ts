@@ -564,7 +564,9 @@ export enum Assembly {
   UNSPECIFIED = 0,
 
   /**
-   * Each turn as one packet: a system message, and a user message of sections that show the state of the run.
+   * Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
+   * not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,
+   * then the prompt; what then still does not fit ends the loop with 413.
    *
    * @generated from enum value: ASSEMBLY_PACKET = 1;
    */
