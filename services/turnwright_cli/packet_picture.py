@@ -110,11 +110,12 @@ def heading(run: str, explanation: pb.PacketExplanation) -> str:
 
 def budget_words(explanation: pb.PacketExplanation) -> str:
     expected = _expected(explanation)
-    counted = f" (about {expected:,} by the vendor's count)" if expected != explanation.tokens else ""
-    reserve = explanation.context_length - explanation.ceiling
+    window = f"window {explanation.context_length:,}, reserve {explanation.context_length - explanation.ceiling:,}"
+    if expected == explanation.tokens:
+        return f"{expected:,} tokens of at most {explanation.ceiling:,}; {window}"
     return (
-        f"{explanation.tokens:,} tokens{counted} of at most {explanation.ceiling:,}; "
-        f"window {explanation.context_length:,}, reserve {reserve:,}"
+        f"about {expected:,} tokens by the vendor's count of at most {explanation.ceiling:,} "
+        f"({explanation.tokens:,} by the estimate that is used below); {window}"
     )
 
 
