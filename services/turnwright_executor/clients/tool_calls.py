@@ -351,8 +351,7 @@ class CallSteps:
             state.is_over = True
 
     async def left(self, error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError | TurnwrightError):
-            await self._buffer.keep(error)
+        await self._commands.left(error)
 
     def ending_of(self, _error: Exception) -> Ending | None:
         return None

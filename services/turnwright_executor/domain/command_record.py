@@ -14,6 +14,7 @@ Source: architecture 11; rows RU128-RU138, RU149, RU249-RU255; decisions C10, C1
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -60,7 +61,7 @@ class CommandRecord(Struct, frozen=True):
     effect_class: EffectClass = EffectClass.OUTSIDE
     """What it means that it was interrupted; a record that does not say so is not tried again."""
     key: str = ""
-    """Of an idempotent command: the same at every attempt."""
+    """Of an idempotent command: the same at every attempt. Of one with an outside effect: a new one with each mark."""
     call_id: str = ""
     """Our id of the native call that it came by, `call_{turn}_{ordinal}`; empty: it came by a tag."""
     vendor_call_id: str = ""
@@ -104,7 +105,12 @@ class CommandRecord(Struct, frozen=True):
 
     def dispatched(self) -> CommandRecord:
         """Its effect may have begun."""
-        return replace(self, is_dispatched=True)
+        is_outside = self.effect_class is EffectClass.OUTSIDE
+        return replace(self, is_dispatched=True, key=secrets.token_hex(8) if is_outside else self.key)
+
+    def not_dispatched(self) -> CommandRecord:
+        """Its effect has not begun after all."""
+        return replace(self, is_dispatched=False)
 
     def questioned(self, question: QuestionEffect) -> CommandRecord:
         """Ask somebody what became of the effect; it is kept as `interrupted` until they answer."""

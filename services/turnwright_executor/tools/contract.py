@@ -100,6 +100,8 @@ class Context(Struct, frozen=True):
     """Idempotency key, the same at every attempt of an idempotent command; else empty."""
     ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never
     """Returns when somebody else has ended one of these streaming entries: their producer must stop."""
+    not_started: Callable[[], None] = lambda: None
+    """To be called before an error leaves `perform` if its outside effect has not started: it is not in doubt then."""
     epoch: int = 0
     """Fencing token: increases with each owner of the run, so that external systems can refuse an older one.
 

@@ -8,6 +8,7 @@ command is stopped. Source: rows RU072, RU082, RU163, RU170-RU174, RU176; archit
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -89,8 +90,8 @@ class CommandOutput(Struct):
         return [channel.path for channel in self._channels.values()]
 
     async def open(self) -> None:
-        """Create the channels, empty and streaming. Raises TurnwrightError."""
-        await self.context.entries.write(self.opened())
+        """Create the channels, empty and streaming, once the store is available. Raises TurnwrightError."""
+        await _stored(self.context.entries, self.opened())
 
     def opened(self) -> tuple[EntryWrite, ...]:
         return tuple(self._opened(channel) for channel in self._channels.values())
@@ -120,7 +121,7 @@ class CommandOutput(Struct):
     async def _append(self, channel: _Channel, text: str) -> None:
         write = EntryWrite(channel.path, AppendEntry(text, channel.bytes_), Tier.PLUGIN)
         try:
-            await _stored(self.context.entries, write)
+            await _stored(self.context.entries, [write])
         except TurnwrightError as error:
             if error.reason is Reason.TRANSITION_FORBIDDEN:
                 raise OutputEndedError from None
@@ -146,12 +147,12 @@ class CommandOutput(Struct):
         ]
 
 
-async def _stored(entries: Entries, write: EntryWrite) -> None:
+async def _stored(entries: Entries, writes: Sequence[EntryWrite]) -> None:
     """Write with retries while the store is unavailable."""
     pauses = WRITE_BACKOFF.pauses()
     while True:
         try:
-            await entries.write([write])
+            await entries.write(writes)
         except TurnwrightError as error:
             if error.reason not in AWAY:
                 raise

@@ -80,7 +80,11 @@ async def _run(effect: CommandEffect, context: Context, output: CommandOutput, b
     # The watch for ends needs the state before the channels are opened, which may be the second time.
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(context.ended(output.paths))]
     try:
-        await output.open()
+        try:
+            await output.open()
+        except BaseException:
+            context.not_started()
+            raise
         running = asyncio.create_task(
             context.shell.run(effect.command, effect.timeout_s, output.keep, read_only=effect.read_only)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from msgspec import Struct, field
@@ -21,7 +22,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, Assembly, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_core.tool_settings import ToolRules
-from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.command_record import CommandRecord, Stage
 from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
 from turnwright_executor.domain.endings import REJECTED_OUTCOME, is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
@@ -69,6 +70,8 @@ class DispatchScope(Struct, frozen=True):
     """Whether a client called the command, which counts as its decision."""
     outside_results: dict[str, Done] = field(default_factory=dict)
     """Results of outside effects, by record, which the store may not have while it is unavailable."""
+    unstarted: set[str] = field(default_factory=set)
+    """Keys of marks that this process made for outside effects that it has not started."""
 
     @property
     def asks_nobody(self) -> bool:
@@ -159,6 +162,8 @@ class CommandSteps:
     async def _mark(self, record: CommandRecord) -> None:
         """Durably mark that the effect may start: it happens at most once, or is recognized by its hashes."""
         scope, record = self._scope, record.dispatched()
+        if record.effect_class is EffectClass.OUTSIDE:
+            scope.unstarted.add(record.key)
         scope.buffer.move(record)
         await scope.buffer.flush(full=True)
         await scope.confirm()
@@ -167,8 +172,23 @@ class CommandSteps:
             scope.proposals.accepted(record)
         self._state.local_stages[record.path] = LocalStage.MARKED
 
+    async def left(self, error: BaseException) -> None:
+        """A step was stopped by this exception: store the results so far."""
+        if isinstance(error, asyncio.CancelledError):
+            self._take_back_marks()
+        if isinstance(error, asyncio.CancelledError | TurnwrightError):
+            await self._scope.buffer.keep(error)
+
+    def _take_back_marks(self) -> None:
+        """Buffer that marked effects have not started: the next owner need not ask what became of them."""
+        for record in [one for one in self._state.records.values() if one.stage is Stage.DISPATCHED]:
+            if record.key in self._scope.unstarted:
+                self._state.local_stages.pop(record.path, None)
+                self._scope.buffer.move(record.not_dispatched())
+
     async def _perform(self, record: CommandRecord) -> None:
         scope = self._scope
+        scope.unstarted.discard(record.key)
         if not scope.is_call:
             # A client's command is no progress of the run's loop.
             scope.publisher.progress(Activity.PROCESSING, scope.turn, f"{record.tool} {record.target}".strip())
@@ -254,7 +274,8 @@ class CommandSteps:
             shell=scope.shell,
             plans=scope.plans,
             ended=scope.publisher.ended,
-            key=record.key,
+            key=record.key if record.effect_class is EffectClass.IDEMPOTENT else "",
+            not_started=partial(self._scope.unstarted.add, record.key),
             epoch=scope.epoch,
             no_web=scope.loop.settings.no_web,
             response_format=scope.loop.settings.response_format,

@@ -51,8 +51,6 @@ class Driver:
             while True:
                 self._take_ending()
                 step = self._step = next_step(self._state)
-                if self._is_leaving and step.action not in _EFFECT and self._task:
-                    self._task.cancel()
                 await self._performed(step)
                 if step.action in TERMINAL:
                     return step.action
@@ -61,6 +59,10 @@ class Driver:
 
     async def _performed(self, step: Step) -> None:
         try:
+            if self._is_leaving and step.action not in _EFFECT and self._task:
+                self._task.cancel()
+                # It is cancelled here: a step may end without waiting for anything, and the next one may be a mark.
+                await asyncio.sleep(0)
             await self._steps.perform(self._state, step)
         except asyncio.CancelledError as error:
             await self._steps.left(error)

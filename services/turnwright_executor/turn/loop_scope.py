@@ -178,6 +178,7 @@ class LoopScope:
         bind_turn(self.address, turn.number)
         empty(self.known.draft, turn.number)
         self.known.outside_results.clear()
+        self.known.unstarted.clear()
         self.events.begun(turn.number, first=not self.turns_ended)
         self.held = OpenTurn(turn, cursor)
         state.begin(turn.number)

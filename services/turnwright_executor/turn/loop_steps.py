@@ -109,9 +109,11 @@ class LoopSteps:
 
     async def left(self, error: BaseException) -> None:
         """A step was stopped: keep how commands had ended by then."""
-        buffer = self._scope.held.buffer if self._scope.held else None
-        if buffer and isinstance(error, asyncio.CancelledError | TurnwrightError):
-            await buffer.keep(error)
+        held = self._scope.held
+        if held and held.commands:
+            await held.commands.left(error)
+        elif held and held.buffer and isinstance(error, asyncio.CancelledError | TurnwrightError):
+            await held.buffer.keep(error)
 
     def ending_of(self, error: Exception) -> Ending | None:
         """How an error ends the loop; None if it is not the loop's fault, so another owner may continue."""
@@ -238,6 +240,7 @@ class LoopSteps:
                 confirm=scope.lease.confirm,
                 asks_indeterminate=services.settings.indeterminate == "ask",
                 outside_results=scope.known.outside_results,
+                unstarted=scope.known.unstarted,
             )
             scope.open.commands = CommandSteps(dispatch_scope, state)
         return scope.open.commands

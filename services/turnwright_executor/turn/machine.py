@@ -41,7 +41,7 @@ class LocalStage(Enum):
     GRANTED = "granted"
     """Its effect was prepared here, and is already decided: yolo, or the client that calls it."""
     CLEARED = "cleared"
-    """The effect has passed all filters."""
+    """The effect has passed all filters, and has not started."""
     MARKED = "marked"
     """The mark of its effect is durable, and the effect has not started."""
     DONE = "done"
@@ -152,6 +152,8 @@ _ROWS: Final = (
     (Stage.DISPATCHED, _ANY_CLASS, (LocalStage.MARKED,), Action.PERFORM),
     (Stage.DISPATCHED, _ANY_CLASS, (LocalStage.DONE,), Action.SETTLE),
     (Stage.DISPATCHED, (EffectClass.OUTSIDE,), (LocalStage.NOTHING,), Action.INDETERMINATE),
+    # The mark is this process's own, and the effect has not started: it is marked again, which confirms the lease.
+    (Stage.DISPATCHED, (EffectClass.OUTSIDE,), (LocalStage.CLEARED,), Action.MARK),
     # It can detect an earlier attempt, or that does not matter: it is marked again, which confirms the lease.
     (Stage.DISPATCHED, _REPEATED, (LocalStage.NOTHING,), Action.MARK),
 )

@@ -25,6 +25,8 @@ class UnsavedState(Struct):
     """The reply of the open turn, as far as it was received."""
     outside_results: dict[str, Done] = field(default_factory=dict)
     """Results of outside effects of the open turn, by record."""
+    unstarted: set[str] = field(default_factory=set)
+    """Keys of marks that this process made for outside effects that it has not started."""
     ending: Ending | None = None
     """How it ends, once that is decided from outside its turns."""
 
@@ -46,8 +48,8 @@ def state_of(claim: Claim, known: UnsavedState, losses_max: int) -> TurnState:
         is_recorded=bool(records),
         records=records,
         local_stages={
-            path: LocalStage.DONE
+            path: LocalStage.DONE if path in known.outside_results else LocalStage.CLEARED
             for path, record in records.items()
-            if record.stage is Stage.DISPATCHED and path in known.outside_results
+            if record.stage is Stage.DISPATCHED and (path in known.outside_results or record.key in known.unstarted)
         },
     )

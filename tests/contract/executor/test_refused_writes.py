@@ -6,7 +6,7 @@ import contextlib
 import grpc
 import pytest
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import entry_pb2, settings_pb2
 
 from contract.store.harness import set_
 from services import SECRET, running
@@ -141,6 +141,10 @@ def _has_mark(request):
     return any(write.set.record.HasField("dispatched") for write in request.writes)
 
 
+def _has_channel(request):
+    return any(write.set.state == entry_pb2.STATE_STREAMING for write in request.writes)
+
+
 def _goes_on(request):
     return not request.HasField("loop_end")
 
@@ -208,6 +212,18 @@ async def test_a_reply_that_the_store_could_not_take_at_once_is_not_asked_for_ag
         spent = (await services.client.get_run(services.project, "r")).spent
     assert (loop.status, loop.turns) == (499, 1)
     assert (len(server.requests), spent.tokens) == (1, CALL_TOKENS)
+
+
+@pytest.mark.parametrize("reason", [Reason.DATABASE_UNAVAILABLE, Reason.LEASE_LOST])
+async def test_a_command_whose_output_could_not_be_opened_has_not_started(tmp_path, monkeypatch, reason) -> None:
+    """It starts once the store is back, or once the run is owned again: nobody is told that it may have happened."""
+    opening = Refusing("WriteEntries", reason, lambda request: _has_channel(request) and not opening.refused)
+    async with asked(tmp_path, monkeypatch, opening) as (services, _):
+        await services.act(budget={"turns_max": 1})
+        await ended(services)
+        records = [entry async for entry in services.client.list_entries(services.project, "r", "log://turn_1/sh/*")]
+    assert ([record.status for record in records], opening.refused) == ([200], 1)
+    assert (services.files / "effects.txt").read_text() == "0\n"
 
 
 async def test_what_a_command_brought_is_reported_where_the_turn_cannot_end(tmp_path, monkeypatch) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.entries import State
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
@@ -58,6 +61,7 @@ OF_CLASS = {
     (Stage.DISPATCHED, PURE, LocalStage.NOTHING): Action.MARK,
     (Stage.DISPATCHED, IDEMPOTENT, LocalStage.NOTHING): Action.MARK,
     (Stage.DISPATCHED, OUTSIDE, LocalStage.NOTHING): Action.INDETERMINATE,
+    (Stage.DISPATCHED, OUTSIDE, LocalStage.CLEARED): Action.MARK,
 }
 
 
@@ -164,14 +168,17 @@ class KilledError(BaseException):
 
 @dataclass
 class Life:
-    """Ends the process at the n-th moment that is asked about; 0: never."""
+    """Ends the process at the n-th moment that is asked about, or does something else there; 0: never."""
 
     left: int = 0
+    end: Callable[[], None] | None = None
 
     def moment(self) -> None:
         self.left -= 1
         if self.left == 0:
-            raise KilledError
+            if self.end is None:
+                raise KilledError
+            self.end()
 
 
 class MortalLedger(StoreLedger):
@@ -181,6 +188,7 @@ class MortalLedger(StoreLedger):
 
     async def write(self, *arguments, **named):
         self.life.moment()
+        await asyncio.sleep(0)
         ack = await super().write(*arguments, **named)
         self.life.moment()
         return ack
@@ -236,7 +244,7 @@ class TurnOfCommands:
                     assert record_from_entry(stored[path]) == held
 
     async def left(self, error) -> None:
-        await self._buffer.keep(error)
+        await self._commands.left(error)
 
     def ending_of(self, _error) -> None:
         return None
@@ -266,11 +274,16 @@ class World:
     project: str
     numbers: count = field(default_factory=count)
 
-    async def ended(self, commands, decisions, kills, *, yolo):
-        """What became of a turn's commands in the end, and how often each was carried out."""
+    async def ended(self, commands, decisions, kills, *, yolo, end=None):
+        """What became of a turn's commands in the end, and how often each was carried out.
+
+        At the moments of `kills` the process ends, or `end` is called with the driver and its task.
+        """
         stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
-        life = Life()
-        tools = {name: Acting(name, kind, life) for name, kind in zip("poi", (PURE, OUTSIDE, IDEMPOTENT), strict=True)}
+        life, known = Life(), UnsavedState(1)
+        # What the store does, it does in calls to it.
+        met = Life() if end is lose_store else life
+        tools = {name: Acting(name, kind, met) for name, kind in zip("poi", (PURE, OUTSIDE, IDEMPOTENT), strict=True)}
         address = RunAddress(self.project, f"r{next(self.numbers)}")
         ledger = MortalLedger(self.peer, "me", "here:1")
         await self._begun(stub, ledger, address, commands)
@@ -278,14 +291,21 @@ class World:
         while True:
             ledger.life = Life()
             claim = await ledger.claim(address)
-            state = state_of(claim, UnsavedState(1), 10_000)
+            state = state_of(claim, known, 10_000)
             state.is_placed = True
-            scope = self._scope(ledger, address, claim, state, tools, yolo=yolo)
+            scope = self._scope(ledger, address, claim, state, tools, known, yolo=yolo)
             ledger.life = life
             life.left = next(kills, 0)
+            driver = Driver(state, TurnOfCommands(scope, state, ledger, address))
+            driving = asyncio.ensure_future(driver.drive())
+            life.end = end and partial(end, driver, driving)
             try:
-                parked = await Driver(state, TurnOfCommands(scope, state, ledger, address)).drive() is Action.PARK
-            except KilledError:
+                parked = await driving is Action.PARK
+            except TurnwrightError:
+                # The process has not ended.
+                continue
+            except (KilledError, asyncio.CancelledError):
+                known = UnsavedState(1)
                 continue
             if not parked:
                 done = Counter(path for tool in tools.values() for path in tool.world)
@@ -312,7 +332,7 @@ class World:
         ]
         await ledger.write(address, claim.epoch, [new_record_write(one) for one in records])
 
-    def _scope(self, ledger, address, claim, state, tools, *, yolo) -> DispatchScope:
+    def _scope(self, ledger, address, claim, state, tools, known, *, yolo) -> DispatchScope:
         async def confirm() -> None:
             pass
 
@@ -329,6 +349,8 @@ class World:
             epoch=claim.epoch,
             confirm=confirm,
             asks_indeterminate=False,
+            outside_results=known.outside_results,
+            unstarted=known.unstarted,
         )
 
     async def _decided(self, stub, address, state, *, accept) -> None:
@@ -393,3 +415,35 @@ async def test_a_kill_at_each_moment_of_an_effect_leaves_one_outcome(world, tool
     assert is_unknown or (one.state, one.body) == (State.RESOLVED, "Done.")
     assert not is_unknown or tool == "o"
     assert done[one.path] in ((0, 1) if tool == "o" else (1, 2))
+
+
+def leave(driver, driving):
+    """End the process as SIGTERM does."""
+    if not driver.leave():
+        driving.cancel()
+
+
+def lose(_driver, driving):
+    """Stop the work as the loss of its lease does."""
+    driving.cancel()
+
+
+def lose_store(_driver, _driving):
+    """The store is being restarted."""
+    raise fault(Reason.SERVICE_UNAVAILABLE, "It is restarted.", service="store", address="here:1")
+
+
+ACTS = [("o", "act"), ("o", "act"), ("o", "settle"), ("o", "act")]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("end", [leave, lose, lose_store])
+@pytest.mark.parametrize("yolo", [True, False])
+async def test_no_effect_is_in_doubt_after_a_restart_at_any_moment(world, end, yolo):
+    """Each effect happens once, and its result is known, whether or not the store has written what it did not answer."""
+    commands = ACTS if yolo else [("o", "ask"), *ACTS]
+    for moment in range(1, 12):
+        kills = [moment] if end is leave else [moment, moment]
+        records, done = await world.ended(commands, (), kills, yolo=yolo, end=end)
+        told = [(one.state, one.outcome, done[one.path]) for one in records]
+        assert told == [(State.RESOLVED, "", int(one.body == "Done.")) for one in records], moment

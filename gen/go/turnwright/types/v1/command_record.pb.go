@@ -153,7 +153,8 @@ type CommandRecord struct {
 	EffectClass EffectClass `protobuf:"varint,4,opt,name=effect_class,json=effectClass,proto3,enum=turnwright.types.v1.EffectClass" json:"effect_class,omitempty"`
 	// The client that called it. Absent: a model wrote it.
 	Call *ClientCall `protobuf:"bytes,5,opt,name=call,proto3" json:"call,omitempty"`
-	// Idempotency key, 16 hexadecimal digits, the same at every attempt. Empty unless `effect_class` is IDEMPOTENT.
+	// 16 hexadecimal digits. Of an IDEMPOTENT command: its idempotency key, the same at every attempt. Of an OUTSIDE
+	// command: a new one each time it is dispatched, by which an executor knows that the attempt is its own. Else empty.
 	Key string `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
 	// The runtime's id of the native tool call, `call_{turn}_{ordinal}`; unique in the run. Empty: the command was
 	// written as a tag.

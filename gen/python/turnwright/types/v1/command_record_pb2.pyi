@@ -105,7 +105,9 @@ class CommandRecord(_message.Message):
     effect_class: Global___EffectClass.ValueType
     """What happens to the command if it is interrupted."""
     key: _builtins.str
-    """Idempotency key, 16 hexadecimal digits, the same at every attempt. Empty unless `effect_class` is IDEMPOTENT."""
+    """16 hexadecimal digits. Of an IDEMPOTENT command: its idempotency key, the same at every attempt. Of an OUTSIDE
+    command: a new one each time it is dispatched, by which an executor knows that the attempt is its own. Else empty.
+    """
     call_id: _builtins.str
     """The runtime's id of the native tool call, `call_{turn}_{ordinal}`; unique in the run. Empty: the command was
     written as a tag.

@@ -55,7 +55,8 @@ export declare type CommandRecord = Message<"turnwright.types.v1.CommandRecord">
   call?: ClientCall | undefined;
 
   /**
-   * Idempotency key, 16 hexadecimal digits, the same at every attempt. Empty unless `effect_class` is IDEMPOTENT.
+   * 16 hexadecimal digits. Of an IDEMPOTENT command: its idempotency key, the same at every attempt. Of an OUTSIDE
+   * command: a new one each time it is dispatched, by which an executor knows that the attempt is its own. Else empty.
    *
    * @generated from field: string key = 6;
    */
