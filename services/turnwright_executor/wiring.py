@@ -105,6 +105,7 @@ class _Wired:
             start=self._start,
             listening=self._listening,
             dependencies={name: partial(self._check, name) for name in ("store", "assembler", "provider")},
+            leave=self._leave,
             drain=self._drain,
             close=self._close,
             settings=self._settings,
@@ -206,6 +207,9 @@ class _Wired:
             one.reached_at(advertised)
         _log.info("address_advertised", address=advertised, listening=address)
         self._scheduler.start(seek=self._settings.recover)
+
+    def _leave(self) -> None:
+        self._scheduler.leave()
 
     async def _drain(self) -> None:
         self._watches.close()

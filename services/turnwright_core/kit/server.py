@@ -68,12 +68,16 @@ async def _nothing() -> None:
     """The default hook of a service."""
 
 
+def _not_leaving() -> None:
+    """The default hook for a service that is about to stop."""
+
+
 def _take_no_notice(_address: str) -> None:
     """The default hook for the address."""
 
 
 class Service(Struct, frozen=True):
-    """What a service passes to its server. Hooks run in the order start, listening, drain, close."""
+    """What a service passes to its server. Hooks run in the order start, listening, leave, drain, close."""
 
     name: str
     """`store`, `assembler`, `provider` or `executor`."""
@@ -85,6 +89,8 @@ class Service(Struct, frozen=True):
     """The lowest tier that may call the service."""
     start: Callable[[], Awaitable[None]] = _nothing
     """Runs before the first call is accepted."""
+    leave: Callable[[], None] = _not_leaving
+    """Runs once the service reports NOT_SERVING, and once more before it is drained: it looks for no more work."""
     drain: Callable[[], Awaitable[None]] = _nothing
     """Runs when no new calls are accepted: finishes the calls in progress."""
     close: Callable[[], Awaitable[None]] = _nothing
@@ -196,6 +202,7 @@ class RunningServer:
         """Report NOT_SERVING; calls are still served."""
         await self._readiness.end()
         self._health.leave()
+        self.service.leave()
         if self._multiplexed:
             self._multiplexed.leave()
 

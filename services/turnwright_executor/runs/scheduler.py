@@ -227,6 +227,11 @@ class Scheduler:
         elif not self._draining:
             self._employ(address, aborting=True)
 
+    def leave(self) -> None:
+        """Claim no more work. What is worked on goes on; a claim that is being made is given back."""
+        if self._seeking:
+            self._seeking.cancel()
+
     async def drain(self) -> None:
         """Stop all workers where they are, and release their runs; the ledgers say how to continue.
 

@@ -150,6 +150,40 @@ async def test_a_run_that_cannot_be_read_does_not_end_the_search_for_work(tmp_pa
     assert [line["event"] for line in lines if line["logger"] == "scheduler"] == ["seeking_crashed"]
 
 
+class SlowlyClaimed(OddStore):
+    """A store that grants a run when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.grants = asyncio.Event(), asyncio.Event()
+        self.given_back: list[str] = []
+
+    async def ClaimWork(self, request, context):
+        self.asked.set()
+        await self.grants.wait()
+        return lease_pb2.ClaimWorkResponse(claims=[await self.ClaimRun(request, context)])
+
+    async def ReleaseRun(self, request, context):
+        self.given_back.append(request.run)
+        return await super().ReleaseRun(request, context)
+
+
+async def test_an_executor_that_is_about_to_stop_claims_no_more_work(tmp_path) -> None:
+    """It serves on for a while; a claim that it had begun to make is given back without a step of work."""
+    store = SlowlyClaimed()
+    async with runner_over(store, tmp_path, seek=True) as (runner, leases), asyncio.timeout(60):
+        service = Service("executor", "turnwright.executor.v1.ExecutorService", lambda _: None, leave=runner.leave)
+        server = RunningServer(service, f"unix:{tmp_path}/e.sock", "secret", 0.1)
+        await server.start()
+        await store.asked.wait()
+        await server.leave()
+        store.grants.set()
+        await store.released.wait()
+        worked_on, held = list(runner._workers), leases.held()
+        await server.stop()
+    assert (worked_on, held, store.given_back) == ([], 0, ["r"])
+
+
 class HalfReadable(OddStore):
     """A store that grants two runs; the record of one came without its attributes, and cannot be read by itself."""
 
