@@ -74,6 +74,7 @@ async def replace(stack, old, new):
 
 
 async def restart_and_account(folder, db, restarts, runs):
+    """How many effects are in doubt. On a host with too much to do these are commands whose leases ran out meanwhile."""
     stack = Stack(folder, db, executors=2, stores=2, lease_s=6, lease_grace_s=1)
     try:
         await stack.start()
@@ -81,15 +82,16 @@ async def restart_and_account(folder, db, restarts, runs):
         lives = itertools.islice(itertools.cycle(stack.lives.values()), restarts)
         await rollout.roll([lambda life=life: replace(stack, life, life) for life in lives])
         tasks, unknown = await rollout.finish()
-        # In doubt are effects whose mark or lease met a store that was being replaced: they are reported, never repeated.
         print(f"{restarts} restarts under {runs} runs: {tasks} tasks, {unknown} effects in doubt")
+        return unknown
     finally:
         stack.close()
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_lost_or_doubled_while_each_service_is_replaced(tmp_path, postgres_url):
-    await restart_and_account(tmp_path, postgres_url, restarts=6, runs=4)
+async def test_nothing_is_lost_or_doubled_or_in_doubt_while_each_service_is_replaced(tmp_path, postgres_url):
+    # Commands come to their end before an executor does; a mark whose effect has not started is taken back.
+    assert await restart_and_account(tmp_path, postgres_url, restarts=6, runs=4) == 0
 
 
 @pytest.mark.soak
