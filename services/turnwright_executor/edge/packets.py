@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import astuple
 from turnwright.store.v1 import read_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
+from turnwright_core.converters import converter
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import StoredMessage, TurnPacket
@@ -23,6 +24,8 @@ from turnwright_core.runs import CompressionStrength, TokenSource
 from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import Packet, PacketMessage
+
+_edits_of: Final = converter(tuple[PromptEdit, ...])
 
 
 def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
@@ -62,11 +65,8 @@ def packet_note(text: str) -> PacketNote:
     """The note of a stored packet."""
     known: dict[str, Any] = json.loads(text) if text else {}
     cursor = Cursor(*known["cursor"]) if "cursor" in known else None
-    return PacketNote(cursor, known.get("calibration"), known.get("render_version", ""), _edits(known))
-
-
-def _edits(note: dict[str, Any]) -> tuple[PromptEdit, ...]:
-    return convert(note.get("edits", ()), tuple[PromptEdit, ...])
+    edits = _edits_of(known.get("edits", ()))
+    return PacketNote(cursor, known.get("calibration"), known.get("render_version", ""), edits)
 
 
 async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:
@@ -106,5 +106,5 @@ def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
         rate=TokenRate(known.get("calibration", 0.0), TokenSource(known.get("token_source", 0))),
         effects_chars=known.get("effects_chars", 0),
         compression=CompressionStrength(known.get("compression", 0)),
-        edits=_edits(known),
+        edits=_edits_of(known.get("edits", ())),
     )
