@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from e2e.cli_process import Bench
+from e2e.cli_process import Bench, serving
 from e2e.test_cli_terminal import terminal
 
 READ = '<get path="a.txt"/><update status="102">Read.</update>'
@@ -19,9 +19,25 @@ def register(registry):
 """
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """What most tests need is a stack, not one of their own."""
+    with serving(tmp_path_factory.mktemp("stack"), "m") as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    return filled(Bench(tmp_path, stack=stack))
+
+
+@pytest.fixture
+def alone(tmp_path) -> Bench:
+    """Each of its commands embeds a stack."""
+    return filled(Bench(tmp_path))
+
+
+def filled(made: Bench) -> Bench:
     (made.project / "a.txt").write_text("old\n" * 200)
     made.script("m", READ, DONE)
     return made
@@ -69,16 +85,16 @@ def test_a_restored_backup_is_replayed_as_what_it_came_from(bench, tmp_path) -> 
     assert (again.returncode, again.stdout) == (0, "r: 2 of 2 packets are the same, 0 differ.\n"), again.stderr
 
 
-def test_a_replay_compares_every_turn_and_names_those_that_differ(bench, tmp_path) -> None:
+def test_a_replay_compares_every_turn_and_names_those_that_differ(alone, tmp_path) -> None:
     (tmp_path / "weather.py").write_text(SECTION)
     with_plugin = {"TURNWRIGHT_SECTIONS": "weather:register", "PYTHONPATH": str(tmp_path)}
-    bench.run("act", "Read it.", "--model", "m", "--run", "r", **with_plugin)
-    same = bench.run("replay", "r", **with_plugin)
+    alone.run("act", "Read it.", "--model", "m", "--run", "r", **with_plugin)
+    same = alone.run("replay", "r", **with_plugin)
     assert (same.returncode, same.stdout) == (0, "r: 2 of 2 packets are the same, 0 differ.\n")
-    away = bench.run("replay", "r")
+    away = alone.run("replay", "r")
     first, second, counts = away.stdout.splitlines()
     assert (away.returncode, counts) == (1, "r: 0 of 2 packets are the same, 2 differ.")
     assert first.startswith("turn 1: Assembled again it is another packet")
     assert "weather" in second
-    counted = bench.run("replay", "r", "--json").stdout.splitlines()
+    counted = alone.run("replay", "r", "--json").stdout.splitlines()
     assert json.loads(counted[-1])["different"] == 2

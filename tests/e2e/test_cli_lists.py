@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from e2e.cli_process import Bench, loop_status
+from e2e.cli_process import Bench, loop_status, serving
 from e2e.test_cli_terminal import QUESTION, terminal
 
 SUMMARY = "All\tis\ndone: C:\\new, \x1b[31mred and " + "long " * 40
@@ -17,9 +17,16 @@ TWO = '<set path="a.txt">new</set><set path="b.txt">new</set><update status="102
 DONE = '<update status="200">All is done.</update>'
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """What these tests need is a stack, not one of their own."""
+    with serving(tmp_path_factory.mktemp("stack"), "m", "two", "odd", "sh") as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    made = Bench(tmp_path, stack=stack)
     (made.project / "a.txt").write_text("old\n")
     made.script("m", EDIT, DONE)
     made.script("two", TWO, DONE)

@@ -7,16 +7,32 @@ import time
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, loop_status
+from e2e.cli_process import WAIT_S, Bench, loop_status, serving
 
 EDIT = '<set path="a.txt">new\nlines</set><update status="200">I have changed a.txt.</update>'
 DONE = '<update status="200">All is done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """What most tests need is a stack, not one of their own."""
+    with serving(tmp_path_factory.mktemp("stack"), "m") as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    return filled(Bench(tmp_path, stack=stack))
+
+
+@pytest.fixture
+def alone(tmp_path) -> Bench:
+    """Each of its commands embeds a stack."""
+    return filled(Bench(tmp_path))
+
+
+def filled(made: Bench) -> Bench:
     (made.project / "a.txt").write_text("old\n")
     return made
 
@@ -65,15 +81,15 @@ def test_a_run_without_a_task_is_idle(bench) -> None:
     assert "queued" not in states["f"]
 
 
-def test_a_run_whose_command_was_killed_is_not_running(bench) -> None:
-    bench.script("m", f"<sh>touch begun; sleep 60</sh>{GO_ON}", DONE)
+def test_a_run_whose_command_was_killed_is_not_running(alone) -> None:
+    alone.script("m", f"<sh>touch begun; sleep 60</sh>{GO_ON}", DONE)
     short = {"TURNWRIGHT_LEASE_S": "2"}
-    with bench.running("act", "Run it.", "--model", "m", "--run", "r", "--yolo", **short) as process:
-        until((bench.project / "begun").exists)
+    with alone.running("act", "Run it.", "--model", "m", "--run", "r", "--yolo", **short) as process:
+        until((alone.project / "begun").exists)
         process.signal(signal.SIGKILL)
         process.end()
-    until(lambda: listed(bench)[1] == "102 interrupted")
-    shown = bench.run("runs", "show", "r").stdout
+    until(lambda: listed(alone)[1] == "102 interrupted")
+    shown = alone.run("runs", "show", "r").stdout
     assert "No executor is working on it." in shown
     assert "running" not in shown
 
@@ -126,15 +142,15 @@ def test_what_a_loop_changed_is_listed_at_its_end(bench) -> None:
     ]
 
 
-def test_a_loop_that_changed_much_lists_all_of_it(bench) -> None:
+def test_a_loop_that_changed_much_lists_all_of_it(alone) -> None:
     text = "".join(f"line {number} of a file that is long\n" for number in range(8000))
     edits = [f'<set path="f{number}.txt">{text}</set>' + GO_ON for number in range(5)]
-    bench.script("m", *edits, DONE)
-    bench.environment["TURNWRIGHT_CONTEXT_m"] = "4000000"
-    ended = bench.run("act", "Edit.", "--model", "m", "--run", "r", "--yolo")
+    alone.script("m", *edits, DONE)
+    alone.environment["TURNWRIGHT_CONTEXT_m"] = "4000000"
+    ended = alone.run("act", "Edit.", "--model", "m", "--run", "r", "--yolo")
     told = ended.stdout.partition("changed files:\n")[2].splitlines()
     assert told == [f"  created f{number}.txt (+8000 -0)" for number in range(5)]
-    turns = bench.run("runs", "show", "r", "--turns").stdout
+    turns = alone.run("runs", "show", "r", "--turns").stdout
     assert [number for number in range(5) if f"set f{number}.txt 200" in turns] == list(range(5))
 
 
@@ -154,10 +170,10 @@ def test_what_was_changed_before_a_decision_is_listed_by_who_decides(bench) -> N
     assert "  changed a.txt (+2 -1)" in bench.run("resolve", "r", "--accept").stdout
 
 
-def test_a_fault_of_a_vendor_is_reported_once_and_no_reply_broke_off(bench) -> None:
-    bench.environment["TURNWRIGHT_MODEL_x"] = "openai/x"
-    bench.environment["OPENAI_BASE_URL"] = "http://127.0.0.1:1/v1"
-    ended = bench.run("act", "Say it.", "--model", "x", "--run", "r")
+def test_a_fault_of_a_vendor_is_reported_once_and_no_reply_broke_off(alone) -> None:
+    alone.environment["TURNWRIGHT_MODEL_x"] = "openai/x"
+    alone.environment["OPENAI_BASE_URL"] = "http://127.0.0.1:1/v1"
+    ended = alone.run("act", "Say it.", "--model", "x", "--run", "r")
     assert ended.returncode == 5
     assert "broke off" not in ended.stdout
     assert ended.stdout.count("vendor_unreachable") == 1

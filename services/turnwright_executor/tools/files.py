@@ -123,13 +123,15 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     for place, edit in enumerate(effect.edits):
         if problem := await _replace(edit, context):
             ended = _unwritten(problem, effect.edits[place:])
-            attributes = {**ended.attributes, **changed_files(map(_change, files))}
+            attributes = {**ended.attributes, **changed_files(map(_change, effect.edits, files))}
             return replace(ended, attributes=attributes, writes=tuple(writes), files=tuple(files))
         files.append(file := _written(edit, before.get(edit.path), room))
         room -= len((file.patch or "").encode())
         writes.extend(_mirrored(edit, command, entries))
     body = listed([*map(_result_text, effect.edits)], LISTED_MAX)
-    return Done(body, attributes=changed_files(map(_change, files)), writes=tuple(writes), files=tuple(files))
+    return Done(
+        body, attributes=changed_files(map(_change, effect.edits, files)), writes=tuple(writes), files=tuple(files)
+    )
 
 
 def _written(edit: FileEdit, before: FileText | None, room: int) -> WrittenFile:
@@ -209,10 +211,12 @@ def summary_line(edit: FileEdit) -> str:
     return f"edit {edit.path} (+{added} -{gone})"
 
 
-def _change(file: WrittenFile) -> dict[str, object]:
-    """Path, kind, and lines added and removed, if the diff is known."""
+def _change(edit: FileEdit, file: WrittenFile) -> dict[str, object]:
+    """Path, kind, and lines added and removed, if they are known: of a change only by its diff."""
     kind = "remove" if file.hash is None else "change" if file.base_hash else "create"
     change: dict[str, object] = {"path": file.path, "kind": kind}
+    if kind == "create":
+        return change | {"added": line_count(edit.content or ""), "removed": 0}
     if file.patch is None:
         return change
     lines = file.patch.split("\n")[2:]
