@@ -175,7 +175,7 @@ class _Wired:
         self._addressed = (ledger, self._owners, status)
         plugins.opened(lambda at: OutsideEntries(ledger, at))
         limit, opened = settings.tool_calls_max, settings.opened_tools
-        for_clients = {Undo.name: Undo(), **tools}
+        for_clients = {**tools, Undo.name: tools.get(Undo.name) or Undo()}
         self._calls = ToolCalls(ledger, for_clients, tool_host, self._hooks, self._hubs, limit, owner, opened)
         self._servicer = ExecutorServicer(
             store,

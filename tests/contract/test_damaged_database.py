@@ -117,7 +117,8 @@ async def test_damage_that_no_request_has_met_is_found(tmp_path):
         await services.stop("store")
         with closing(sqlite3.connect(file)) as raw:
             (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'blocks'").fetchone()
-        overwrite(file, (page - 1) * 4096, 4096)
+            (page_bytes,) = raw.execute("PRAGMA page_size").fetchone()
+        overwrite(file, (page - 1) * page_bytes, page_bytes)
         await services.start("store")
         async with watched(services.addresses["store"]) as status:
             told = [await status()]

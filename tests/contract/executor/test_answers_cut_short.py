@@ -18,7 +18,7 @@ ADDRESS = RunAddress("p", "r")
 CALLS = {
     "AdoptFiles": lambda ledger: ledger.adopt_files(ADDRESS, 1, ""),
     "ReadPacket": lambda ledger: ledger.read_packet(ADDRESS, 1),
-    "ReadView": lambda ledger: ledger.read_timeline(ADDRESS, 100),
+    "ReadView": lambda ledger: ledger.read_timeline(ADDRESS, 100, ()),
 }
 
 

@@ -155,7 +155,7 @@ async def test_a_tool_is_offered_told_read_and_carried_out_like_a_built_in_one(p
         offered = list(turns[0].request.tools)
         assert offered[offered.index("think") - 1] == "weather"
         told = {tool.name: tool.documentation for tool in (await services.client.discover()).tools}
-        assert list(told) == offered
+        assert list(told) == [*offered, "undo"]
         assert told["weather"].startswith("## <weather")
 
 
@@ -185,7 +185,7 @@ async def test_flags_take_it_away_and_its_command_is_refused(plugin, tmp_path, s
         await services.until(await services.act(**settings))
         offered = (await services.client.get_run(services.project, "r", turns_max=1)).turns[0].request.tools
         every = {tool.name for tool in (await services.client.discover()).tools}
-        assert set(offered) == every - missing
+        assert set(offered) == every - missing - {"undo"}
         weather = await services.entry("log://turn_1/weather/Bern")
         assert weather.status == (403 if "weather" in missing else 200)
 

@@ -74,7 +74,7 @@ PAIRS = [
         wire.write_entries_from_pb,
     ),
     (EntriesWritten((1, 0), ("a", "b"), CURSOR, True, CHANGE), wire.entries_written_to_pb, wire.entries_written_from_pb),
-    (WatchChangesCall("p", "r", CURSOR, 3, 99), wire.watch_changes_to_pb, wire.watch_changes_from_pb),
+    (WatchChangesCall("p", "r", CURSOR, 3, 99, ("user",)), wire.watch_changes_to_pb, wire.watch_changes_from_pb),
     (
         RunChanges(CURSOR, (ENTRY,), ("gone",), RUN, (LOOP,), (TURN,), abort_requested=True),
         wire.run_changes_to_pb,

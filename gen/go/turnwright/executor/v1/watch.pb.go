@@ -567,7 +567,8 @@ type DiscoverResponse struct {
 	Methods []*Method `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
 	// Names of the events of WatchRun and WatchRuns, such as `WatchRun.stream_delta`.
 	Notifications []string `protobuf:"bytes,3,rep,name=notifications,proto3" json:"notifications,omitempty"`
-	// The tools that models and CallTool can use, in display order.
+	// The tools that CallTool can use, in display order: those that models are offered, then `undo`, which is for
+	// clients only.
 	Tools []*ToolDescription `protobuf:"bytes,4,rep,name=tools,proto3" json:"tools,omitempty"`
 }
 

@@ -278,7 +278,9 @@ class DiscoverResponse(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDescription]:
-        """The tools that models and CallTool can use, in display order."""
+        """The tools that CallTool can use, in display order: those that models are offered, then `undo`, which is for
+        clients only.
+        """
 
     def __init__(
         self,

@@ -282,7 +282,8 @@ export declare type DiscoverResponse = Message<"turnwright.executor.v1.DiscoverR
   notifications: string[];
 
   /**
-   * The tools that models and CallTool can use, in display order.
+   * The tools that CallTool can use, in display order: those that models are offered, then `undo`, which is for
+   * clients only.
    *
    * @generated from field: repeated turnwright.executor.v1.ToolDescription tools = 4;
    */
