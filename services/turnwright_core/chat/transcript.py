@@ -1,6 +1,6 @@
 """The transcript of a run as vendors accept it: known roles only, each call with one result, user messages merged.
 
-    RunMessage ──► Message of a known role ──► pairs ──► merged
+    Message of a known role ──► pairs ──► merged
 
 Pure. Each message depends only on earlier ones and on its own results, so adding to a run leaves everything sent before
 unchanged (a stable prefix for prompt caches). A second pass changes nothing. Source: rows RL02, RL04, RL06; decisions
@@ -18,15 +18,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Part, Role, Text, text_message
-from turnwright_core.chat.run_message import MessageKind, RunMessage
 
 NO_RESULT: Final = "This call was not carried out."
 """Result for a call without one: it was lost, or its turn was stopped before it."""
 
 LEFT_OUT: Final = "Earlier messages were left out."
 """First message of a conversation whose beginning was evicted: vendors refuse one that begins with a reply."""
-
-_SAID: Final = (MessageKind.PROMPT, MessageKind.STEERING)
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Message)
@@ -35,14 +32,6 @@ _DECODER: Final = msgspec.json.Decoder(Message)
 _USER: Final = Role.USER
 _ASSISTANT: Final = Role.ASSISTANT
 _TOOL: Final = Role.TOOL
-
-
-def known(message: RunMessage, shown: Callable[[RunMessage], str]) -> Message:
-    """The message, in a role that vendors know."""
-    is_result = message.kind is MessageKind.RESULT and message.message.call_id
-    if message.kind in _SAID or message.kind is MessageKind.REPLY or is_result:
-        return message.message
-    return text_message(_USER, shown(message))
 
 
 class Standing(Struct, frozen=True, eq=False):
@@ -311,15 +300,6 @@ def together(said: Sequence[Message]) -> Message:
         else:
             parts.append(part)
     return replace(said[0], parts=tuple(parts))
-
-
-def transcript(messages: Iterable[RunMessage], shown: Callable[[RunMessage], str]) -> list[Message]:
-    """The messages to send. `shown` renders messages for which vendors have no role; empty: leave out."""
-    made = Conversation()
-    for message in messages:
-        made.put(message.path, Standing(message.path, message.position, known(message, shown)))
-    made.compose()
-    return decoded("".join(made.pieces))
 
 
 def encoded(messages: Iterable[Message]) -> list[str]:

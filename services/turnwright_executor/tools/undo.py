@@ -71,7 +71,7 @@ class Undo:
         turn, records = await self._turn(command, context)
         written: dict[str, list[WrittenFile]] = {}
         for record in sorted(records, key=lambda entry: entry.position):
-            for file in _files(record):
+            for file in files_in(record.record):
                 written.setdefault(file.path, []).append(file)
         by_shell = {path: kind for path, kind in _listed(records) if path not in written}
         left = [f"{path} stays as it is: {_SHELL.get(kind, _SINCE)}" for path, kind in by_shell.items()]
@@ -111,10 +111,6 @@ class Undo:
 
 async def _records(turn: int, context: Context) -> Sequence[Entry]:
     return await context.entries.find(f"log://turn_{turn}/**", bodies=False)
-
-
-def _files(record: Entry) -> Sequence[WrittenFile]:
-    return files_in(record.record)
 
 
 def _listed(records: Iterable[Entry]) -> Iterable[tuple[str, str]]:

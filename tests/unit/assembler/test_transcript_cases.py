@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from cases import Case, expect, load_cases, params
+from transcripts import transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.eviction import Room, WeighedMessage, evict
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Message, Role, ToolCall
 from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.chat.transcript import decoded, transcript
+from turnwright_core.chat.transcript import decoded
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.events import COMPRESSION_SOURCE
 from unit.assembler.entries import entry

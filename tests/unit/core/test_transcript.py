@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cases import expect, params
+from transcripts import known, transcript
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.chat.transcript import (
@@ -21,8 +22,6 @@ from turnwright_core.chat.transcript import (
     Standing,
     decoded,
     encoded,
-    known,
-    transcript,
 )
 
 # ---- RL02
