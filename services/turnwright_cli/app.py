@@ -9,6 +9,7 @@ from click import Argument, Option
 
 from turnwright_cli.app_models import add_model_commands
 from turnwright_cli.app_runs import add_run_commands
+from turnwright_cli.app_schedules import add_schedule_commands
 from turnwright_cli.app_services import add_service_commands
 from turnwright_cli.options import (
     AS_JSON,
@@ -162,5 +163,6 @@ add_command(
 )
 
 add_run_commands(app)
+add_schedule_commands(app)
 add_model_commands(app)
 add_service_commands(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -71,6 +72,27 @@ def test_a_task_is_given_to_a_fork(bench) -> None:
     assert loop_status(done.stdout) == 200
     run = json_lines(done.stdout)[-1]["run_state"]["run"]
     assert (run["forked_from"]["run"], run["turn"]) == ("r", 2)
+
+
+def test_schedules_are_added_listed_and_removed(bench) -> None:
+    # RE07
+    ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
+
+    added = ok(bench.run("schedules", "add", "r", "nightly", "Run\tthe tests.", "--cron", "0 3 * * 1-5"))
+    assert re.fullmatch(r"nightly: 0 3 \* \* 1-5, next \d{4}-\d\d-\d\d 03:00:00 UTC\n", added)
+    beat = one(bench.run("schedules", "add", "r", "beat", "--every", "2h", "--json"))
+    assert beat["every_s"] == 7200
+    header, *rows = ok(bench.run("schedules", "list", "r")).splitlines()
+    assert header == "id\twhen\tnext (UTC)\tlast (UTC)\ttimes\tprompt"
+    told = [row.split("\t") for row in rows]
+    assert [(row[:2], row[3:]) for row in told] == [
+        (["beat", "2h"], ["", "0", ""]),
+        (["nightly", "0 3 * * 1-5"], ["", "0", "Run\\tthe tests."]),
+    ]
+    assert ok(bench.run("schedules", "remove", "r", "beat")) == "beat: removed\n"
+    absent = bench.run("schedules", "remove", "r", "beat")
+    assert (absent.returncode, absent.stdout) == (2, "")
+    assert "beat" in absent.stderr
 
 
 def test_settings_of_a_run_are_shown_and_changed(bench) -> None:

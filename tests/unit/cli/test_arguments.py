@@ -41,6 +41,12 @@ REFUSED = {
     "bad address": (["serve", "--listen", "7440"], b"", b"--listen"),
     "unknown tier": (["token", "--tier", "system", "--principal", "x"], b"", b"--tier"),
     "bad principal": (["token", "--tier", "client", "--principal", "a b"], b"", b"--principal"),
+    "two times for a schedule": (
+        ["schedules", "add", "r", "s", "--cron", "* * * * *", "--every", "1h"],
+        b"",
+        b"--every",
+    ),
+    "no time": (["schedules", "add", "r", "s", "--every", "soon"], b"", b"such as 10m"),
     "unknown command": (["fly"], b"", b"No such command"),
     "unknown option": (["act", "x", "--fly"], b"", b"No such option"),
 }
