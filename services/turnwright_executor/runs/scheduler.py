@@ -8,7 +8,6 @@ another one, here or in a later process. Source: architecture 3, 11; rows RU109-
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -65,6 +64,21 @@ class _Worker(Struct):
     """The loop being driven; 0: none."""
     claim: Claim | None = None
     """A claim from the work queue for this worker."""
+
+
+class _Failures(Struct):
+    """Failures of our services in a row."""
+
+    of_store: int = 0
+    of_others: int = 0
+
+    def count(self, error: TurnwrightError) -> int:
+        """Count one; how many there are now of the store, or else of the other services."""
+        if is_of_store(error):
+            self.of_store += 1
+            return self.of_store
+        self.of_others += 1
+        return self.of_others
 
 
 class Scheduler:
@@ -270,7 +284,8 @@ class Scheduler:
                     if not worker.again:
                         return
         except (Exception, asyncio.CancelledError) as error:
-            if _is_cancelled():
+            if worker.task and worker.task.cancelling():
+                # It is the worker itself that is being stopped, not only its step.
                 raise
             _log.error("worker_crashed", run=address.run, exc_info=error)
             await self._leases.give_back(address)
@@ -295,20 +310,18 @@ class Scheduler:
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
         """Drive loop after loop, until none is left or one waits. Never raises, so that one run cannot break others."""
-        failures: Counter[bool] = Counter()  # in a row: of the store (True) and of other services
-        turn = 0
+        failures, turn = _Failures(), 0
         while True:
             try:
                 async with self._hubs.hold(address) as hub:
                     worker.aborting, since = False, hub.moment
-                    claim = await self._claim(address, worker)
+                    claim, worker.claim = worker.claim or await self._leases.claim(address), None
                     if claim.loop is None or not self._leases.has_workspace(claim):
                         self._known.pop(address, None)
                         return
                     if claim.run.turn != turn:
                         # The loop has gone on: it is not the same failure again.
-                        turn = claim.run.turn
-                        failures.clear()
+                        failures, turn = _Failures(), claim.run.turn
                     outcome = await self._loop(address, worker, claim, claim.loop, hub)
                     self._known.pop(address, None)
                     if outcome is Action.PARK:
@@ -317,28 +330,28 @@ class Scheduler:
                     if not self._leases.holds(address):
                         # It was released with the end of its last loop.
                         return
-                failures.clear()
+                failures = _Failures()
             except TurnwrightError as error:
-                if error.reason is Reason.LEASE_HELD:
-                    self._known.pop(address, None)
-                    self._kick_later(address, self._retry_s(error))
+                if not await self._goes_on_after(error, address, failures):
                     return
-                # A loop does not fail because the store is unavailable: its end could not be stored, and the store may
-                # be back soon.
-                of_store = is_of_store(error)
-                tries = SERVICE_RETRIES_MAX if of_store else SERVICE_RETRIES_MAX + 1
-                if error.reason not in AWAY or failures[of_store] >= tries:
-                    self._stopped(address, error)
-                    return
-                if failures[of_store] == SERVICE_RETRIES_MAX:
-                    self._known[address].ending = ending_of(error)
-                else:
-                    await asyncio.sleep(self._backoff.pause_s(failures[of_store] + 1))
-                failures[of_store] += 1
 
-    async def _claim(self, address: RunAddress, worker: _Worker) -> Claim:
-        claim, worker.claim = worker.claim, None
-        return claim or await self._leases.claim(address)
+    async def _goes_on_after(self, error: TurnwrightError, address: RunAddress, failures: _Failures) -> bool:
+        """Whether to claim a run again whose loop was left with this error, after a pause."""
+        if error.reason is Reason.LEASE_HELD:
+            self._known.pop(address, None)
+            self._kick_later(address, self._retry_s(error))
+            return False
+        number = failures.count(error) if error.reason in AWAY else SERVICE_RETRIES_MAX + 2
+        if number <= SERVICE_RETRIES_MAX:
+            await asyncio.sleep(self._backoff.pause_s(number))
+        elif number == SERVICE_RETRIES_MAX + 1 and not is_of_store(error):
+            self._known[address].ending = ending_of(error)
+        else:
+            # A loop does not fail because the store is unavailable: its end could not be stored, and the store may be
+            # back soon.
+            self._stopped(address, error)
+            return False
+        return True
 
     def _retry_s(self, error: TurnwrightError) -> float:
         """When to retry a run that another executor has: once its lease may have expired or been released."""
@@ -382,9 +395,3 @@ class Scheduler:
         """The change feed reports an abort; if it is unavailable, the next renewal of the lease does."""
         if not task.cancelled() and task.exception() is None:
             self.abort(address, sequence)
-
-
-def _is_cancelled() -> bool:
-    """Whether the worker itself is being stopped, not only its step."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
