@@ -8,16 +8,17 @@ import contextlib
 import grpc
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import ledger_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import run_pb2
 
-from proxy import proxied
+from proxy import proxied, trailers
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
 from turnwright_core.kit.multiplexed_frames import METHOD, PART_BYTES, Call, Hello, ValueCodecs, batches, decode
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.owner_calls import WriteEntriesCall
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 
 pytestmark = pytest.mark.asyncio
@@ -41,6 +42,9 @@ class Ways(store_service_pb2_grpc.StoreServiceServicer):
     async def CreateRun(self, request, context):
         await self.go.wait()
         return registry_pb2.CreateRunResponse(run=run_pb2.Run(run=context.peer()))
+
+    async def WriteEntries(self, request, context):
+        return ledger_pb2.WriteEntriesResponse(paths=[context.peer()])
 
     async def ReadView(self, request, context):
         if request.run == "waits":
@@ -173,6 +177,18 @@ async def test_a_lost_stream_fails_only_calls_that_may_not_be_repeated(tmp_path)
         for call in calls[: len(repeated)]:
             assert (await call).startswith("unix:")
         await peers.until("multiplexed")
+
+
+async def test_a_call_by_value_that_a_proxy_ends_with_ok_was_not_answered(tmp_path):
+    """A proxy may end an rpc with OK and without the answer: that is a lost answer as any other, not a fault of ours."""
+    async with proxied(f"unix:{tmp_path}/s.sock") as proxy, serving(tmp_path, {}, proxy.address) as peers:
+        proxy.on_data = lambda *_: proxy.end_calls(lambda call: trailers(call, 0))
+        with pytest.raises(TurnwrightError) as failed:
+            await peers.peer.call(peers.stub.WriteEntries, WriteEntriesCall("p", "r", 1, ()))
+        assert failed.value.reason is Reason.SERVICE_UNAVAILABLE
+        proxy.on_data = None
+        written = await peers.peer.call(peers.stub.WriteEntries, WriteEntriesCall("p", "r", 1, ()))
+        assert written.paths != ("multiplexed",)
 
 
 async def test_what_cannot_be_read_ends_its_stream_alone(peers):
