@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import astuple
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
@@ -138,31 +137,6 @@ class Project(Struct, frozen=True):
     create_ms: int
     config_path: str = ""
     """Path of the client's own configuration file for the project; for clients only."""
-
-
-class Capabilities(Struct, frozen=True, omit_defaults=True):
-    """What a model can do; None where nobody says."""
-
-    tools: bool | None = None
-    images: bool | None = None
-    reasoning: bool | None = None
-    response_format: bool | None = None
-    prefill: bool | None = None
-
-    def or_else(self, other: Capabilities) -> Capabilities:
-        """With what another says where this one says nothing."""
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return Capabilities(*(theirs if ours is None else ours for ours, theirs in pairs))
-
-
-class Model(Struct, frozen=True):
-    """A model that runs may name; context length and output limit in tokens, 0 when unknown."""
-
-    alias: str
-    vendor_model: str
-    context_length: int = 0
-    output_tokens_max: int = 0
-    capabilities: Capabilities = Capabilities()
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):

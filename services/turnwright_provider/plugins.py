@@ -9,7 +9,8 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import Message, ThinkingBlock, ToolCall
-from turnwright_core.runs import Capabilities, Usage
+from turnwright_core.models import Capabilities
+from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from turnwright_core.errors import InvalidError
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
-from turnwright_core.runs import Model
+from turnwright_core.models import Model
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import WriteLimits
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 
+from turnwright_core.models import Capabilities, Model
 from turnwright_core.runs import (
     AnswerFormat,
     Assembly,
     Budget,
     CallStyle,
-    Capabilities,
     CompressionStrength,
     Effort,
     ForkOrigin,
@@ -19,7 +19,6 @@ from turnwright_core.runs import (
     Loop,
     LoopSettings,
     Mode,
-    Model,
     Project,
     Reasoning,
     ReplyKind,

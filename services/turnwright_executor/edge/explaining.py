@@ -17,7 +17,8 @@ from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import COMPLETED, QUEUED, Assembly, Loop, LoopSettings, Mode, Model, Turn
+from turnwright_core.models import Model
+from turnwright_core.runs import COMPLETED, QUEUED, Assembly, Loop, LoopSettings, Mode, Turn
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.runs import loop_from_pb, model_from_pb, run_from_pb, turn_from_pb

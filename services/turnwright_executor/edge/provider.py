@@ -20,8 +20,9 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.models import Model
 from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import Model, RequestKind, TokenSource, TurnRequest
+from turnwright_core.runs import RequestKind, TokenSource, TurnRequest
 from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.entries import known
 from turnwright_core.wire.messages import message_to_pb, part_to_pb

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
+from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView, RunChanges, TurnStart, ViewChange
 from turnwright_core.plans import Plan
-from turnwright_core.runs import Loop, LoopEnd, Model, Run, Spend, Turn, TurnResult
+from turnwright_core.runs import Loop, LoopEnd, Run, Spend, Turn, TurnResult
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
 from turnwright_executor.domain.addresses import RunAddress

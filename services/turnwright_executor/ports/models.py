@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image
-from turnwright_core.runs import Model, TokenSource, TurnRequest, Usage
+from turnwright_core.models import Model
+from turnwright_core.runs import TokenSource, TurnRequest, Usage
 from turnwright_executor.ports.packets import PacketMessage
 
 

@@ -8,7 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
-from turnwright_core.runs import Assembly, CallStyle, Loop, Model, Run, Turn, TurnRequest
+from turnwright_core.models import Model
+from turnwright_core.runs import Assembly, CallStyle, Loop, Run, Turn, TurnRequest
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.project_instructions import bytes_max

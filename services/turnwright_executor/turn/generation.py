@@ -15,7 +15,8 @@ from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, S
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
-from turnwright_core.runs import Model, Turn
+from turnwright_core.models import Model
+from turnwright_core.runs import Turn
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import Finished, ModelEvent, Models, RetryNotice
 from turnwright_executor.ports.packets import PacketMessage

@@ -11,8 +11,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import Assembly, Loop, LoopSettings, Model, Turn, TurnResult
+from turnwright_core.runs import Assembly, Loop, LoopSettings, Turn, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate, rate_after

@@ -17,6 +17,7 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.instructions import SYSTEM_PATH
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.models import Model
 from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import (
     AnswerFormat,
@@ -25,7 +26,6 @@ from turnwright_core.runs import (
     KnowledgeHit,
     Loop,
     LoopSettings,
-    Model,
     RequestKind,
     Run,
     RunSettings,

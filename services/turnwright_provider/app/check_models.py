@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.runs import Model
+from turnwright_core.models import Model
 from turnwright_provider.app.generate import find_vendor
 from turnwright_provider.app.pricing import table_window
 from turnwright_provider.domain.model_info import ModelInfo

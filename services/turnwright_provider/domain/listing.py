@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
-from turnwright_core.runs import Capabilities
+from turnwright_core.models import Capabilities
 from turnwright_core.suggestions import did_you_mean
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
 

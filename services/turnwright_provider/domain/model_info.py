@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from turnwright_core.runs import Capabilities
+from turnwright_core.models import Capabilities
 
 TOKENS_MAX: Final = 2**31
 """No window is as long, in tokens; a figure beyond it is a mistake."""

@@ -8,7 +8,7 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.json_text import parse_json
-from turnwright_core.runs import Model
+from turnwright_core.models import Model
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_from_pb
 from turnwright_core.wire.runs import model_from_pb, reasoning_from_pb, usage_to_pb

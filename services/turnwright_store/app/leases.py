@@ -19,7 +19,8 @@ from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_core.runs import RUNNING, Model, Run, Turn
+from turnwright_core.models import Model
+from turnwright_core.runs import RUNNING, Run, Turn
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence, moved
 from turnwright_store.app.read_view import RunRef

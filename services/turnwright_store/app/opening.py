@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
-from turnwright_core.runs import Model
+from turnwright_core.models import Model
 from turnwright_core.schemes import BUILTIN, Scheme
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import registry

@@ -28,7 +28,8 @@ from turnwright_core.limits import (
     PERSONA_BYTES_MAX,
     RECORD_BYTES_MAX,
 )
-from turnwright_core.runs import AnswerFormat, Budget, Model, RunSettings
+from turnwright_core.models import Model
+from turnwright_core.runs import AnswerFormat, Budget, RunSettings
 from turnwright_core.tool_settings import ClientTool, ToolRules
 
 OUTCOME_CHARS_MAX: Final = 256

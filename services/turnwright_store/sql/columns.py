@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKey,
     ForeignKeyConstraint,
     Index,
+    MetaData,
     literal_column,
     text,
 )
@@ -27,6 +28,9 @@ NAMING: Final = {
     "fk": "fk_%(table_name)s_%(column_0_name)s",
     "pk": "pk_%(table_name)s",
 }
+
+metadata: Final = MetaData(naming_convention=NAMING)
+"""Of all tables; those who need every one of them import it from sql.tables."""
 
 
 def primary_key() -> Column[int]:

@@ -13,7 +13,8 @@ from sqlalchemy import bindparam, delete, insert, select, update
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import Capabilities, Model, Project
+from turnwright_core.models import Capabilities, Model
+from turnwright_core.runs import Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection

@@ -20,7 +20,6 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
     Table,
     UniqueConstraint,
@@ -30,8 +29,8 @@ from sqlalchemy import (
     text,
 )
 
+from turnwright_store.sql import columns, packet_tables
 from turnwright_store.sql.columns import (
-    NAMING,
     compressed_column,
     foreign_key,
     foreign_key_on_sqlite,
@@ -43,8 +42,10 @@ from turnwright_store.sql.columns import (
 )
 from turnwright_store.sql.dialect import CompressedText, Digest, Key, Path, Serialized, json_object
 
-metadata: Final = MetaData(naming_convention=NAMING)
+metadata: Final = columns.metadata
 """All tables."""
+
+blocks, packets = packet_tables.blocks, packet_tables.packets
 
 REVISIONS_OF_ENTRY: Final = 2**32
 """Revisions that a scope can have, and keys of versions that belong to one entry; of entries there can be 2**31."""
@@ -375,37 +376,6 @@ idempotency = Table(
     sqlite_with_rowid=False,
 )
 Index("ix_idempotency_age", idempotency.c.create_ms)
-
-blocks = Table(
-    "blocks",
-    metadata,
-    primary_key(),
-    foreign_key("project_id", "projects.id"),
-    Column("digest", Digest, nullable=False),
-    compressed_column("text"),
-    UniqueConstraint("project_id", "digest"),
-)
-
-packets = Table(
-    "packets",
-    metadata,
-    foreign_key("run_id", "runs.id"),
-    number_column("turn", None),
-    # The turn that `layout` is a difference to; 0: it stands for itself.
-    number_column("base_turn"),
-    # How many layouts there are from this one to the one that stands for itself.
-    number_column("depth"),
-    # Pieces of the packet, one that stands in it twice counted twice.
-    number_column("length"),
-    compressed_column("layout"),
-    # What the owner wants to know of it when it is sent again: JSON that the store does not read.
-    compressed_column("note", ""),
-    # Model calls that were made with it, or were about to be.
-    number_column("calls"),
-    # The texts that no earlier packet of the run has, but for long ones, which are blocks (see sql.pieces).
-    Column("pieces", LargeBinary),
-    PrimaryKeyConstraint("run_id", "turn"),
-)
 
 search_marks = Table(
     "search_marks",

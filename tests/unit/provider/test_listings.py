@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cases import FOLDER
-from turnwright_core.runs import Capabilities
+from turnwright_core.models import Capabilities
 from turnwright_provider.domain.listing import COMPARED_MAX, QUESTIONS, Listing, question_of, read_listing
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
 from turnwright_provider.domain.published import published

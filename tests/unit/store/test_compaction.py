@@ -10,7 +10,8 @@ from sqlalchemy import func, select
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier
 from turnwright_core.kit.auth import Caller
-from turnwright_core.runs import LoopSettings, Mode, Model, RunSettings
+from turnwright_core.models import Model
+from turnwright_core.runs import LoopSettings, Mode, RunSettings
 from turnwright_store.app import commands, compaction, ledger, registry
 from turnwright_store.app.opening import open_store
 from turnwright_store.app.read_view import RunRef
