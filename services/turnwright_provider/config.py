@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from turnwright_core.kit.private_files import read_private
+from turnwright_core.kit.private_files import read_file, read_private
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, SourcedValue, endpoints_of, read_tables
 from turnwright_provider.domain.presets import PRESETS, Preset
@@ -161,7 +161,7 @@ class ProviderSettings(Settings, beside=_preset_settings()):
         tables: Mapping[str, EndpointTable] = {}
         if self.endpoints_file or path.exists():
             try:
-                tables = read_tables(path.read_text("utf-8"))
+                tables = _tables(path)
             except (OSError, ValueError) as error:
                 raise SettingsError(f"{ENDPOINTS_VARIABLE}: {path}: {error}") from None
         keys = {name: said for name, table in tables.items() if (said := _key_of(name, table, path))}
@@ -177,6 +177,16 @@ class ProviderSettings(Settings, beside=_preset_settings()):
         if given or not file:
             return SourcedValue(given, name)
         return SourcedValue(_read_key(Path(file), f"{name}_FILE"), f"{name}_FILE")
+
+
+def _tables(path: Path) -> Mapping[str, EndpointTable]:
+    """What the file says. Raises OSError, or ValueError if it has a mistake or shows a secret to everybody."""
+    content, exposure = read_file(path)
+    tables = read_tables(content.decode())
+    for name, table in tables.items():
+        if exposure and table.holds_secret:
+            raise ValueError(f"[endpoint.{name}] holds a secret, and {exposure}; or use key_file or key_variable")
+    return tables
 
 
 def _key_of(name: str, table: EndpointTable, path: Path) -> SourcedValue | None:

@@ -31,6 +31,7 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """Valid names of vendors: the part of `vendor/model` before the first slash."""
 
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_SECRET_HEADER: Final = re.compile(r"(?i)(proxy-)?authorization|cookie|.*(key|token|secret)")
 
 
 class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +45,11 @@ class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
     key_variable: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds_secret(self) -> bool:
+        """Whether whoever reads the table can call the server."""
+        return bool(self.key) or any(map(_SECRET_HEADER.fullmatch, self.headers))
 
 
 class EndpointSpec(Struct, frozen=True):

@@ -33,6 +33,7 @@ def written(tmp_path, monkeypatch):
     """Writes the file of endpoints into the home, and the keys that it names."""
 
     def write(url: str, text: str = FILE) -> None:
+        (tmp_path / "endpoints.toml").touch(0o600)
         (tmp_path / "endpoints.toml").write_text(text.format(url=url))
         (tmp_path / "second.key").touch(0o600)
         (tmp_path / "second.key").write_text("key-of-a-file\n")
@@ -107,6 +108,11 @@ async def test_an_endpoint_that_lacks_its_url_is_inert_and_says_so(provider, wri
         ("[endpoint.work]\npreset = 'deepsek'", r"no preset 'deepsek' \(did you mean deepseek\?\)"),
         ("[endpoint.work]\nkey = 'a'\nkey_file = 'b'", "give one of key, key_file and key_variable"),
         ("[endpoint.work]\nkey_file = 'gone'", "endpoint.work.key_file: .*gone cannot be read"),
+        (
+            "[endpoint.work]\nkey = 'a'",
+            r"\[endpoint.work\] holds a secret, and everybody .* read .*servers.toml: .*0440",
+        ),
+        ("[endpoint.work]\nheaders = { Authorization = 'Basic a' }", "holds a secret, and everybody"),
         ("[endpoint.work]\nkey_file = 'open.key'", "endpoint.work.key_file: .*chmod o-rwx .*open.key"),
         ("[endpoint.work]\nheaders = { 'a b' = 'c' }", "the header 'a b' must be printable ASCII"),
         ("[endpoint.scripted]\nurl = 'x'", "`scripted` is taken"),
@@ -117,6 +123,7 @@ async def test_an_endpoint_that_lacks_its_url_is_inert_and_says_so(provider, wri
 async def test_a_mistake_in_the_file_is_reported_at_the_start(tmp_path, text, words):
     path = tmp_path / "servers.toml"
     path.write_text(text)
+    path.chmod(0o644)
     (tmp_path / "open.key").write_text("a key")
     with pytest.raises(SettingsError, match=f"(?s){words}"):
         ProviderSettings(home=tmp_path, endpoints_file=str(path))
