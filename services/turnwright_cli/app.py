@@ -92,7 +92,7 @@ _TASK: Final = (
     Option(
         ["--assembly"],
         type=click.Choice(["packet", "transcript"]),
-        help="How the run is sent to the model; an existing run keeps its own [TURNWRIGHT_ASSEMBLY, or else packet]",
+        help="How the run is sent to the model; an existing run keeps its own [the project's]",
     ),
     Option(
         ["--summaries/--no-summaries"],

@@ -30,6 +30,18 @@ def _add_services(app: click.Group) -> None:
     )
     add_command(
         app,
+        "project",
+        "steering:configure_project",
+        "Show or change the settings of the project.",
+        Option(
+            ["--assembly"],
+            type=click.Choice(["packet", "transcript", "default"]),
+            help="How new runs are sent to the model, unless their task says; default: as TURNWRIGHT_ASSEMBLY says.",
+        ),
+        *COMMON,
+    )
+    add_command(
+        app,
         "doctor",
         "doctor:doctor",
         "Show what is configured, which services answer, and what is missing.",

@@ -126,8 +126,8 @@ def _is_embedded(settings: CliSettings, address: str) -> bool:
 class _CopyAnnouncer(Client):
     """A client that also reports when a project turns out to be a copy."""
 
-    async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
-        project = await super().init_project(root, name, config_path)
+    async def init_project(self, *args: Any, **kwargs: Any) -> project_pb2.Project:
+        project = await super().init_project(*args, **kwargs)
         if project.copied_from:
             complain(
                 f"{project.root} is a copy of {project.copied_from}: from now on it is a separate project "

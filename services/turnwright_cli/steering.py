@@ -1,4 +1,4 @@
-"""`fork`, `rename`, `inject`, `config`, `runs remove` and `runs --watch`.
+"""`fork`, `rename`, `inject`, `config`, `project`, `runs remove` and `runs --watch`.
 
 Source: rows RU230-RU232, RU242; architecture 15.
 """
@@ -26,10 +26,11 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text
 from turnwright_cli.render import turns_words
 from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project
+from turnwright_cli.session import open_project, open_session
 from turnwright_cli.status_words import run_words, said_of
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
+from turnwright_core.runs import Assembly
 
 ROWS_MAX = 50
 """Runs that a live table shows; the rest is counted."""
@@ -103,6 +104,24 @@ async def configure_run(
     out = console()
     for line in settings_lines(changed.settings):
         put(out, Text(line))
+    return 0
+
+
+async def configure_project(call: Invocation, *, assembly: str | None) -> int:
+    """Change the settings of the project; without changes, show them."""
+    wanted = {
+        "packet": settings_pb2.ASSEMBLY_PACKET,
+        "transcript": settings_pb2.ASSEMBLY_TRANSCRIPT,
+        "default": settings_pb2.ASSEMBLY_UNSPECIFIED,
+    }
+    async with open_session(call.settings) as session:
+        project = await session.client.init_project(call.root, assembly=wanted.get(assembly or ""))
+    if call.as_json:
+        return show_lines([project])
+    out = console()
+    put(out, Text(f"project   {safe_line(project.name)}"))
+    put(out, Text(f"root      {safe_line(project.root)}"))
+    put(out, Text(f"assembly  {Assembly(project.assembly).name.lower() if project.assembly else 'default'}"))
     return 0
 
 

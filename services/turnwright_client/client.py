@@ -115,12 +115,21 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
     def address(self) -> str:
         return self._peer.address
 
-    async def init_project(self, root: str, name: str = "", config_path: str | None = None) -> project_pb2.Project:
+    async def init_project(
+        self,
+        root: str,
+        name: str = "",
+        config_path: str | None = None,
+        assembly: settings_pb2.Assembly.ValueType | None = None,
+    ) -> project_pb2.Project:
         """Register a directory on the executor's host; safe to repeat. An empty name is derived from the root.
 
-        `config_path` is the client's own configuration file for the project; None: unchanged.
+        `config_path` is the client's own configuration file for the project, `assembly` how its runs are sent to
+        their models by default; None: unchanged.
         """
-        request = executor_service_pb2.InitProjectRequest(root=root, name=name, config_path=config_path)
+        request = executor_service_pb2.InitProjectRequest(
+            root=root, name=name, config_path=config_path, assembly=assembly
+        )
         return (await self._peer.call(self._stub.InitProject, request)).project
 
     async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:

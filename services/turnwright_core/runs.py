@@ -137,6 +137,8 @@ class Project(Struct, frozen=True):
     create_ms: int
     config_path: str = ""
     """Path of the client's own configuration file for the project; for clients only."""
+    assembly: Assembly = Assembly.UNSPECIFIED
+    """That of runs whose loops do not say; UNSPECIFIED: the store's."""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):

@@ -59,7 +59,8 @@ class StoreSettings(Settings):
     )
     db_readers: int = setting("Number of database connections for reading.", 2, ge=1, le=64)
     assembly: Literal["packet", "transcript"] = setting(
-        "How a run whose task does not say is sent to its model: as a `packet` of sections, or as a `transcript`.",
+        "How a run is sent to its model if neither its task nor its project says: as a `packet` of sections, or as a "
+        "`transcript`.",
         "packet",
     )
     loops_queued_max: int = setting("Maximum number of loops that may queue in one run.", 100, ge=1, le=10_000)

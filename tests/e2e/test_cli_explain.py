@@ -55,6 +55,14 @@ def test_a_packet_in_a_pipe_is_sentences_and_a_row_for_each_piece(bench) -> None
     assert ["files", "visible", "a.txt"] in [row[1:4] for row in rows]
 
 
+def test_a_project_has_its_runs_sent_as_transcripts(bench) -> None:
+    assert bench.run("project").stdout.splitlines()[-1] == "assembly  default"
+    assert bench.run("project", "--assembly", "transcript").stdout.splitlines()[-1] == "assembly  transcript"
+    bench.run("act", "Read it.", "--model", "m", "--run", "r")
+    assert bench.run("explain", "r").stdout.splitlines()[0] == "r: turn 2 of loop 1, transcript for m"
+    assert json.loads(bench.run("project", "--json").stdout)["assembly"] == "ASSEMBLY_TRANSCRIPT"
+
+
 def test_json_is_the_exact_explanation_and_the_preview_is_one_too(bench) -> None:
     bench.run("act", "Read it.", "--model", "m", "--run", "r")
     told = json.loads(bench.run("explain", "r", "1", "--json").stdout)

@@ -38,7 +38,6 @@ from turnwright_core.wire.codec import FieldCodec, codec, each
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
 from turnwright_core.wire.prompt_edits import EDITS
 
-project_to_pb, _ = codec(Project, project_pb2.Project)
 _can_to_pb, _can_from_pb = codec(Capabilities, model_pb2.Capabilities)
 # What says nothing is left out: the models of most are the same bytes then as before.
 _CAPABILITIES: FieldCodec = (lambda can: None if can == Capabilities() else _can_to_pb(can), _can_from_pb)
@@ -72,6 +71,7 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
 _REASONING = (reasoning_to_pb, reasoning_from_pb)
 _mode = (int, lambda number: known(Mode, number, "mode"))
 _assembly = (int, lambda number: known(Assembly, number, "assembly"))
+project_to_pb, _ = codec(Project, project_pb2.Project, assembly=_assembly)
 _tool_to_pb, _tool_from_pb = codec(ClientTool, settings_pb2.ClientTool)
 _form = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(

@@ -77,28 +77,25 @@ def enqueue_loop(
     if found or model != named.model:
         check_model_exists(tx, model)
     check_queue(tx, before, rules.loops_queued_max)
-    yolo = settings.yolo or before.run.settings.yolo
-    reasoning = settings.reasoning or (before.run.loop.settings.reasoning if before.run.loop else None)
-    # A loop of an earlier release does not say: it was sent packets.
-    latest = (before.run.loop.settings.assembly or Assembly.PACKET) if before.run.loop else rules.assembly
-    reads = settings.project_instructions
-    if reads is None and before.run.loop:
-        reads = before.run.loop.settings.project_instructions
-    summarizes = settings.summaries
-    if summarizes is None and before.run.loop:
-        summarizes = before.run.loop.settings.summaries
-    settled = replace(
-        settings,
-        model=model,
-        yolo=yolo,
-        reasoning=reasoning,
-        assembly=settings.assembly or latest,
-        project_instructions=reads,
-        summaries=summarizes,
-    )
+    settled = _settled(replace(settings, model=model), before.run, owner.project.assembly or rules.assembly)
     run, loop = _add_loop(tx, before, prompt, settled)
     run = _write_run_entry(tx, rules, caller, run, loop)
     return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
+
+
+def _settled(settings: LoopSettings, run: Run, default: Assembly) -> LoopSettings:
+    """What a task leaves open is as in the run's latest loop."""
+    before = run.loop.settings if run.loop else replace(settings, assembly=default)
+    reads, summarizes = settings.project_instructions, settings.summaries
+    return replace(
+        settings,
+        yolo=settings.yolo or run.settings.yolo,
+        reasoning=settings.reasoning or before.reasoning,
+        # A loop of an earlier release does not say: it was sent packets.
+        assembly=settings.assembly or before.assembly or Assembly.PACKET,
+        project_instructions=before.project_instructions if reads is None else reads,
+        summaries=before.summaries if summarizes is None else summarizes,
+    )
 
 
 def _check_settled(run: RunRow, given: RunSettings) -> None:

@@ -11,7 +11,7 @@ from turnwright_core.checks import check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.models import Model
-from turnwright_core.runs import QUEUED, RUNNING, Loop, Project, Run, RunSettings, SessionState, Turn
+from turnwright_core.runs import QUEUED, RUNNING, Assembly, Loop, Project, Run, RunSettings, SessionState, Turn
 from turnwright_core.session import is_active, session_state
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
@@ -36,8 +36,15 @@ _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
 
 
-def init_project(tx: Transaction, root: str, workspace_id: str, name: str, config_path: str | None = None) -> Project:
-    """Register a project, or update the root and configuration path of the workspace's project (RU226)."""
+def init_project(
+    tx: Transaction,
+    root: str,
+    workspace_id: str,
+    name: str,
+    config_path: str | None = None,
+    assembly: Assembly | None = None,
+) -> Project:
+    """Register a project, or update that of the workspace (RU226); what is None stays as it is."""
     check_words("root", root, ROOT_CHARS_MAX)
     if not PurePath(root).is_absolute():
         raise invalid("root", f"root must be an absolute path; it is {root!r}.")
@@ -46,14 +53,17 @@ def init_project(tx: Transaction, root: str, workspace_id: str, name: str, confi
         raise invalid("workspace_id", "workspace_id is required.")
     check_words("config_path", config_path or "", ROOT_CHARS_MAX)
     found = registry.find_workspace(tx.connection, workspace_id)
-    if found is not None:
-        moved = replace(
-            found.project, root=root, config_path=found.project.config_path if config_path is None else config_path
-        )
-        registry.move_project(tx.connection, found.id, moved)
-        return moved
-    project = Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms, config_path or "")
-    registry.add_project(tx.connection, add_scope(tx, f"project:{project.workspace_id}"), project)
+    before = found.project if found else Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms)
+    project = replace(
+        before,
+        root=root,
+        config_path=before.config_path if config_path is None else config_path,
+        assembly=before.assembly if assembly is None else assembly,
+    )
+    if found:
+        registry.change_project(tx.connection, found.id, project)
+    else:
+        registry.add_project(tx.connection, add_scope(tx, f"project:{workspace_id}"), project)
     return project
 
 

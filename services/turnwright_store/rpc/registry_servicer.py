@@ -9,7 +9,9 @@ from turnwright.store.v1 import ledger_pb2, queue_pb2, registry_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
+from turnwright_core.runs import Assembly
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.entries import known
 from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
 from turnwright_store.domain.locks import REGISTRY_LOCK
@@ -30,7 +32,8 @@ class RegistryRpcs(Calls):
         self, request: registry_pb2.InitProjectRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.InitProjectResponse:
         config_path = request.config_path if request.HasField("config_path") else None
-        project = app.init_project(tx, request.root, request.workspace_id, request.name, config_path)
+        assembly = known(Assembly, request.assembly, "assembly") if request.HasField("assembly") else None
+        project = app.init_project(tx, request.root, request.workspace_id, request.name, config_path, assembly)
         return registry_pb2.InitProjectResponse(project=wire.project_to_pb(project))
 
     @query

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.models import Capabilities, Model
-from turnwright_core.runs import Project
+from turnwright_core.runs import Assembly, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
@@ -37,6 +37,7 @@ _PROJECT: Final = select(
     projects.c.workspace_id,
     projects.c.create_ms,
     projects.c.config_path,
+    projects.c.assembly,
 )
 _PROJECT_BY_NAME: Final = _PROJECT.where(projects.c.name == bindparam("name"))
 _PROJECT_BY_WORKSPACE: Final = _PROJECT.where(projects.c.workspace_id == bindparam("workspace"))
@@ -44,10 +45,10 @@ _PROJECT_PAGE: Final = (
     _PROJECT.where(projects.c.name > bindparam("after")).order_by(projects.c.name).limit(bindparam("page"))
 )
 _PROJECT_ADD: Final = insert(projects)
-_PROJECT_MOVE: Final = (
+_PROJECT_CHANGE: Final = (
     update(projects)
     .where(projects.c.id == bindparam("project"))
-    .values(root=bindparam("new_root"), config_path=bindparam("new_config"))
+    .values(root=bindparam("new_root"), config_path=bindparam("new_config"), assembly=bindparam("new_assembly"))
 )
 
 _MODEL: Final = select(
@@ -65,7 +66,9 @@ _SCHEMES: Final = select(
 
 
 def _project(row: Sequence[Any]) -> ProjectRow:
-    return ProjectRow(row[0], row[1], Project(*row[2:]))
+    key, scope, name, root, workspace_id, create_ms, config_path, assembly = row
+    project = Project(name, root, workspace_id, create_ms, config_path, Assembly(assembly))
+    return ProjectRow(key, scope, project)
 
 
 def find_project(connection: Connection, name: str) -> ProjectRow | None:
@@ -95,10 +98,10 @@ def add_project(connection: Connection, scope: int, project: Project) -> None:
     connection.execute(_PROJECT_ADD, {"scope_id": scope, **asdict(project)})
 
 
-def move_project(connection: Connection, project_id: int, project: Project) -> None:
-    """Bring the root of a project, and its settings' file, up to date."""
-    values = {"project": project_id, "new_root": project.root, "new_config": project.config_path}
-    connection.execute(_PROJECT_MOVE, values)
+def change_project(connection: Connection, project_id: int, project: Project) -> None:
+    """Write what of a project can change."""
+    new = {"new_root": project.root, "new_config": project.config_path, "new_assembly": project.assembly}
+    connection.execute(_PROJECT_CHANGE, {"project": project_id, **new})
 
 
 _CAPABILITIES: Final = msgspec.json.Decoder(Capabilities)

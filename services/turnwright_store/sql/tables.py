@@ -73,6 +73,7 @@ projects = Table(
     Column("workspace_id", Path, nullable=False, unique=True),
     number_column("create_ms", None),
     text_column("config_path"),
+    number_column("assembly"),
 )
 
 models = Table(

@@ -1,7 +1,7 @@
 """Projects, models, schemes."""
 
 import pytest
-from turnwright.types.v1 import entry_pb2, model_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 
 from contract.store.harness import Client, Run, as_tier, new_project, set_, start_store, working_run
 from turnwright_core.entries import Tier
@@ -34,6 +34,31 @@ async def test_a_project_keeps_the_path_of_its_settings_until_another_is_named(c
     ]
     (listed,) = (await client.call("ListProjects")).projects
     assert (paths, listed.config_path) == (["", "a.toml", "a.toml", ""], "")
+
+
+async def test_the_project_says_how_its_new_runs_are_sent_unless_task_or_run_does(tmp_path):
+    """The store's default is a transcript here."""
+    server = await start_store(tmp_path, assembly="transcript")
+    client = Client(server.address)
+    await client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="v/m")])
+    unset, packet, transcript = settings_pb2.Assembly.values()
+
+    async def sent(run, project=None, task=unset):
+        changes = {} if project is None else {"assembly": project}
+        kept = (await client.call("InitProject", root="/p", workspace_id="w", **changes)).project.assembly
+        settings = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="fast", assembly=task)
+        queued = await client.call("EnqueueLoop", project="p", run=run, prompt="x", settings=settings)
+        return kept, queued.loop.settings.assembly
+
+    assert await sent("a") == (unset, transcript)
+    assert await sent("b", packet) == (packet, packet)
+    assert await sent("b", transcript) == (transcript, packet)  # The run keeps what it began with.
+    assert await sent("c", task=packet) == (transcript, packet)
+    assert await sent("d", unset) == (unset, transcript)
+    error = await refused(client.call("InitProject", root="/p", workspace_id="w", assembly=9))
+    assert error.metadata["field"] == "assembly"
+    await client.close()
+    await server.stop()
 
 
 async def test_made_project_names_are_unique(client):

@@ -109,13 +109,17 @@ def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_
     raw, core = faces
     bring_to("r0005", raw, core)
     raw.execute("DROP TABLE schedules")
+    raw.execute("ALTER TABLE projects DROP COLUMN assembly")
     raw.execute("INSERT INTO scopes (key) VALUES ('kept')")
+    raw.execute(
+        "INSERT INTO projects (scope_id, name, root, workspace_id, create_ms) SELECT id, 'p', '/p', 'w', 1 FROM scopes WHERE key = 'kept'"
+    )
     raw.commit()
     core.rollback()
     bring_to_head(raw, core)
-    assert raw.execute("SELECT count(*) FROM scopes WHERE key = 'kept'").fetchone()[0] == 1
+    assert raw.execute("SELECT name, assembly FROM projects").fetchone() == ("p", 0)
     assert raw.execute("SELECT count(*) FROM schedules").fetchone()[0] == 0
-    assert current_revision(raw, core.dialect.name) == "r0006"
+    assert current_revision(raw, core.dialect.name) == "r0007"
 
 
 def test_the_checks_of_the_migrations_are_those_of_the_tables(faces, request, tmp_path, empty):

@@ -196,7 +196,8 @@ func (CallStyle) EnumDescriptor() ([]byte, []int) {
 type Assembly int32
 
 const (
-	// Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default).
+	// Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+	// TURNWRIGHT_ASSEMBLY (PACKET by default).
 	Assembly_ASSEMBLY_UNSPECIFIED Assembly = 0
 	// Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
 	// not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,

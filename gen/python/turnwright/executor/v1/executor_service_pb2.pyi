@@ -13,6 +13,7 @@ from turnwright.executor.v1 import event_pb2 as _event_pb2
 from turnwright.executor.v1 import session_event_pb2 as _session_event_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
+from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -57,6 +58,7 @@ class InitProjectRequest(_message.Message):
     ROOT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
+    ASSEMBLY_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of an existing directory on the executor's host. Fails with FAILED_PRECONDITION, reason
     WORKSPACE_UNAVAILABLE, if it does not exist. With a derived token it must be a registered project, or lie below
@@ -65,22 +67,28 @@ class InitProjectRequest(_message.Message):
     name: _builtins.str
     """Name, `[A-Za-z0-9._-]{1,128}`. Empty: derived from the last part of `root`. An existing project keeps its name."""
     config_path: _builtins.str
-    """Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged, or empty
-    for a new project.
-    """
+    """Path of the client's own configuration file for the project, at most 4096 characters. Absent: unchanged."""
+    assembly: _settings_pb2.Assembly.ValueType
+    """`Project.assembly`. Absent: unchanged."""
     def __init__(
         self,
         *,
         root: _builtins.str = ...,
         name: _builtins.str = ...,
         config_path: _builtins.str | None = ...,
+        assembly: _settings_pb2.Assembly.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path", "name", b"name", "root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "name", b"name", "root", b"root"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
+    _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015
     _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
     _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__assembly) -> _WhichOneofReturnType__assembly | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
 
 Global___InitProjectRequest: _TypeAlias = InitProjectRequest  # noqa: Y015
@@ -130,9 +138,7 @@ class WatchRunRequest(_message.Message):
     """The form in which plans are sent. Default: none."""
     @_builtins.property
     def after(self) -> _task_pb2.EventCursor:
-        """Send only events after this cursor, if they are still retained; otherwise a snapshot comes first. Absent: begin
-        with a snapshot.
-        """
+        """Send only events after this cursor, if they are still retained; else, or if it is absent, a snapshot comes first."""
 
     def __init__(
         self,
@@ -155,9 +161,7 @@ Global___WatchRunRequest: _TypeAlias = WatchRunRequest  # noqa: Y015
 
 @_typing.final
 class WatchRunResponse(_message.Message):
-    """One event. Within an epoch `seq` increases by one with each event; parts of a snapshot and heartbeats repeat the
-    latest.
-    """
+    """An event. Within an epoch `seq` increases by one with each; parts of a snapshot and heartbeats repeat the latest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

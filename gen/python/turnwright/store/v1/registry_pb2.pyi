@@ -35,6 +35,7 @@ class InitProjectRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
+    ASSEMBLY_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of the root directory."""
     workspace_id: _builtins.str
@@ -45,6 +46,8 @@ class InitProjectRequest(_message.Message):
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     config_path: _builtins.str
     """Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged."""
+    assembly: _settings_pb2.Assembly.ValueType
+    """`Project.assembly`. Absent: unchanged."""
     def __init__(
         self,
         *,
@@ -53,13 +56,19 @@ class InitProjectRequest(_message.Message):
         name: _builtins.str = ...,
         request_id: _builtins.str = ...,
         config_path: _builtins.str | None = ...,
+        assembly: _settings_pb2.Assembly.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_config_path", b"_config_path", "config_path", b"config_path", "name", b"name", "request_id", b"request_id", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "name", b"name", "request_id", b"request_id", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
+    _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015
     _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
     _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__assembly) -> _WhichOneofReturnType__assembly | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
 
 Global___InitProjectRequest: _TypeAlias = InitProjectRequest  # noqa: Y015

@@ -6,6 +6,7 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -29,6 +30,7 @@ class Project(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     COPIED_FROM_FIELD_NUMBER: _builtins.int
+    ASSEMBLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name, `[A-Za-z0-9._-]{1,128}`. Identifies the project in every rpc."""
     root: _builtins.str
@@ -45,6 +47,10 @@ class Project(_message.Message):
     """The directory that this one was copied from. Set only in the answer of the InitProject that detects the copy and
     makes it a workspace of its own; otherwise empty.
     """
+    assembly: _settings_pb2.Assembly.ValueType
+    """How runs of the project are sent to their models if neither the task nor an earlier loop of the run says.
+    UNSPECIFIED: the store's TURNWRIGHT_ASSEMBLY.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the project was first registered."""
@@ -58,10 +64,11 @@ class Project(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         config_path: _builtins.str = ...,
         copied_from: _builtins.str = ...,
+        assembly: _settings_pb2.Assembly.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_path", b"config_path", "copied_from", b"copied_from", "create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assembly", b"assembly", "config_path", b"config_path", "copied_from", b"copied_from", "create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

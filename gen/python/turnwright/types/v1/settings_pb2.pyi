@@ -116,7 +116,9 @@ class _Assembly:
 class _AssemblyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Assembly.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ASSEMBLY_UNSPECIFIED: _Assembly.ValueType  # 0
-    """Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default)."""
+    """Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+    TURNWRIGHT_ASSEMBLY (PACKET by default).
+    """
     ASSEMBLY_PACKET: _Assembly.ValueType  # 1
     """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
     not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,
@@ -132,7 +134,9 @@ class Assembly(_Assembly, metaclass=_AssemblyEnumTypeWrapper):
     """How a run is sent to its model."""
 
 ASSEMBLY_UNSPECIFIED: Assembly.ValueType  # 0
-"""Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default)."""
+"""Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+TURNWRIGHT_ASSEMBLY (PACKET by default).
+"""
 ASSEMBLY_PACKET: Assembly.ValueType  # 1
 """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
 not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,

@@ -4,6 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Assembly } from "../../types/v1/settings_pb.js";
 import type { Project } from "../../types/v1/project_pb.js";
 import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema, EventCursor, StartRunRequestSchema, StartRunResponseSchema } from "./task_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -47,12 +48,18 @@ export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitPro
   name: string;
 
   /**
-   * Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged, or empty
-   * for a new project.
+   * Path of the client's own configuration file for the project, at most 4096 characters. Absent: unchanged.
    *
    * @generated from field: optional string config_path = 3;
    */
   configPath?: string | undefined;
+
+  /**
+   * `Project.assembly`. Absent: unchanged.
+   *
+   * @generated from field: optional turnwright.types.v1.Assembly assembly = 4;
+   */
+  assembly?: Assembly | undefined;
 };
 
 /**
@@ -102,8 +109,7 @@ export declare type WatchRunRequest = Message<"turnwright.executor.v1.WatchRunRe
   run: string;
 
   /**
-   * Send only events after this cursor, if they are still retained; otherwise a snapshot comes first. Absent: begin
-   * with a snapshot.
+   * Send only events after this cursor, if they are still retained; else, or if it is absent, a snapshot comes first.
    *
    * @generated from field: optional turnwright.executor.v1.EventCursor after = 3;
    */
@@ -131,8 +137,7 @@ export declare type WatchRunRequest = Message<"turnwright.executor.v1.WatchRunRe
 export declare const WatchRunRequestSchema: GenMessage<WatchRunRequest>;
 
 /**
- * One event. Within an epoch `seq` increases by one with each event; parts of a snapshot and heartbeats repeat the
- * latest.
+ * An event. Within an epoch `seq` increases by one with each; parts of a snapshot and heartbeats repeat the latest.
  *
  * @generated from message turnwright.executor.v1.WatchRunResponse
  */

@@ -4,12 +4,12 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Assembly, RunSettings } from "../../types/v1/settings_pb.js";
 import type { Project } from "../../types/v1/project_pb.js";
 import type { Model } from "../../types/v1/model_pb.js";
 import type { Scheme, SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Run } from "../../types/v1/run_pb.js";
-import type { RunSettings } from "../../types/v1/settings_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/registry.proto.
@@ -56,6 +56,13 @@ export declare type InitProjectRequest = Message<"turnwright.store.v1.InitProjec
    * @generated from field: optional string config_path = 5;
    */
   configPath?: string | undefined;
+
+  /**
+   * `Project.assembly`. Absent: unchanged.
+   *
+   * @generated from field: optional turnwright.types.v1.Assembly assembly = 6;
+   */
+  assembly?: Assembly | undefined;
 };
 
 /**

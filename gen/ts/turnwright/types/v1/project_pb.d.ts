@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Assembly } from "./settings_pb.js";
 
 /**
  * Describes the file turnwright/types/v1/project.proto.
@@ -61,6 +62,14 @@ export declare type Project = Message<"turnwright.types.v1.Project"> & {
    * @generated from field: string copied_from = 6;
    */
   copiedFrom: string;
+
+  /**
+   * How runs of the project are sent to their models if neither the task nor an earlier loop of the run says.
+   * UNSPECIFIED: the store's TURNWRIGHT_ASSEMBLY.
+   *
+   * @generated from field: turnwright.types.v1.Assembly assembly = 7;
+   */
+  assembly: Assembly;
 };
 
 /**

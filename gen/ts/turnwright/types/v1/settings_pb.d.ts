@@ -557,7 +557,8 @@ export declare const CallStyleSchema: GenEnum<CallStyle>;
  */
 export enum Assembly {
   /**
-   * Not set: as in the run's latest loop, or else the store's TURNWRIGHT_ASSEMBLY (PACKET by default).
+   * Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+   * TURNWRIGHT_ASSEMBLY (PACKET by default).
    *
    * @generated from enum value: ASSEMBLY_UNSPECIFIED = 0;
    */
