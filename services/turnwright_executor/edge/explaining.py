@@ -27,7 +27,7 @@ from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.edge.assembler import assemble_call
 from turnwright_executor.edge.packets import PacketNote, packet_note
 from turnwright_executor.tools.ports import Workspace
-from turnwright_executor.turn.first_turn import first_turn
+from turnwright_executor.turn.beginning import first_turn
 from turnwright_executor.turn.images import edits_of
 from turnwright_executor.turn.loop_scope import Services
 from turnwright_executor.turn.project_files import FileSync
@@ -111,13 +111,13 @@ class PacketExplanations:
             place = None
             gaps.append(f"Files and instructions of the project are not in it: {error}")
         model = await self._model(loop.settings.model or run.settings.model)
-        first = await first_turn(self._services, address, run_from_pb(run), loop, model, place)
+        turn, writes = await first_turn(self._services, address, run_from_pb(run), loop, model, place)
         asked = assembler_service_pb2.ExplainRequest(
-            assemble=_call(address, first.turn, 0.0, edits_of(loop)),
+            assemble=_call(address, turn, 0.0, edits_of(loop)),
             pieces_max=pieces_max,
-            writes=map(write_to_pb, first.writes),
+            writes=map(write_to_pb, writes),
         )
-        told = await self._explained(asked, first.turn)
+        told = await self._explained(asked, turn)
         told.preview = True
         told.gaps.extend(gaps)
         return explain_pb2.PreviewPacketResponse(explanation=told)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -26,41 +26,30 @@ from turnwright_core.runs import (
     PROPOSED,
     RUNNING,
     Assembly,
-    KnowledgeHit,
     LoopEnd,
     ReplyKind,
     RequestKind,
     Turn,
 )
 from turnwright_core.tool_settings import ToolRules
-from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
-from turnwright_executor.domain.project_instructions import bytes_max
 from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.client_tools import check_names
 from turnwright_executor.tools.contract import failed
 from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.beginning import begun_with, described, loop_beginning, model_of, turn_request
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
-from turnwright_executor.turn.first_turn import run_instructions
 from turnwright_executor.turn.generation import empty
-from turnwright_executor.turn.images import image_writes, kept_images
+from turnwright_executor.turn.images import image_writes
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
-from turnwright_executor.turn.knowledge import find_knowledge
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry, with_edits
 from turnwright_executor.turn.model_steps import ModelSteps
-from turnwright_executor.turn.opener import (
-    TurnOpener,
-    begun_with,
-    is_to_be_asked_of,
-    model_of,
-    turn_request,
-)
-from turnwright_executor.turn.project_instructions import project_instruction_writes
+from turnwright_executor.turn.opener import TurnOpener
 from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.turn.records import record_write, settled
 from turnwright_executor.turn.run_plans import RunPlans
@@ -147,48 +136,23 @@ class LoopSteps:
         self._is_fresh = False
         services, claim, loop = scope.services, scope.claim, scope.loop
         check_names(loop.settings.client_tools, services.tools)
-        scope.model = model_of(claim, loop)
-        if is_to_be_asked_of(scope.model, claim.run.settings.calls):
-            scope.model = await services.models.describe(scope.model)
-        scope.placement = await self._place()
         given, temperature = claim.run.settings, services.settings.temperature
+        scope.model = await described(services, model_of(claim, loop), given.calls)
+        scope.placement = place = await self._place()
         standing = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun_with(claim, loop))
-        request = with_settings_of_run(standing, given)
-        instructions = run_instructions(services, claim.run, request, scope.tools)
-        begins = bool(kept_images(loop)) and not scope.turns_ended and claim.open_turn is None
-        images = await image_writes(services.ledger, scope.address, loop, scope.placement.workspace) if begins else ()
-        self._opener = TurnOpener(
-            services.ledger, scope.address, claim, loop, standing, instructions, scope.placement.files, images,
-            await self._project_instructions(request.context_length), *await self._found_knowledge(),
-        )  # fmt: skip
+        first = None
+        if not scope.turns_ended and claim.open_turn is None:
+            folder = place.workspace if place.files else None
+            first = await loop_beginning(services, scope.address, claim.run, loop, standing, scope.tools, folder)
+            images = await image_writes(services.ledger, scope.address, loop, place.workspace)
+            first = replace(first, images=images)
+        self._opener = TurnOpener(services.ledger, scope.address, claim, standing, place.files, first)
         if left := await scope.spend_meter.open():
             ending = budget_exhausted(left[1])
             self._timer = asyncio.get_running_loop().call_later(left[0], lambda: self.interrupt(ending))
         if claim.open_turn:
             await self._take_up(state, claim.open_turn)
         state.is_placed = True
-
-    async def _project_instructions(self, context_length: int) -> Sequence[EntryWrite]:
-        """What a new loop writes of its project's instructions."""
-        scope, settings = self._scope, self._scope.services.settings
-        if scope.turns_ended or scope.claim.open_turn:
-            return ()
-        reads = settings.project_instructions and scope.loop.settings.project_instructions is not False
-        return await project_instruction_writes(
-            scope.services.ledger,
-            scope.address,
-            scope.placement.workspace if reads and scope.placement.files else None,
-            bytes_max(context_length, settings.token_divisor),
-            may_have=scope.claim.run.turn > 0,
-        )
-
-    async def _found_knowledge(self) -> tuple[tuple[KnowledgeHit, ...], Sequence[EntryWrite]]:
-        scope, settings = self._scope, self._scope.services.settings
-        if scope.turns_ended or scope.claim.open_turn:
-            return (), ()
-        return await find_knowledge(
-            scope.services.ledger, scope.address, scope.loop, settings.knowledge_tokens_max, settings.token_divisor
-        )
 
     async def _take_up(self, state: TurnState, turn: Turn) -> None:
         scope = self._scope
@@ -213,7 +177,7 @@ class LoopSteps:
         """Open the next turn with a call of its own."""
         scope = self._scope
         scope.spend_meter.begin_turn()
-        turn, cursor = await self._opener.begin(is_first=not scope.turns_ended)
+        turn, cursor = await self._opener.begin()
         scope.begun(state, turn, cursor)
 
     # Commands and verdict -----------------------------------------------------------------------------------------

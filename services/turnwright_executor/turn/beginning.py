@@ -1,0 +1,225 @@
+"""How a loop begins: the settings of its turns, and what its first turn writes; for a preview of it, too.
+
+Source: architecture 2, 12.1; rows RU074, RU195-RU199; decision C31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnwright_core.chat.timeline import IMAGES, SYNTHETIC
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.errors import Reason, fault
+from turnwright_core.instructions import SYSTEM_PATH
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.models import Model
+from turnwright_core.runs import (
+    AnswerFormat,
+    Assembly,
+    CallStyle,
+    KnowledgeHit,
+    Loop,
+    LoopSettings,
+    RequestKind,
+    Run,
+    RunSettings,
+    Turn,
+    TurnRequest,
+)
+from turnwright_core.turn_settings import with_settings_of_run
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.project_instructions import bytes_max
+from turnwright_executor.ports.ledger import Claim
+from turnwright_executor.tools.native import native_tools
+from turnwright_executor.tools.ports import Workspace
+from turnwright_executor.turn.images import image_paths
+from turnwright_executor.turn.knowledge import find_knowledge
+from turnwright_executor.turn.loop_scope import Services, with_tools_of
+from turnwright_executor.turn.project_files import FileSync, in_batches
+from turnwright_executor.turn.project_instructions import project_instruction_writes
+
+RESERVE_PART: Final = 4
+"""A transcript keeps room for the longest reply of the model, but at most one part in so many of the window."""
+
+BRIEF_BELOW_TOKENS: Final = 16_384
+"""Context window, in tokens, below which a model gets short instructions: the long ones would fill a third of 8,192."""
+
+
+class LoopBeginning(Struct, frozen=True):
+    """What the first turn of a loop writes, beside files of the project."""
+
+    writes: tuple[EntryWrite, ...]
+    """Instructions of the run and of the project, what was found for the prompt, and the prompt."""
+    knowledge: tuple[KnowledgeHit, ...]
+    """What was found for the prompt."""
+    images: Sequence[EntryWrite] = ()
+    """Those that the loop names, one write each."""
+
+
+async def loop_beginning(
+    services: Services,
+    address: RunAddress,
+    run: Run,
+    loop: Loop,
+    standing: TurnRequest,
+    tools: Sequence[str],
+    workspace: Workspace | None,
+) -> LoopBeginning:
+    """What a loop begins with, if its turns have these settings and tools; without its images.
+
+    Without a workspace nothing of the project is read. Raises TurnwrightError.
+    """
+    settings, wanted = services.settings, loop.settings
+    request = with_settings_of_run(standing, run.settings)
+    reads = settings.project_instructions and wanted.project_instructions is not False
+    project = await project_instruction_writes(
+        services.ledger,
+        address,
+        workspace if reads else None,
+        bytes_max(request.context_length, settings.token_divisor),
+        may_have=run.turn > 0,
+    )
+    knowledge, found = await find_knowledge(
+        services.ledger, address, loop, settings.knowledge_tokens_max, settings.token_divisor
+    )
+    prompt = [prompt_write(loop)] if loop.prompt else []
+    return LoopBeginning((run_instructions(services, run, request, tools), *project, *found, *prompt), knowledge)
+
+
+async def first_turn(
+    services: Services,
+    address: RunAddress,
+    run: Run,
+    loop: Loop,
+    model: Model,
+    place: tuple[Workspace, FileSync] | None,
+) -> tuple[Turn, list[EntryWrite]]:
+    """The first turn of a run as it would begin with this loop, and what would be written: nothing is.
+
+    Without a place nothing of the project is read. Raises TurnwrightError.
+    """
+    services, tools = with_tools_of(services, loop.settings)
+    model = await described(services, model, run.settings.calls)
+    standing = turn_request(run.settings, model, tools, loop.settings, services.settings.temperature)
+    workspace, files = (None, None) if loop.settings.no_repo or place is None else place
+    beginning = await loop_beginning(services, address, run, loop, standing, tools, workspace)
+    turn = Turn(1, loop.sequence, with_settings_of_run(standing, run.settings))
+    return turn, [*await _shown(files), *beginning.writes]
+
+
+async def _shown(files: FileSync | None) -> list[EntryWrite]:
+    """What the model is shown of the project's files at once: those that the project includes, and the list of all."""
+    if files is None:
+        return []
+    changes = ((write, write.change) for write in await files.writes())
+    shown = [
+        write
+        for write, change in changes
+        if isinstance(change, SetEntry) and change.initial_visibility is Visibility.VISIBLE
+    ]
+    return [*next(in_batches(shown), []), files.manifest()]
+
+
+async def described(services: Services, model: Model, calls: CallStyle) -> Model:
+    """The model, with what its vendor says if its alias lacks something that the loop needs."""
+    lacks = not model.context_length or (calls is CallStyle.AUTO and model.capabilities.tools is None)
+    return await services.models.describe(model) if lacks else model
+
+
+def turn_request(
+    given: RunSettings,
+    model: Model,
+    tools: Sequence[str],
+    settings: LoopSettings,
+    temperature: float,
+    begun: TurnRequest | None = None,
+) -> TurnRequest:
+    """The settings of a loop's turns; the store adds those that the run has when each begins.
+
+    `begun` are those of an earlier turn of the loop: changed settings of a run apply from its next loop on.
+    """
+    window = model.context_length or CONTEXT_LENGTH_DEFAULT
+    is_transcript = settings.assembly is Assembly.TRANSCRIPT
+    request = TurnRequest(
+        model=model.alias,
+        vendor_model=model.vendor_model,
+        context_length=window,
+        temperature=temperature,
+        tools=tuple(tools),
+        reasoning=settings.reasoning,
+        calls=CallStyle.NATIVE if is_transcript else call_style(given.calls, model),
+        mode=settings.mode,
+        persona=given.persona,
+        response_format=settings.response_format,
+        kind=RequestKind.PRIMARY,
+        assembly=Assembly.TRANSCRIPT if is_transcript else Assembly.PACKET,
+        output_reserve=min(model.output_tokens_max, window // RESERVE_PART) if is_transcript else 0,
+    )
+    return request if begun is None else replace(request, calls=begun.calls)
+
+
+def _form_of_answer(form: AnswerFormat | None) -> str:
+    if form is None:
+        return ""
+    meets = f"meets this JSON Schema:\n{form.schema}" if form.schema else "is an object."
+    return f"\n\nThe answer that ends the work, at status 200, is JSON and nothing else. It {meets}"
+
+
+def prompt_write(loop: Loop) -> EntryWrite:
+    """The prompt of a loop, at the number of its first turn."""
+    attributes: dict[str, Any] = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
+    if images := image_paths(loop):
+        attributes[IMAGES] = images
+    if loop.settings.synthetic:
+        attributes[SYNTHETIC] = True
+    change = SetEntry(
+        body=loop.prompt + _form_of_answer(loop.settings.response_format),
+        attributes_json=to_attributes_json(attributes),
+        visibility=Visibility.VISIBLE,
+        state=State.RESOLVED,
+    )
+    return EntryWrite("prompt://{turn}", change, Tier.PLUGIN)
+
+
+def call_style(wanted: CallStyle, model: Model) -> CallStyle:
+    """How the model is to call tools. AUTO is NATIVE if the model is known to support it."""
+    is_native = wanted is CallStyle.NATIVE or (wanted is CallStyle.AUTO and model.capabilities.tools is True)
+    return CallStyle.NATIVE if is_native else CallStyle.TAGS
+
+
+def run_instructions(services: Services, run: Run, request: TurnRequest, tools: Sequence[str]) -> EntryWrite:
+    """The write of the run's instructions: tool set, tool documentation, persona. They become the system message."""
+    is_brief = request.context_length < BRIEF_BELOW_TOKENS
+    docs = services.tool_docs_brief if is_brief else services.tool_docs
+    texts = {name: docs[name] for name in tools}
+    native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
+    attributes = {
+        "persona": run.settings.persona,
+        "tools": list(texts),
+        **({"native_tools": list(native)} if native else {"tool_docs": texts}),
+        **({"brief": True} if is_brief else {}),
+        **({"transcript": True} if request.assembly is Assembly.TRANSCRIPT else {}),
+    }
+    change = SetEntry(body="", attributes_json=to_attributes_json(attributes), state=State.RESOLVED)
+    return EntryWrite(SYSTEM_PATH, change, Tier.SYSTEM)
+
+
+def begun_with(claim: Claim, loop: Loop) -> TurnRequest | None:
+    """The settings of the loop's latest turn that has some."""
+    turns = [*claim.recent_turns, *([claim.open_turn] if claim.open_turn else [])]
+    return turns[-1].request if turns and turns[-1].loop == loop.sequence else None
+
+
+def model_of(claim: Claim, loop: Loop) -> Model:
+    """The model of a loop. Raises MODEL_NOT_FOUND."""
+    if claim.model is None:
+        raise fault(
+            Reason.MODEL_NOT_FOUND,
+            f"The model {loop.settings.model} of this loop is gone. Add it again, or continue the run with another.",
+            model=loop.settings.model,
+        )
+    return claim.model
