@@ -135,19 +135,38 @@ class _Wired:
         self._hooks = Hooks(plugins, settings.hook_deadline_s)
         _log.info("plugins_loaded", active=self._hooks.plugins)
         sandbox = await _sandbox(settings)
-        addresses = {"store": settings.store, "assembler": settings.assembler, "provider": settings.provider}
-        store, assembler, provider = (self._peer(name, address) for name, address in addresses.items())
-        owner = secrets.token_hex(8)
-        schemes = KnownSchemes()
-        ledger = StoreLedger(store, owner, "", round(settings.lease_s * 1000), schemes)
-        models = ProviderModels(provider, settings.generate_deadline_s, time.monotonic)
+        self._connect()
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
-        tools = with_plugin_tools(_tools(settings), offered)
-        await _register_schemes(store, offered)
+        services = self._services(with_plugin_tools(_tools(settings), offered))
+        await _register_schemes(self._store, offered)
+        plugins.opened(lambda at: OutsideEntries(self._ledger, at))
+        self._hubs = Hubs(self._owner, self._ledger, settings)
+        leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
+        places = Placements(self._ledger, settings, sandbox, leases.ends_s)
+        self._scheduler = Scheduler(services, self._hubs, leases, places.find)
+        _observe(leases, self._scheduler, sandbox)
+        self._owners = Owners(self._ledger, leases.holds, settings.tls)
+        status = Status(self._store, self._assembler, self._provider, sandbox.name, settings)
+        self._addressed = (self._ledger, self._owners, status)
+        self._serve(services, places, status)
+
+    def _connect(self) -> None:
+        settings = self._settings
+        self._store = self._peer("store", settings.store)
+        self._assembler = self._peer("assembler", settings.assembler)
+        self._provider = self._peer("provider", settings.provider)
+        self._owner = secrets.token_hex(8)
+        self._schemes = KnownSchemes()
+        self._ledger = StoreLedger(self._store, self._owner, "", round(settings.lease_s * 1000), self._schemes)
+
+    def _services(self, tools: Mapping[str, Tool]) -> Services:
+        """What every loop works with."""
+        settings = self._settings
+        models = ProviderModels(self._provider, settings.generate_deadline_s, time.monotonic)
         reader = partial(reply_reader, settings.turn_commands_max, tools)
-        services = Services(
-            ledger=ledger,
-            packets=AssemblerPackets(assembler),
+        return Services(
+            ledger=self._ledger,
+            packets=AssemblerPackets(self._assembler),
             models=models,
             generation=Generation(models, settings.reply_bytes_max, time.monotonic, reader),
             tools=tools,
@@ -156,27 +175,20 @@ class _Wired:
             settings=settings,
             hooks=self._hooks,
         )
-        self._hubs = Hubs(owner, ledger, settings)
-        leases = Leases(ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        places = Placements(ledger, settings, sandbox, leases.ends_s)
-        self._scheduler = Scheduler(services, self._hubs, leases, places.find)
-        _observe(leases, self._scheduler, sandbox)
-        self._owners = Owners(ledger, "", leases.holds, settings.tls)
-        relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
-        router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
+
+    def _serve(self, services: Services, places: Placements, status: Status) -> None:
+        """Make what clients call."""
+        settings, store, ledger = self._settings, self._store, self._ledger
         projects = Projects(store)
-        status = Status(store, assembler, provider, sandbox.name, settings)
-        explained = PacketExplanations(store, assembler, services, projects.root, places.current_files)
+        explained = PacketExplanations(store, self._assembler, services, projects.root, places.current_files)
         self._watches = OpenWatches()
 
         async def tool_host(project: str) -> ToolHost:
             return await places.tool_host(project, await projects.root(project))
 
-        self._addressed = (ledger, self._owners, status)
-        plugins.opened(lambda at: OutsideEntries(ledger, at))
         limit, opened = settings.tool_calls_max, settings.opened_tools
-        for_clients = {**tools, Undo.name: tools.get(Undo.name) or Undo()}
-        self._calls = ToolCalls(ledger, for_clients, tool_host, self._hooks, self._hubs, limit, owner, opened)
+        tools = {**services.tools, Undo.name: services.tools.get(Undo.name) or Undo()}
+        self._calls = ToolCalls(ledger, tools, tool_host, self._hooks, self._hubs, limit, self._owner, opened)
         self._servicer = ExecutorServicer(
             store,
             ledger,
@@ -187,16 +199,18 @@ class _Wired:
             self._calls,
             locate,
             ClientRoots(settings.client_roots, settings.home, projects).admits,
-            RunPayload(store, schemes).read,
+            RunPayload(store, self._schemes).read,
             RunMessages(store).read,
             explained.explain,
             explained.preview,
             status.read,
-            Vendors(provider).check,
-            catalogue(texts_of({k: v for k, v in for_clients.items() if k not in settings.unconfigured_tools})),
+            Vendors(self._provider).check,
+            catalogue(texts_of({k: v for k, v in tools.items() if k not in settings.unconfigured_tools})),
             heartbeat_s=settings.event_heartbeat_s,
             opens_models=settings.client_models,
         )
+        relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
+        router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
         with_plans(self._servicer)
 

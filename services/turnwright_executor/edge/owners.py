@@ -35,10 +35,10 @@ class OwnerLocation(Struct, frozen=True):
 class Owners:
     """Looks up owners, and keeps connections to them."""
 
-    def __init__(self, ledger: Ledger, own_address: str, is_held: Callable[[RunAddress], bool], tls: Tls) -> None:
-        """`is_held` says whether this executor owns a run; `own_address` is what it advertises."""
+    def __init__(self, ledger: Ledger, is_held: Callable[[RunAddress], bool], tls: Tls) -> None:
+        """`is_held` says whether this executor owns a run."""
         self._ledger = ledger
-        self._own_address = own_address
+        self._own_address = ""
         self._is_held = is_held
         self._tls = tls
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
@@ -46,6 +46,7 @@ class Owners:
         """Calls in progress, including watches, by address."""
 
     def reached_at(self, own_address: str) -> None:
+        """Others reach this executor at this address."""
         self._own_address = own_address
 
     def is_here(self, address: RunAddress) -> bool:

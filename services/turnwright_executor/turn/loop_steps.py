@@ -19,7 +19,7 @@ from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.telemetry import span
 from turnwright_core.kit.telemetry import turn_ended as end_turn_span
-from turnwright_core.owner_calls import ReturnView
+from turnwright_core.owner_calls import ReturnView, TurnStart
 from turnwright_core.runs import (
     ABORTED,
     COMPLETED,
@@ -30,6 +30,7 @@ from turnwright_core.runs import (
     ReplyKind,
     RequestKind,
     Turn,
+    TurnResult,
 )
 from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord
@@ -219,18 +220,11 @@ class LoopSteps:
         summary = packet.after_reply if packet and scope.open.reading.narration.strip() else ()
         while True:
             verdict = await self._verdict(state)
-            result = replace(
-                scope.open.note.result(), status=verdict.status, reason=verdict.reason, strikes=verdict.strikes
-            )
-            if summary:
-                result = replace(result, kind=ReplyKind.SUMMARY)
-            result = scope.spend_meter.charged(replace(result, answer=self._answer(state, verdict)))
+            result = self._result(state, verdict, is_summary=bool(summary))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
             self._opener.mirrored(buffer.mirrored)
             goes_on = loop_end is None and not scope.spend_meter.exhausted_by(result)
-            if goes_on and not self._is_compaction and await self._needs_summary(state, buffer):
-                self._opener.kind = RequestKind.COMPACTION
-            next_turn = await self._opener.with_end() if goes_on else None
+            next_turn = await self._next_turn(state, buffer) if goes_on else None
             told = scope.view_changes.wanted if goes_on else ReturnView.NONE
             refuted = map(buffer.placed, _refuted(state.records, verdict))
             writes = (*buffer.writes(), *refuted, *_overruled(number, verdict), *summary)
@@ -259,6 +253,25 @@ class LoopSteps:
             scope.spend_meter.begin_turn()
             self._opener.begun()
             scope.begun(state, opened, ack.cursor)
+
+    def _result(self, state: TurnState, verdict: Verdict, *, is_summary: bool) -> TurnResult:
+        """How the open turn ends, with what it cost."""
+        known = self._scope.open.note.result()
+        result = replace(
+            known,
+            status=verdict.status,
+            reason=verdict.reason,
+            strikes=verdict.strikes,
+            kind=ReplyKind.SUMMARY if is_summary else known.kind,
+            answer=self._answer(state, verdict),
+        )
+        return self._scope.spend_meter.charged(result)
+
+    async def _next_turn(self, state: TurnState, buffer: WriteBuffer) -> TurnStart | None:
+        """How the end of this turn opens the next one; None if that is begun by a call of its own."""
+        if not self._is_compaction and await self._needs_summary(state, buffer):
+            self._opener.kind = RequestKind.COMPACTION
+        return await self._opener.with_end()
 
     async def _check_budget(self, state: TurnState, buffer: WriteBuffer) -> None:
         """Demote the results of the turn if the next packet would not fit (RU142)."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import ToolCall
@@ -124,45 +124,70 @@ def read_draft(
     `is_native`: the model was offered native tools, so if it made calls, its text is only text. Of a reply that its
     vendor cut off, everything before the first unfinished thing (C54). Never raises.
     """
-    from turnwright_grammar import Reply, commands_from_call  # noqa: PLC0415
+    from turnwright_grammar import Reply  # noqa: PLC0415
 
-    known = frozenset(tools)
     reader, rest, draft.reader = draft.reader, draft.unread, None
     if reader is None:
         # It was not parsed while streaming, or it is parsed again.
         reader, rest = reply_reader(commands_max, tools), draft.text
     is_text = is_native and bool(draft.calls)
     reply = Reply(narration=draft.text) if is_text else reader.finish(rest, is_cut=draft.is_cut)
-    commands, warnings = list(reply.commands), list(reply.warnings)
-    sources: list[ToolCall | None] = [None] * len(commands)
-    lost: list[LostCall] = []
-    is_over = any(warning.kind == CUT_REPLY for warning in warnings)
-    for number, call in enumerate(draft.calls[:REPLY_CALLS_MAX], 1):
-        called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, known)
-        if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
-            found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
-        warnings.extend(found)
-        losses = [LostCall(call, warning) for warning in found if warning.kind in LOST_KINDS]
-        taken = () if is_over else called[:-1] if losses else called
-        commands.extend(taken)
-        sources.extend([call] * len(taken))
-        lost.extend(losses[:1])
-    more = max(0, len(draft.calls) - REPLY_CALLS_MAX)
+    found = _Commands(list(reply.commands), list(reply.warnings), [None] * len(reply.commands), dropped=reply.dropped)
     if draft.calls:
+        found.add_calls(draft, frozenset(tools))
         # One call may hold the objects of several.
         commands_max = min(commands_max, REPLY_CALLS_MAX)
-    if more or len(commands) > commands_max:
-        warnings = [warning for warning in warnings if warning.kind != TOO_MANY]
-        dropped = max(0, len(commands) - commands_max) + reply.dropped + more
-        counted = _MORE.format(dropped=dropped) if more else dropped
-        message = _DROPPED.format(taken=min(len(commands), commands_max), dropped=counted)
-        warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
-        lost.extend(LostCall(call, warnings[-1]) for call in dict.fromkeys(sources[commands_max:]) if call)
-        del commands[commands_max:], sources[commands_max:]
-    # What is sent back has a limit too; what is not in it is told by the warning.
-    del lost[max(0, REPLY_CALLS_MAX - sum(source is not None for source in sources)) :]
-    storable = tuple(map(_storable, commands))
-    return ParsedReply(storable, tuple(warnings), reply.narration.strip(), tuple(sources), tuple(lost))
+    found.limit(commands_max)
+    storable = tuple(map(_storable, found.commands))
+    return ParsedReply(
+        storable, tuple(found.warnings), reply.narration.strip(), tuple(found.sources), tuple(found.lost)
+    )
+
+
+class _Commands(Struct):
+    """The commands of a reply, while its native calls are read."""
+
+    commands: list[Command]
+    warnings: list[ReadWarning]
+    sources: list[ToolCall | None]
+    """For each command its native call."""
+    dropped: int
+    """Commands of the text that were not taken."""
+    more: int = 0
+    """Calls that were not read, because there are too many."""
+    lost: list[LostCall] = field(default_factory=list)
+
+    def add_calls(self, draft: Draft, tools: frozenset[str]) -> None:
+        """Read the native calls of a reply."""
+        from turnwright_grammar import commands_from_call  # noqa: PLC0415
+
+        is_over = any(warning.kind == CUT_REPLY for warning in self.warnings)
+        for number, call in enumerate(draft.calls[:REPLY_CALLS_MAX], 1):
+            called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, tools)
+            if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
+                found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
+            self.warnings.extend(found)
+            losses = [LostCall(call, warning) for warning in found if warning.kind in LOST_KINDS]
+            taken = () if is_over else called[:-1] if losses else called
+            self.commands.extend(taken)
+            self.sources.extend([call] * len(taken))
+            self.lost.extend(losses[:1])
+        self.more = max(0, len(draft.calls) - REPLY_CALLS_MAX)
+
+    def limit(self, commands_max: int) -> None:
+        """Keep the first commands, and say how many were dropped."""
+        over = max(0, len(self.commands) - commands_max)
+        if self.more or over:
+            self.warnings = [warning for warning in self.warnings if warning.kind != TOO_MANY]
+            dropped = over + self.dropped + self.more
+            counted = _MORE.format(dropped=dropped) if self.more else dropped
+            message = _DROPPED.format(taken=len(self.commands) - over, dropped=counted)
+            self.warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
+            calls = dict.fromkeys(self.sources[commands_max:])
+            self.lost.extend(LostCall(call, self.warnings[-1]) for call in calls if call)
+            del self.commands[commands_max:], self.sources[commands_max:]
+        # What is sent back has a limit too; what is not in it is told by the warning.
+        del self.lost[max(0, REPLY_CALLS_MAX - sum(source is not None for source in self.sources)) :]
 
 
 async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> ParsedReply:

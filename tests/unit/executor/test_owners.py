@@ -16,7 +16,7 @@ async def called(owners: Owners, address: str) -> None:
 
 
 async def test_the_connections_used_last_are_kept_and_all_that_are_in_use(tmp_path) -> None:
-    owners = Owners(None, "here:1", lambda _: False, Tls())
+    owners = Owners(None, lambda _: False, Tls())
     others = [f"unix:{tmp_path}/{number}" for number in range(CHANNELS_MAX + 2)]
     async with owners.reached("unix:watched"):
         for address in others:
