@@ -43,4 +43,4 @@ def show_undone(out: Console, record: entry_pb2.Entry) -> None:
     first, *rest = safe_text(record.body).split("\n")
     put(out, Text(first, style="yellow" if record.outcome else "bold"))
     for line in rest:
-        put(out, Text(f"  {line}", style="yellow" if "stays as it is" in line else ""))
+        put(out, Text(f"  {line}", style="yellow" if "stays as it is" in line or "not taken back" in line else ""))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Entry
 from turnwright_core.patterns import hunks_of, without_hunks
+from turnwright_core.streams import record_of_channel
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, WrittenFile
 from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.files import CONFLICT, INVALID, carry_out, changed, proposed, removed
@@ -30,6 +31,12 @@ UNDONE: Final = "undone"
 
 LEFT: Final = "left"
 """Attribute of the record: why files were left as they are, a sentence for each."""
+
+RAN: Final = "ran"
+"""Attribute of the record: what is to be known of the turn's shell commands, whose changes are not taken back."""
+
+COMMANDS_MAX: Final = 5
+"""Shell commands of the turn that are named; the rest is counted."""
 
 TURNS_MAX: Final = 200
 """How many turns are looked through for one that changed files."""
@@ -64,7 +71,8 @@ class Undo:
         turn, left = record.attributes.get(UNDONE), record.attributes.get(LEFT, ())
         if done.outcome:
             return done
-        return replace(done, body="\n".join([f"Taken back what turn {turn} changed:", done.body, *left]))
+        ran = record.attributes.get(RAN, ())
+        return replace(done, body="\n".join([f"Taken back what turn {turn} changed:", done.body, *left, *ran]))
 
     @answering
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
@@ -84,11 +92,13 @@ class Undo:
         # Nothing is deleted before what replaces it is there.
         edits.sort(key=lambda edit: edit.content is None)
         left = listed(left, LISTED_MAX).split("\n") if left else []
+        ran = await _ran(turn, records, context)
         if not edits:
             why = left or ["Its files are as they were before it."]
-            raise refused(CONFLICT, "\n".join([f"Nothing of turn {turn} was taken back.", *why]))
+            raise refused(CONFLICT, "\n".join([f"Nothing of turn {turn} was taken back.", *why, *ran]))
         made = proposed(edits, command)
-        return replace(made, attributes={UNDONE: turn, **({LEFT: left} if left else {})})
+        noted = {LEFT: left, RAN: ran}
+        return replace(made, attributes={UNDONE: turn, **{name: lines for name, lines in noted.items() if lines}})
 
     async def _turn(self, command: Command, context: Context) -> tuple[int, Sequence[Entry]]:
         """The turn to take back, and its records. Raises RefusedError if there is none."""
@@ -98,7 +108,8 @@ class Undo:
                 raise refused(INVALID, f"There is no turn {given}: the run has {context.turn}.")
             records = await _records(int(given), context)
             if not _has_changes(records):
-                raise refused(INVALID, f"Turn {given} changed no files.")
+                ran = await _ran(int(given), records, context)
+                raise refused(INVALID, "\n".join([f"Turn {given} changed no files.", *ran]))
             return int(given), records
         past = await context.entries.find(f"log://call_*/{self.name}/*", bodies=False)
         undone = {entry.attributes.get(UNDONE) for entry in past if not entry.outcome and entry.state.is_settled}
@@ -111,6 +122,18 @@ class Undo:
 
 async def _records(turn: int, context: Context) -> Sequence[Entry]:
     return await context.entries.find(f"log://turn_{turn}/**", bodies=False)
+
+
+async def _ran(turn: int, records: Iterable[Entry], context: Context) -> list[str]:
+    """What a person has to look after: the shell commands that the turn has started, in their order."""
+    channels = await context.entries.find(f"sh://turn_{turn}/**", bodies=False)
+    started = {channel[0] for entry in channels if (channel := record_of_channel(entry.path))}
+    ran = [str(record.attributes.get("target", "")) for record in records if record.path in started]
+    if not ran:
+        return []
+    more = [f"and {len(ran) - COMMANDS_MAX} more"] if len(ran) > COMMANDS_MAX else []
+    named = ", ".join([*(f"`{command}`" for command in ran[:COMMANDS_MAX]), *more])
+    return [f"What shell commands of turn {turn} changed is not taken back; look after it yourself: {named}"]
 
 
 def _listed(records: Iterable[Entry]) -> Iterable[tuple[str, str]]:

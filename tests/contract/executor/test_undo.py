@@ -48,7 +48,8 @@ async def test_a_turn_is_taken_back_where_nothing_else_changed_its_files(service
         (files / name).write_text(f"{name}\none\ntwo")
     services.script(
         '<set path="a.txt">first\n</set><set path="a.txt">second</set><set path="b.txt">b</set>'
-        '<set path="sub/new.txt">new\n</set><rm path="gone.txt"/><mv path="from.txt" to="to.txt"/>' + GO_ON,
+        '<set path="sub/new.txt">new\n</set><rm path="gone.txt"/><mv path="from.txt" to="to.txt"/>'
+        '<sh command="true"/>' + GO_ON,
         '<set path="a.txt">third\n</set>' + DONE,
     )
     await services.until(await services.act())
@@ -66,6 +67,7 @@ async def test_a_turn_is_taken_back_where_nothing_else_changed_its_files(service
     outcome, turn, body = told(once)
     assert (outcome, turn) == ("", 1)
     assert "b.txt stays as it is: it is not what the turn made of it any more" in body
+    assert body.endswith("look after it yourself: `true`")
     assert {one.name: one.read_text() for one in files.iterdir() if one.is_file()} == {
         name: f"{name}\none\ntwo" for name in ("a.txt", "gone.txt", "from.txt")
     } | {"b.txt": "mine\n"}
@@ -97,6 +99,7 @@ async def test_what_cannot_be_taken_back_is_named_with_what_to_do(services) -> N
     assert outcome == "conflict:409"
     assert "data.bin stays as it is: its content before the turn was not kept. Restore it from version control." in body
     assert "s.txt stays as it is: a shell command changed it" in body
+    assert body.endswith("of turn 1 changed is not taken back; look after it yourself: `echo x > s.txt`")
     for turn, expected in ((2, "There is no turn 2: the run has 1."), ("x", "There is no turn x: the run has 1.")):
         assert told(await undone(services, turn))[::2] == ("invalid:400", expected)
 
