@@ -30,7 +30,7 @@ from turnwright_core.owner_calls import (
     TurnStart,
     WriteEntriesCall,
 )
-from turnwright_core.runs import LoopEnd, Turn, TurnResult
+from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES
 from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb
@@ -199,31 +199,18 @@ class StoreWrites:
         await self._written(WriteEntriesCall(address.project, address.run, epoch, (), packet=again))
 
     async def end_turn(
-        self,
-        address: RunAddress,
-        epoch: int,
-        turn: int,
-        result: TurnResult,
-        writes: Sequence[EntryWrite],
-        loop_end: LoopEnd | None,
-        next_turn: TurnStart | None = None,
-        *,
-        return_view_change: ReturnView = ReturnView.NONE,
-        release: bool = False,
+        self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView = ReturnView.NONE
     ) -> tuple[Turn | None, WriteAck]:
-        """End a turn, and the loop if `loop_end` is given; or open the next turn.
-
-        A next turn with more writes than the store accepts at once is not opened.
-        """
+        """End a turn. A next turn with more writes than the store accepts at once is not opened."""
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> TurnEnded:
-            is_small = next_turn is not None and len(next_turn.writes) <= self._writes_max
-            end = TurnEnd(turn, result, last, loop_end, next_turn if is_small else None, release)
+            is_small = end.next is not None and len(end.next.writes) <= self._writes_max
+            rest = replace(end, writes=last, next=end.next if is_small else None)
             told = ReturnView.NONE if before else return_view_change
-            call = EndTurnCall(address.project, address.run, epoch, end, self._schemes.version, told)
+            call = EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, told)
             return await self._busy(lambda: self._peer.call_by_value(self.stub.EndTurn, END_TURN, call))
 
-        ended = await self._in_parts(address, epoch, writes, send)
+        ended = await self._in_parts(address, epoch, end.writes, send)
         self._schemes.update_registry(ended.schemes)
         ack = WriteAck((), ended.cursor, view_change=ended.view_change, released=ended.released)
         return ended.next, ack

@@ -10,9 +10,9 @@ from msgspec import Struct
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
 from turnwright_core.models import Model
-from turnwright_core.owner_calls import ReturnView, RunChanges, TurnStart, ViewChange
+from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, TurnStart, ViewChange
 from turnwright_core.plans import Plan
-from turnwright_core.runs import Loop, LoopEnd, Run, Spend, Turn, TurnResult
+from turnwright_core.runs import Loop, Run, Spend, Turn
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
 from turnwright_executor.domain.addresses import RunAddress
@@ -157,22 +157,9 @@ class Ledger(Protocol):
         """The stored packet of a turn; None if the turn did not come that far."""
 
     async def end_turn(
-        self,
-        address: RunAddress,
-        epoch: int,
-        turn: int,
-        result: TurnResult,
-        writes: Sequence[EntryWrite],
-        loop_end: LoopEnd | None,
-        next_turn: TurnStart | None = None,
-        *,
-        return_view_change: ReturnView = ReturnView.NONE,
-        release: bool = False,
+        self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView = ReturnView.NONE
     ) -> tuple[Turn | None, WriteAck]:
-        """End a turn, and the loop if `loop_end` is given; or open the next turn, which is returned.
-
-        `release` gives up the lease together with the end of the last loop.
-        """
+        """End a turn, and perhaps its loop. Returns the next turn, if this opened it."""
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """Those of the entries that exist."""

@@ -19,7 +19,7 @@ from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.telemetry import span
 from turnwright_core.kit.telemetry import turn_ended as end_turn_span
-from turnwright_core.owner_calls import ReturnView, TurnStart
+from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnStart
 from turnwright_core.runs import (
     ABORTED,
     COMPLETED,
@@ -230,10 +230,8 @@ class LoopSteps:
             writes = (*buffer.writes(), *refuted, *_overruled(number, verdict), *summary)
             try:
                 with scope.lease.returning() as returned:
-                    opened, ack = await scope.services.ledger.end_turn(
-                        scope.address, scope.claim.epoch, number, result, writes, loop_end, next_turn,
-                        return_view_change=told, release=loop_end is not None,
-                    )  # fmt: skip
+                    end = TurnEnd(number, result, writes, loop_end, next_turn, release=loop_end is not None)
+                    opened, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, end, told)
                     if ack.released:
                         returned()
             except TurnwrightError as error:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
+from turnwright_core.owner_calls import TurnEnd
 from turnwright_core.runs import CallStyle, LoopEnd, RequestKind, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
@@ -129,7 +130,7 @@ class ModelSteps:
         )  # fmt: skip
         end = LoopEnd(413, overflow_reason(packet))
         ledger = scope.services.ledger
-        await ledger.end_turn(scope.address, scope.claim.epoch, number, result, packet.effects, end)
+        await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.effects, end))
         scope.events.concluded(number, result, end)
         state.is_over = True
 

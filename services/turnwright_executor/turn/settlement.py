@@ -16,6 +16,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import REASON_BYTES_MAX, REPLY_RESERVE_TOKENS
+from turnwright_core.owner_calls import TurnEnd
 from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
 from turnwright_core.streams import channel_path
 from turnwright_core.text import cut_bytes
@@ -63,7 +64,8 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
-    await _end_with(ledger, address, claim.epoch, turn, result, end, (writes, [*settled, *told], ()))
+    ended = TurnEnd(turn, result, loop_end=end)
+    await _end_with(ledger, address, claim.epoch, ended, (writes, [*settled, *told], ()))
     if turn:
         turn_ended(address, turn, result, len(claim.records))
     return end
@@ -78,25 +80,19 @@ def _ending_event(turn: int, claim: Claim, ending: Ending, cancelled: Sequence[s
 
 
 async def _end_with(
-    ledger: Ledger,
-    address: RunAddress,
-    epoch: int,
-    turn: int,
-    result: TurnResult,
-    end: LoopEnd,
-    choices: Sequence[Sequence[EntryWrite]],
+    ledger: Ledger, address: RunAddress, epoch: int, end: TurnEnd, choices: Sequence[Sequence[EntryWrite]]
 ) -> None:
     """End the loop with the first of these lists of writes that the store accepts. Raises TurnwrightError."""
     for writes in choices[:-1]:
         try:
-            await ledger.end_turn(address, epoch, turn, result, writes, end)
+            await ledger.end_turn(address, epoch, replace(end, writes=writes))
         except TurnwrightError as error:
             if is_transient(error) or error.reason in GONE:
                 raise
             _log.warning("end_refused", run=address.run, writes=len(writes), reason=error.reason.name)
         else:
             return
-    await ledger.end_turn(address, epoch, turn, result, choices[-1], end)
+    await ledger.end_turn(address, epoch, replace(end, writes=choices[-1]))
 
 
 async def _open_entries(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
