@@ -139,6 +139,10 @@ def prefix_words(explanation: pb.PacketExplanation) -> list[str]:
 def step_words(explanation: pb.PacketExplanation) -> list[str]:
     found = []
     for step in explanation.steps:
+        if step.name == "overflow":
+            left = f"would leave {step.tokens:,} tokens, {step.excess:,} too many"
+            found.append(f"Step overflow: summarizing {step.entries:,} entries {left}; they stay as they are.")
+            continue
         before = f", as {step.tokens:,} tokens were {step.excess:,} too many" if step.excess else ""
         entries = f"{step.entries:,} {'entry' if step.entries == 1 else 'entries'}"
         found.append(f"Step {safe_line(step.name)}: {entries}{before}.")

@@ -14,13 +14,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_assembler.app.assemble import Assembler
-from turnwright_assembler.app.packet_pieces import RUNG_NAMES, Reduction, packet_pieces, problems_in, reductions
+from turnwright_assembler.app.packet_pieces import Reduction, packet_pieces, problems_in, reductions
 from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript_pieces import explained_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import summarized
-from turnwright_assembler.domain.effects import PastDemotion, demotion_in
+from turnwright_assembler.domain.compression import Compression, compression_in
 from turnwright_assembler.domain.explanation import (
     Explanation,
     FittingStep,
@@ -34,6 +34,7 @@ from turnwright_assembler.domain.explanation import (
     prefix_break,
     with_edits,
 )
+from turnwright_assembler.domain.ladder import STEPS, Rung
 from turnwright_assembler.ports import PastMoment, RunReader, ViewPart
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -87,13 +88,13 @@ class _Read(Struct):
     """What was read of a run besides its rows. Mutable: filled part by part."""
 
     instructions: dict[str, Entry] = field(default_factory=dict)
-    past: list[PastDemotion] = field(default_factory=list)
+    reports: list[Compression] = field(default_factory=list)
 
     def note(self, entry: Entry) -> None:
         if entry.path in INSTRUCTION_PATHS:
             self.instructions[entry.path] = entry
-        elif demotion := demotion_in(entry):
-            self.past.append(demotion)
+        elif report := compression_in(entry):
+            self.reports.append(report)
 
 
 class Explainer:
@@ -176,10 +177,13 @@ class Explainer:
         demoted = frozenset(climbed.demoted)
         blocks = tuple(summarized(block) if block.path in demoted else block for block in folded.blocks)
         draft = self._assembler.draft(packet, rows, folded, blocks)
-        reduced = reductions(read.past, blocks)
+        touched = {block.path: block.turn for block in blocks}
+        reports = sorted(read.reports, key=lambda report: (report.turn, STEPS[Rung.TURN] in report.stages))
+        past = reductions(reports).items()
+        reduced = {path: one for path, one in past if touched.get(path, one.turn + 1) <= one.turn}
         for step in climbed.steps:
-            reduced |= {path: Reduction(RUNG_NAMES[step.rung], packet.turn) for path in step.demoted if path in demoted}
-        steps = [FittingStep(RUNG_NAMES[step.rung], step.demoted, step.tokens, step.excess) for step in climbed.steps]
+            reduced |= {path: Reduction(STEPS[step.rung], packet.turn) for path in step.demoted if path in demoted}
+        steps = [FittingStep(STEPS[step.rung], step.demoted, step.tokens, step.excess) for step in climbed.steps]
         if folded.gone:
             steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
         composed = climbed.packet

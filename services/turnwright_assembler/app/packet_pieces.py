@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import ComposedPacket
 from turnwright_assembler.domain.blocks import Block
-from turnwright_assembler.domain.effects import PastDemotion
+from turnwright_assembler.domain.compression import Compression
 from turnwright_assembler.domain.explanation import MessageOfPieces, Piece, PieceKind
 from turnwright_assembler.domain.folding import is_marker
-from turnwright_assembler.domain.ladder import Rung
 from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections import Section
 from turnwright_assembler.sections.contract import BlockSection, PacketDraft
@@ -23,15 +22,6 @@ from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginP
 from turnwright_assembler.sections.system import NATIVE_TOOLS, system_parts
 from turnwright_core.entries import Entry
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
-
-RUNG_NAMES: Final = {
-    Rung.PREVIOUS_TURN: "previous_turn",
-    Rung.EARLIER_TURNS: "earlier_turns",
-    Rung.PROMPT: "prompt",
-    Rung.OVERFLOW: "overflow",
-    Rung.TURN: "turn",
-}
-"""Names of the steps of the ladder in explanations."""
 
 _SYSTEM_KINDS: Final = {
     "rules": (PieceKind.SYSTEM, "Rules of the runtime; the same in each turn of the loop."),
@@ -52,15 +42,14 @@ class Reduction(Struct, frozen=True):
 Reductions = Mapping[str, Reduction]
 
 
-def reductions(past: Iterable[PastDemotion], blocks: Iterable[Block]) -> dict[str, Reduction]:
-    """What earlier turns summarized and nobody has touched since."""
-    touched = {block.path: block.turn for block in blocks}
-    found: dict[str, Reduction] = {}
-    for one in sorted(past, key=lambda demotion: (demotion.turn, demotion.rung is Rung.TURN)):
-        for path in one.paths:
-            if touched.get(path, one.turn + 1) <= one.turn:
-                found[path] = Reduction(RUNG_NAMES[one.rung], one.turn)
-    return found
+def reductions(reports: Iterable[Compression]) -> dict[str, Reduction]:
+    """The step that summarized or left out an entry last; `reports` are in the order of turns."""
+    return {
+        path: Reduction(stage, report.turn)
+        for report in reports
+        for stage, paths in report.stages.items()
+        for path in paths
+    }
 
 
 def packet_pieces(

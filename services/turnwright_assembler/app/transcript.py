@@ -1,8 +1,9 @@
 """A turn as a transcript: the run's messages in their order, of which each turn begins with those of the turn before.
 
 If it does not fit, messages are evicted (domain.eviction). That is stored as their visibility, so it can be undone, and
-later turns begin with the same messages. Until it is stored the rows stay as the store has them. If not even that makes
-it fit, nothing is evicted, and the report names what takes most room.
+later turns begin with the same messages. Until it is stored the rows stay as the store has them. Results that packets
+summarized stand whole again, as far as they fit. If nothing makes it fit, nothing is evicted, and the report names what
+takes most room.
 Source: architecture 4; rows RL02, RL05-RL09, RH05; decisions C40-C44.
 """
 
@@ -23,6 +24,7 @@ from turnwright_assembler.domain.compression import (
     eviction_effects,
     overflow_write,
     report_write,
+    restoring_effects,
     summary_writes,
 )
 from turnwright_assembler.domain.condensed import condensed
@@ -67,6 +69,8 @@ class Transcript(Struct, frozen=True):
     effects: tuple[EntryWrite, ...] = ()
     evicted: Evicted | None = None
     """What was evicted in this turn, if anything was."""
+    restored: tuple[str, ...] = ()
+    """Results that stand whole again, which packets had summarized."""
     unfit: tuple[Unfit, ...] = ()
     """What takes most room where it does not fit: then nothing else is sent."""
     edit_tokens: int = 0
@@ -81,6 +85,23 @@ def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, b
     Edits are applied to what is left; `budget` is the room beside them. Raises PROMPT_MESSAGE_UNKNOWN,
     PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
     """
+    before = rows.condensed_by_packets()
+    if not before:
+        return _fitting(rows, ask, divisor, budget)
+    # A transcript evicts by itself, and no prefix is lost: the turn before was sent as a packet.
+    rows.apply(ViewPart(tuple(replace(entry, visibility=Visibility.VISIBLE) for entry in before), (), None))
+    try:
+        made = _fitting(rows, ask, divisor, budget)
+    finally:
+        rows.apply(ViewPart(tuple(before), (), None))
+    if made.unfit:
+        return made
+    evicted = made.evicted.stage_of if made.evicted else {}
+    restored = tuple(entry.path for entry in before if entry.path not in evicted)
+    return replace(made, effects=(*restoring_effects(restored), *made.effects), restored=restored)
+
+
+def _fitting(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
     if ask.compaction:
         return _compaction(rows, ask, divisor, budget)
     room = _room(rows, ask, divisor, budget)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_assembler.app.packet_pieces import Reduction, files_words, system_pieces, tool_pieces
+from turnwright_assembler.app.packet_pieces import Reduction, files_words, reductions, system_pieces, tool_pieces
 from turnwright_assembler.app.transcript import Transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import SUMMARY
@@ -56,7 +56,7 @@ class _Shown(Struct, frozen=True):
     """How messages stand in a transcript, by path."""
 
     now: Mapping[str, Visibility]
-    """Those that are evicted in this turn."""
+    """Those that are evicted in this turn, or whole again."""
     reduced: Mapping[str, Reduction]
     healed: Mapping[str, str]
     divisor: int
@@ -178,24 +178,20 @@ def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown)
 
 
 def _shown_by(made: Transcript) -> dict[str, Visibility]:
+    restored = dict.fromkeys(made.restored, Visibility.VISIBLE)
     if made.evicted is None:
-        return {}
+        return restored
     condensed = dict.fromkeys(made.evicted.condensed, Visibility.SUMMARIZED)
-    return condensed | dict.fromkeys(made.evicted.dropped, Visibility.ARCHIVED)
+    return restored | condensed | dict.fromkeys(made.evicted.dropped, Visibility.ARCHIVED)
 
 
 def _reductions(made: Transcript, rows: TranscriptRows, turn: int) -> dict[str, Reduction]:
     """The stage that condensed or left out a message last, and its turn."""
-    past = {
-        path: Reduction(stage, report.turn)
-        for report in rows.reports
-        for stage, paths in report.stages.items()
-        for path in paths
-    }
     now = made.evicted.stage_of if made.evicted else {}
-    return past | {path: Reduction(stage, turn) for path, stage in now.items()}
+    return reductions(rows.reports) | {path: Reduction(stage, turn) for path, stage in now.items()}
 
 
 def _steps(made: Transcript) -> tuple[FittingStep, ...]:
     stages = made.evicted.stages if made.evicted else {}
-    return tuple(FittingStep(stage, tuple(paths)) for stage, paths in stages.items())
+    steps = tuple(FittingStep(stage, tuple(paths)) for stage, paths in stages.items())
+    return (FittingStep("restored", made.restored), *steps) if made.restored else steps

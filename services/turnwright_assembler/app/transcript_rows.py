@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, short_pieces
-from turnwright_assembler.domain.compression import Compression, compression_in
+from turnwright_assembler.domain.compression import Compression, compression_in, restorable
 from turnwright_assembler.domain.condensed import condensed, stub
 from turnwright_assembler.domain.envelope import element, fenced, well_formed
 from turnwright_assembler.domain.fixed import EventPart, event_element
@@ -43,6 +43,7 @@ _VISIBLE: Final = Visibility.VISIBLE
 _ARCHIVED: Final = Visibility.ARCHIVED
 _REPLY: Final = MessageKind.REPLY
 _RESULT: Final = MessageKind.RESULT
+_REPORTING: Final = (MessageKind.EVENT, MessageKind.SYNTHETIC)
 _SAID: Final = (MessageKind.PROMPT, MessageKind.STEERING)
 _WITHOUT_PARTS: Final = (_RESULT, *_SAID)
 
@@ -138,9 +139,9 @@ class TranscriptRows:
                 self.conversation.put(path, None)
         if entry and (kind := kind_of(entry)):
             self.kinds[path] = kind
-            if kind is MessageKind.EVENT and (report := compression_in(entry)):
+            if kind in _REPORTING and (report := compression_in(entry)):
                 self._reports[path] = report
-            elif entry.visibility is not _VISIBLE and (_is_gone(entry, kind) or kind is _RESULT):
+            if entry.visibility is not _VISIBLE and (_is_gone(entry, kind) or kind is _RESULT):
                 self._evicted[path] = _STRENGTHS.get(kind, CompressionStrength.MEDIUM)
             self.conversation.put(path, self._standing(entry, kind))
 
@@ -204,6 +205,17 @@ class TranscriptRows:
     def reports(self) -> list[Compression]:
         """The evictions, turn by turn."""
         return sorted(self._reports.values(), key=lambda one: one.turn)
+
+    def condensed_by_packets(self) -> list[Entry]:
+        """The results that were summarized so that a packet fits."""
+        if not any(report.of_packet for report in self._reports.values()):
+            return []
+        found = (self.entries.get(path) for path in restorable(self.reports))
+        return [
+            entry
+            for entry in found
+            if entry and entry.visibility is Visibility.SUMMARIZED and self.kinds.get(entry.path) is _RESULT
+        ]
 
     def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
         """Roles with their pieces: the system message, the conversation, and the tools where there are some."""

@@ -1,19 +1,21 @@
-"""The report of an eviction from a transcript: an event for clients, never for a model (RL04).
+"""Reports of what was condensed or left out so that a turn fits, by which it can be explained and undone.
 
-It names the evicted messages by stage, and says whether that broke the prefix: later turns avoid breaking it again.
+Of a transcript it is an event for clients, never for a model (RL04), with the evicted messages by stage. It says
+whether that broke the prefix: later turns avoid breaking it again. Of a packet it is the error entry of the step.
 Source: rows RL04, RL07, RL08.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.effects import BUDGET_OUTCOME, free_path, writer_for
+from turnwright_assembler.domain.effects import BUDGET_OUTCOME, SUMMARIZED_PATHS, free_path, writer_for
 from turnwright_assembler.domain.eviction import RESULTS, Evicted
+from turnwright_assembler.domain.ladder import STEPS, Rung
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.events import COMPRESSION_SOURCE, RunEvent, Subkind, event_write
@@ -26,11 +28,13 @@ _SLUG: Final = "compression"
 
 
 class Compression(Struct, frozen=True):
-    """The paths that were evicted in a turn, by stage."""
+    """The paths that were condensed or left out in a turn, by stage."""
 
     turn: int
     stages: Mapping[str, Sequence[str]] = field(default_factory=dict)
     breaks_prefix: bool = False
+    of_packet: bool = False
+    """Whether a packet did not fit, and its stage is a step of the ladder."""
 
 
 class Unfit(Struct, frozen=True):
@@ -59,7 +63,9 @@ def report_write(evicted: Evicted, turn: int, loop: int, before: int, after: int
 
 
 def compression_in(entry: Entry) -> Compression | None:
-    """The report that an event is; None: it is another one."""
+    """The report that an event or an error entry is; None: it is another one."""
+    if entry.scheme == "log":
+        return _demotion_in(entry)
     event = entry.attributes.get("event")
     if not isinstance(event, dict) or event.get("source") != COMPRESSION_SOURCE:
         return None
@@ -67,10 +73,29 @@ def compression_in(entry: Entry) -> Compression | None:
     said = payload if isinstance(payload, dict) else {}
     stages = said.get("stages")
     names = stages if isinstance(stages, dict) else {}
-    paths = {name: said[name] for name in names if isinstance(said.get(name), list)}
+    paths = {name: _paths(said.get(name)) for name in names}
     broken_in = said.get("broken_in")
     turn = broken_in if isinstance(broken_in, int) else turn_of(entry)
     return Compression(turn, paths, said.get("breaks_prefix") is True)
+
+
+def _demotion_in(entry: Entry) -> Compression | None:
+    known = entry.attributes if entry.outcome == BUDGET_OUTCOME else {}
+    step = known.get("step")
+    if SUMMARIZED_PATHS not in known or not isinstance(step, int) or step not in STEPS:
+        return None
+    return Compression(turn_of(entry), {STEPS[Rung(step)]: _paths(known[SUMMARIZED_PATHS])}, of_packet=True)
+
+
+def _paths(listed: object) -> list[str]:
+    """Plugins can write any JSON there."""
+    return [path for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
+
+
+def restorable(reports: Iterable[Compression]) -> list[str]:
+    """What packets summarized last, of what transcripts could show whole; `reports` are in the order of turns."""
+    of_packet = {path: report.of_packet for report in reports for paths in report.stages.values() for path in paths}
+    return [path for path, is_restorable in of_packet.items() if is_restorable]
 
 
 def summary_writes(paths: Sequence[str], condensed: Sequence[str], turn: int, loop: int) -> tuple[EntryWrite, ...]:
@@ -83,24 +108,27 @@ def summary_writes(paths: Sequence[str], condensed: Sequence[str], turn: int, lo
     payload |= {SUMMARY: list(paths), RESULTS: list(condensed)}
     sentence = f"{len(paths)} messages were replaced by the summary of turn {turn}."
     event = RunEvent(Subkind.SUMMARIZATION_MARKER, COMPRESSION_SOURCE, payload, sentence, _SLUG)
-    archived = SetEntry(visibility=Visibility.ARCHIVED)
     report = replace(event_write(turn, event), turn=turn, loop=loop)
-    summarized = SetEntry(visibility=Visibility.SUMMARIZED)
-    return (
-        *(EntryWrite(path, archived, writer_for(scheme_of(path) or "")) for path in paths),
-        *(EntryWrite(path, summarized, writer_for(scheme_of(path) or "")) for path in condensed),
-        report,
-    )
+    return (*_shown(paths, Visibility.ARCHIVED), *_shown(condensed, Visibility.SUMMARIZED), report)
 
 
 def eviction_effects(evicted: Evicted) -> list[EntryWrite]:
     """The writes of an eviction."""
-    made = dict.fromkeys(evicted.condensed, Visibility.SUMMARIZED)
-    made |= dict.fromkeys(evicted.dropped, Visibility.ARCHIVED)
-    # Prompts and replies are written by different tiers.
     return [
-        EntryWrite(path, SetEntry(visibility=shown), writer_for(scheme_of(path) or "")) for path, shown in made.items()
+        *_shown(evicted.condensed, Visibility.SUMMARIZED),
+        *_shown(evicted.dropped, Visibility.ARCHIVED),
     ]
+
+
+def restoring_effects(paths: Iterable[str]) -> list[EntryWrite]:
+    """The writes that show entries whole again."""
+    return _shown(paths, Visibility.VISIBLE)
+
+
+def _shown(paths: Iterable[str], visibility: Visibility) -> list[EntryWrite]:
+    change = SetEntry(visibility=visibility)
+    # Prompts and replies are written by different tiers.
+    return [EntryWrite(path, change, writer_for(scheme_of(path) or "")) for path in paths]
 
 
 def overflow_write(

@@ -5,39 +5,32 @@ Source: RU064, RU142, RU143, RU215-RU218, RU222; decisions C3, C9, C23, C26.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Sequence
+from itertools import accumulate
 from typing import Final
-
-from msgspec import Struct
 
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.domain.fixed import PlanCost
-from turnwright_assembler.domain.ladder import LadderResult, LadderStep, Measured, Rung
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_assembler.domain.ladder import STEPS, LadderResult, LadderStep, Measured, Rung
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.text import scheme_of
 
 BUDGET_OUTCOME: Final = "budget:413"
 PATHS_LISTED_MAX: Final = 100
 """Maximum number of demoted paths in an error entry, which must not fill the next packet; the rest is counted."""
+PATHS_BYTES_MAX: Final = 512 * 1024
+"""Maximum bytes of the demoted paths in the attributes of an error entry, half of what those may have."""
+SUMMARIZED_PATHS: Final = "summarized"
+"""Attribute of an error entry: the demoted paths."""
 PLANS_LISTED_MAX: Final = 20
 """Maximum number of plans in the last error entry, the largest ones."""
 
-_SLUGS: Final = {
-    Rung.PREVIOUS_TURN: "budget_previous_turn",
-    Rung.EARLIER_TURNS: "budget_earlier_turns",
-    Rung.PROMPT: "budget_prompt",
-    Rung.OVERFLOW: "budget_overflow",
-    Rung.TURN: "budget_turn",
-}
-_RUNGS: Final = {slug: rung for rung, slug in _SLUGS.items()}
-_DEMOTION: Final = re.compile(rf"log://turn_(\d{{1,9}})/error/({'|'.join(_RUNGS)})(?:\+\d+)?")
 _SENTENCES: Final = {
     Rung.PREVIOUS_TURN: "These entries of the previous turn were summarized, and the turn went on:",
     Rung.EARLIER_TURNS: "These entries of earlier turns were summarized, and the turn went on:",
     Rung.PROMPT: "The prompt itself was summarized, and the turn went on:",
-    Rung.OVERFLOW: "It does not fit even now, so the loop ends. Summarized on the way:",
+    Rung.OVERFLOW: "The loop ends. That is what would be left if these were summarized; they stay as they are:",
     Rung.TURN: "What the turn brought was summarized; its commands are carried out all the same:",
 }
 
@@ -100,10 +93,10 @@ def _error(
     step: LadderStep, turn: int, loop: int, ceiling: int, taken: Container[str], plans: Sequence[PlanCost] = ()
 ) -> EntryWrite:
     return EntryWrite(
-        path=free_path(f"log://turn_{turn}/error/{_SLUGS[step.rung]}", taken),
+        path=free_path(f"log://turn_{turn}/error/budget_{STEPS[step.rung]}", taken),
         change=SetEntry(
             body="\n".join([*_words(step, turn, ceiling), *(_of_plans(plans) if step.rung is Rung.OVERFLOW else ())]),
-            attributes_json=to_attributes_json({"tool": "error", "target": "budget", "step": int(step.rung)}),
+            attributes_json=to_attributes_json(_attributes(step)),
             visibility=Visibility.VISIBLE,
             state=State.FAILED,
             outcome=BUDGET_OUTCOME,
@@ -112,6 +105,16 @@ def _error(
         turn=turn,
         loop=loop,
     )
+
+
+def _attributes(step: LadderStep) -> dict[str, object]:
+    """The attributes of an error entry: what was summarized, all of it, so that it can be undone."""
+    known: dict[str, object] = {"tool": "error", "target": "budget", "step": int(step.rung)}
+    if step.rung is Rung.OVERFLOW:
+        return known
+    sizes = accumulate(len(path.encode()) + len('"",') for path in step.demoted)
+    kept = [path for path, size in zip(step.demoted, sizes, strict=True) if size <= PATHS_BYTES_MAX]
+    return known | {SUMMARIZED_PATHS: kept}
 
 
 def free_path(path: str, taken: Container[str]) -> str:
@@ -132,25 +135,6 @@ def _words(step: LadderStep, turn: int, ceiling: int) -> list[str]:
     which = f"The packet after turn {turn} would have" if step.rung is Rung.TURN else f"The packet of turn {turn} had"
     first = f"{which} {step.tokens} tokens, {step.excess} over the ceiling of {ceiling}."
     return [f"{first} {_SENTENCES[step.rung]}", *listed]
-
-
-class PastDemotion(Struct, frozen=True):
-    """A demotion as its error entry tells it."""
-
-    rung: Rung
-    turn: int
-    paths: tuple[str, ...]
-    """At most PATHS_LISTED_MAX."""
-
-
-def demotion_in(entry: Entry) -> PastDemotion | None:
-    """The demotion that an entry tells; None: it tells none."""
-    found = _DEMOTION.fullmatch(entry.path)
-    if not found or entry.outcome != BUDGET_OUTCOME:
-        return None
-    # What else is listed so is the path of nothing.
-    paths = tuple(line[2:] for line in entry.body.split("\n") if line.startswith("* "))
-    return PastDemotion(_RUNGS[found[2]], int(found[1]), paths)
 
 
 def _of_plans(plans: Sequence[PlanCost]) -> list[str]:

@@ -6,7 +6,7 @@ Before a call it is a ladder: measure, demote a little, measure again.
     2  what the previous turn touched and is visible becomes summarized
     3  what any earlier turn touched and is visible becomes summarized
     4  the loop's prompt becomes summarized
-    5  it still does not fit: the turn ends with 413
+    5  it still does not fit: the turn ends with 413, and everything stays as it was, because nothing is sent
 
 Step 3 is for runs whose earlier turns had more room: as a transcript, or with a larger context window. Otherwise each
 turn has kept its own additions small enough. All go at once, so that there is room for what the model reads next.
@@ -56,6 +56,16 @@ class Rung(IntEnum):
     EARLIER_TURNS = 6
 
 
+STEPS: Final = {
+    Rung.PREVIOUS_TURN: "previous_turn",
+    Rung.EARLIER_TURNS: "earlier_turns",
+    Rung.PROMPT: "prompt",
+    Rung.OVERFLOW: "overflow",
+    Rung.TURN: "turn",
+}
+"""Names of the steps, in explanations and in paths of error entries."""
+
+
 class TokenBudget(Struct, frozen=True):
     """Token limit of a packet. `calibration` is reported over estimated tokens of the previous turn; 0 is unknown."""
 
@@ -77,9 +87,9 @@ class LadderStep(Struct, frozen=True):
 
     rung: Rung
     demoted: tuple[str, ...]
-    """Paths, in the packet's order; in the last step those of all steps."""
+    """Paths, in the packet's order; in an overflow those that were tried, and stay as they are."""
     tokens: int
-    """Expected tokens of the packet before the step."""
+    """Expected tokens of the packet before the step; in an overflow of what would be left."""
     excess: int
     """How far above the ceiling that was."""
 
@@ -109,7 +119,7 @@ def climb(
     compose: Callable[[tuple[Block, ...]], P],
 ) -> LadderResult[P]:
     """Demote step by step until the packet fits; `prompt` is the path of the loop's prompt."""
-    packet = compose(blocks)
+    packet = whole = compose(blocks)
     steps: list[LadderStep] = []
     gone: tuple[str, ...] = ()
     for rung in (Rung.PREVIOUS_TURN, Rung.EARLIER_TURNS, Rung.PROMPT):
@@ -125,7 +135,7 @@ def climb(
         blocks = tuple(summarized(block) if block.path in falling else block for block in blocks)
         packet = compose(blocks)
     if excess := budget.excess(packet.tokens):
-        steps.append(LadderStep(Rung.OVERFLOW, gone, budget.expected(packet.tokens), excess))
+        return LadderResult(whole, (LadderStep(Rung.OVERFLOW, gone, budget.expected(packet.tokens), excess),))
     return LadderResult(packet, tuple(steps))
 
 

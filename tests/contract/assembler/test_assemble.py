@@ -221,10 +221,11 @@ async def test_a_packet_that_cannot_fit_says_so(store, client):
     store.says(part(PROMPT, entry("a.py", "x" * 4000, position=2, turn=1), cursor=at(1)))
     answer = await client.assemble(turn=9, context_length=500)
     assert (answer.report.overflow, answer.report.ceiling) == (True, 450)
-    assert [write.path for write in answer.effects] == [
-        "a.py", "prompt://1", "log://turn_9/error/budget_earlier_turns", "log://turn_9/error/budget_prompt",
-        "log://turn_9/error/budget_overflow",
-    ]  # fmt: skip
+    figures, error = answer.effects
+    assert (figures.path, figures.change.visibility) == ("prompt://1", Visibility.UNSPECIFIED)
+    assert error.path == "log://turn_9/error/budget_overflow"
+    assert error.change.body.endswith("they stay as they are:\n* a.py\n* prompt://1")
+    assert ("x" * 4000 in answer.user, answer.report.tokens > 2 * answer.report.ceiling) == (True, True)
 
 
 # RU214, C16

@@ -256,7 +256,8 @@ async def test_a_prompt_that_cannot_fit_ends_in_413(stack):
     assert answer.report.overflow
     await stack.ledger.write(*answer.effects)
     entry = await stack.stored("prompt://1")
-    assert (entry.visibility, entry.attributes["mode"], entry.body) == (SUMMARIZED, "act", "a long task " * 2000)
+    # Nothing is sent, so nothing gives way.
+    assert (entry.visibility, entry.attributes["mode"], entry.body) == (VISIBLE, "act", "a long task " * 2000)
     assert entry.attributes["tokenUsage"] == answer.report.tokens
     overflow = await stack.stored("log://turn_1/error/budget_overflow")
     assert (overflow.state, overflow.outcome, overflow.status) == (State.FAILED, "budget:413", 413)

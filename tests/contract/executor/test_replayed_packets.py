@@ -156,7 +156,7 @@ async def test_a_turn_that_did_not_fit_is_explained_from_its_moment(services):
     assert (await services.until(queued)).status == 413
     told = await services.client.explain_packet(services.project, "r", 1)
     assert (equal([told]), told.tokens > told.ceiling) == ([True], True)
-    assert [step.name for step in told.steps] == ["previous_turn", "prompt", "overflow"]
+    assert [step.name for step in told.steps] == ["overflow"]
     assert "never sent" in told.gaps[0]
 
 

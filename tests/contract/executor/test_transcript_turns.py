@@ -334,12 +334,18 @@ async def test_a_packet_fits_after_transcripts_that_read_more_than_its_window(tm
             files = [await services.entry(path) for path in texts]
             error = await services.entry("log://turn_8/error/budget_earlier_turns")
             explained = await services.client.explain_packet(services.project, "r", 8, 100)
+            back = await services.client.explain_packet(services.project, "r", 10, 100)
+            results = [await services.entry(f"log://turn_{place}/get/{path}") for place, path in enumerate(texts, 1)]
     assert [(loop.status, loop.reason) for loop in loops] == [(200, "text"), (200, "update"), (200, "text")]
     assert all(f"* {path}" in error.body for path in texts)
     assert [one.body for one in files] == list(texts.values())
     visible, summarized = entry_pb2.VISIBILITY_VISIBLE, entry_pb2.VISIBILITY_SUMMARIZED
     assert [one.visibility for one in files] == [visible, *[summarized] * 5]
     assert (explained.digest, [step.name for step in explained.steps]) == (explained.stored_digest, ["earlier_turns"])
+    # What the packet summarized of results stands whole in the next transcript; what transcripts had condensed does not.
+    assert (back.digest, [step.name for step in back.steps]) == (back.stored_digest, ["restored"])
+    assert [one.visibility for one in results] == [*[summarized] * 4, visible, visible]
+    assert texts["f.txt"][:-1] in json.dumps(sent(server)[-1]["messages"]).replace("\\n", "\n")
     first, second = (request["messages"][-1]["content"] for request in sent(server)[7:9])
     assert [texts["a.txt"] in text for text in (first, second)] == [False, True]
     strictly(sent(server)[-1]["messages"])

@@ -1,9 +1,10 @@
+import json
 from dataclasses import dataclass
 
 import pytest
 
 from turnwright_assembler.domain.blocks import Figures
-from turnwright_assembler.domain.effects import PATHS_LISTED_MAX, effects_of, writer_for
+from turnwright_assembler.domain.effects import PATHS_BYTES_MAX, PATHS_LISTED_MAX, effects_of, writer_for
 from turnwright_assembler.domain.ladder import LadderResult, LadderStep, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_core.schemes import BUILTIN
@@ -74,7 +75,10 @@ def test_every_step_leaves_an_error_record():
         assert (write.writer, write.turn, write.loop) == (Tier.PLUGIN, 5, 2)
         assert (write.change.state, write.change.outcome) == (State.FAILED, "budget:413")
         assert write.change.visibility is Visibility.VISIBLE
-    assert errors[0].change.attributes_json == '{"tool":"error","target":"budget","step":2}'
+    shared = '{"tool":"error","target":"budget","step":'
+    assert [error.change.attributes_json for error in errors] == [
+        f'{shared}2,"summarized":["a.py"]}}', f'{shared}3,"summarized":["prompt://5"]}}', f"{shared}4}}",
+    ]  # fmt: skip
     last = errors[2].change.body
     assert last.startswith("The packet of turn 5 had 1100 tokens, 100 over the ceiling of 1000.")
     assert last.endswith("\n* a.py\n* prompt://5")
@@ -82,7 +86,12 @@ def test_every_step_leaves_an_error_record():
 
 def test_an_error_entry_does_not_grow_without_bound():
     demoted = tuple(f"known://{n}" for n in range(1000))
-    body = effects(LadderStep(Rung.PREVIOUS_TURN, demoted, 1500, 500))[-1].change.body
+    change = effects(LadderStep(Rung.PREVIOUS_TURN, demoted, 1500, 500))[-1].change
+    body, told = change.body, json.loads(change.attributes_json)
+    assert tuple(told["summarized"]) == demoted
+    long = tuple(f"known://{n}/{'x' * 2000}" for n in range(1000))
+    change = effects(LadderStep(Rung.PREVIOUS_TURN, long, 1500, 500))[-1].change
+    assert 500_000 < len(change.attributes_json) <= PATHS_BYTES_MAX + 100
     assert body.count("\n") == PATHS_LISTED_MAX + 1
     assert body.endswith("\n* and 900 more")
 

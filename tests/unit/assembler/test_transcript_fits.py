@@ -85,7 +85,18 @@ def histories(draw: st.DrawFn) -> list[Entry]:
             found.append(
                 replace(prompt(turn, "q" * draw(SIZES)), position=100 * turn + 80, path=f"prompt://{turn + 50}")
             )
-    return found
+    results = [one.path for one in found if one.record]
+    demoted = draw(st.lists(st.sampled_from(results), unique=True)) if results else []
+    return summarized_by_packet(found, demoted)
+
+
+def summarized_by_packet(entries: list[Entry], paths: list[str], turn: int = 20) -> list[Entry]:
+    """The entries after a turn whose packet did not fit, with the error entry that tells of it."""
+    told = {"tool": "error", "target": "budget", "step": 6, "summarized": [*paths, "a.txt"]}
+    path = f"log://turn_{turn}/error/budget_earlier_turns"
+    error = entry(path, "Summarized.", outcome="budget:413", state=State.FAILED, turn=turn, position=100 * turn, **told)
+    shown = [replace(one, visibility=Visibility.SUMMARIZED) if one.path in paths else one for one in entries]
+    return [*shown, error] if paths else entries
 
 
 @given(histories(), st.integers(50, 6000), st.sampled_from([0, 0, 90]))
@@ -104,7 +115,9 @@ def test_it_fits_or_says_what_is_in_the_way_and_is_the_same_again(entries, room,
         assert [write.path for write in made.effects] == ["log://turn_99/error/budget_overflow"]
         return
     assert made.tokens <= whole.tokens - rows.conversation.chars // DIVISOR + room
-    assert (made.strength is CompressionStrength.ABSENT) == (not made.effects)
+    assert (made.strength is CompressionStrength.ABSENT) == (made.evicted is None)
+    hidden = {one.path for one in entries if one.visibility is Visibility.SUMMARIZED}
+    assert hidden == {*made.restored, *(hidden & set(made.evicted.stage_of if made.evicted else ()))}
     after = written(entries, made.effects)
     # Views change, and bodies never.
     assert {one.path: one.body for one in entries} == {one.path: one.body for one in after if one.path in before[0]}
@@ -114,6 +127,31 @@ def test_it_fits_or_says_what_is_in_the_way_and_is_the_same_again(entries, room,
     assert cold.strength <= made.strength
     undone = [replace(one, visibility=Visibility.VISIBLE) for one in after if one.path in before[0]]
     assert messages_of(fit(rows_of(*undone), 10**9)) == messages_of(whole)
+
+
+def test_what_a_packet_summarized_stands_whole_again_once_and_what_the_transcript_evicted_or_a_user_hid_does_not():
+    calls = [prompt(), reply(1, 4), *(record(1, place, f"{place}" * 2000) for place in range(4))]
+    paths = [one.path for one in calls if one.record]
+    user_hid = [replace(one, visibility=Visibility.SUMMARIZED) if one.path == paths[3] else one for one in calls]
+    entries = summarized_by_packet(user_hid, paths[:3])
+    made = fit(rows_of(*entries), 10**9, turn=21)
+    assert made.restored == tuple(paths[:3])
+    assert [(one.path, one.change.visibility) for one in made.effects] == [
+        (path, Visibility.VISIBLE) for path in paths[:3]
+    ]
+    assert ["left out" in one.text for one in messages_of(made)[2:6]] == [False, False, False, True]
+    # What a transcript evicts later stays so: its report is the later one.
+    after = written(entries, made.effects)
+    tight = fit(rows_of(*after), made.tokens - 1500, turn=22)
+    assert (tight.restored, paths[0] in tight.evicted.condensed) == ((), True)
+    again = fit(rows_of(*written(after, tight.effects)), 10**9, turn=23)
+    assert (again.restored, again.effects) == ((), ())
+    # And packets may summarize it once more.
+    last = summarized_by_packet(written(after, tight.effects), paths[:1], 30)
+    assert fit(rows_of(*last), 10**9, turn=31).restored == (paths[0],)
+    # What does not fit whatever is left out leaves everything as it is.
+    none = fit(rows_of(*entries), 1, turn=21)
+    assert (bool(none.unfit), none.restored, len(none.effects)) == (True, (), 1)
 
 
 def test_ten_thousand_tiny_messages_fit_a_small_window():

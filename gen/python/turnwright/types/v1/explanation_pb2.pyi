@@ -270,11 +270,12 @@ class PacketStep(_message.Message):
     """`fold`: older events were archived and counted in a marker. `previous_turn`: what the previous turn touched was
     summarized. `earlier_turns`: so was what any turn before it touched, as after turns of a transcript or with a larger
     context window. `prompt`: the prompt was summarized. `turn`: what a turn brought was summarized after its commands,
-    so that the next packet fits. `overflow`: nothing was left to summarize. In transcripts: the stages of its
-    compression, such as `results` and `history`.
+    so that the next packet fits. `overflow`: not even all of these together make it fit; none of them was
+    taken. In transcripts: the stages of its compression, such as `results` and `history`, and `restored`: results that
+    packets had summarized stand whole again.
     """
     entries: _builtins.int
-    """Number of entries that it changed."""
+    """Number of entries that it changed, or would have changed."""
     tokens: _builtins.int
     """Expected tokens before the step; 0: not measured."""
     excess: _builtins.int
