@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit, apply_edits
     from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
     from turnwright_grammar.native import commands_from_call
+    from turnwright_grammar.reader.parser import read_reply
     from turnwright_grammar.reader.streaming import ReplyReader
-    from turnwright_grammar.reader.walk import read_reply
     from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
 
 _WHERE: Final = {
@@ -30,7 +30,7 @@ _WHERE: Final = {
     **dict.fromkeys(("Edits", "EditSyntaxError", "Operation", "parse_body"), "turnwright_grammar.edits.markers"),
     "commands_from_call": "turnwright_grammar.native",
     "ReplyReader": "turnwright_grammar.reader.streaming",
-    "read_reply": "turnwright_grammar.reader.walk",
+    "read_reply": "turnwright_grammar.reader.parser",
     **dict.fromkeys(("DEFAULT_TOOLS", "resolve"), "turnwright_grammar.tools"),
 }
 """Names that are loaded when they are asked for, by their modules."""

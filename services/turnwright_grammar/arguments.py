@@ -74,7 +74,7 @@ def _decoded(text: str) -> Value:
     try:
         value: Value = STRICT.decode(text)
     except (ValueError, RecursionError):
-        read = read_value(text, is_patient=True) if _OBJECT_START.match(text) else None
+        read = read_value(text, full_lookahead=True) if _OBJECT_START.match(text) else None
         value = read.value if read else None
     return value
 

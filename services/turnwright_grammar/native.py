@@ -17,13 +17,13 @@ from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
 from turnwright_grammar.values.strict import Value, compact_json
 
 RISKY = frozenset({"sh", "env", "rm", "set", "mv", "cp"})
-"""Tools whose calls are reported rather than run where reading their arguments left text over. Source: C56."""
+"""Tools that are not run if text was left over when their arguments were parsed. Source: C56."""
 
 LEFT_OVER = "Text was left over behind the arguments of {name}, so it was not run. Escape the quotes inside strings."
 
 BODY_NAMES = ("body", "content")
 WRAPS_MAX = 3
-"""How many wrappers (`{"arguments": {...}}`) around the arguments are taken off."""
+"""The depth of wrappers (`{"arguments": {...}}`) around the arguments."""
 
 _NAME_KEYS = ("name", "tool_name", "tool", "function_name", "recipient_name", "action")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "params", "kwargs", "action_input", "tool_input")

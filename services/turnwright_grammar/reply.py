@@ -1,4 +1,4 @@
-"""What reading a model's reply yields: commands, warnings, narration.
+"""The result of parsing a reply: commands, warnings, narration.
 
 Spans are half-open `(start, end)` offsets in code points into the text that was read.
 """

@@ -103,7 +103,7 @@ def canonical(name: str, attributes: dict[str, str], body: str) -> tuple[dict[st
     if shape.filled is not None and shape.filled not in attributes and body.strip():
         attributes[shape.filled], body = body.strip(), ""
     if name == "ask_user":
-        body = _asked(attributes, body)
+        body = _ask_user_body(attributes, body)
     if name == "search":
         _count_results(attributes)
     for missing, default in shape.defaults.items():
@@ -144,7 +144,7 @@ def _body_of(shape: _Shape, attributes: dict[str, str], body: str) -> str:
     return body.strip() if shape.trimmed else body
 
 
-def _asked(attributes: dict[str, str], body: str) -> str:
+def _ask_user_body(attributes: dict[str, str], body: str) -> str:
     """Without a question the body is the question; otherwise it lists the options."""
     for name in ("question", "options"):
         if not attributes.get(name) and body:

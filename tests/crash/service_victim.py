@@ -44,7 +44,7 @@ ON_DEMAND = (
     "turnwright_core.patterns.compiled",
     "turnwright_grammar.edits.apply",
     "turnwright_grammar.native",
-    "turnwright_grammar.reader.walk",
+    "turnwright_grammar.reader.parser",
     "turnwright_provider.rpc.provider_servicer",
     "turnwright_provider.vendors.http",
     "turnwright_provider.vendors.scripted",

@@ -1,4 +1,4 @@
-"""Calls in the formats that models were trained on, wherever they stand in a reply.
+"""Parsers for calls in the formats that models were trained on.
 
 A vendor's token (`<tool_call>`, `[TOOL_CALLS]`, `<|python_tag|>`, ...) announces a payload; the
 payload is one of a few notations, whoever's token it was:
@@ -31,8 +31,8 @@ from turnwright_grammar.dialects.payloads import (
 )
 from turnwright_grammar.dialects.python import begins_python, python_calls
 from turnwright_grammar.dialects.tags import FUNCTION_TAG, arg_key_pairs, function_tag, named_tags
-from turnwright_grammar.find import Finder
 from turnwright_grammar.native import calls_of
+from turnwright_grammar.scanner import TextScanner
 from turnwright_grammar.values.strict import read_items
 
 __all__ = [
@@ -87,64 +87,64 @@ _FENCE_END = re.compile(r"\s*+```")
 
 
 def announces_call(token: str) -> bool:
-    """Whether a vendor's token says that a call follows (and does not end one)."""
+    """Whether a call follows a vendor's token."""
     return bool(_ANNOUNCES.search(token)) and not (_ENDS.search(token) and "[ARGS]" not in token)
 
 
-def read_payload(finder: Finder, start: int) -> Payload | None:
-    """Return the calls written at `start`, or None when no notation fits. Never raises."""
-    text = finder.text
+def read_payload(scanner: TextScanner, start: int) -> Payload | None:
+    """The calls at `start`; None if no notation matches. Never raises."""
+    text = scanner.text
     # A single word right behind its token may be a call; behind a blank it is a word of a sentence.
     glued = not text.startswith((" ", "\t"), start)
     start = after_blanks(text, start)
     if fence := _FENCE.match(text, start):
-        return _fenced(finder, fence.end())
+        return _fenced(scanner, fence.end())
     if before := _BEFORE_TAG.match(text, start):
         start = before.end()
-    return _notation(finder, start, glued=glued)
+    return _notation(scanner, start, glued=glued)
 
 
-def _notation(finder: Finder, start: int, *, glued: bool) -> Payload | None:
-    char = finder.text[start : start + 1]
+def _notation(scanner: TextScanner, start: int, *, glued: bool) -> Payload | None:
+    char = scanner.text[start : start + 1]
     if char == "<":
-        return function_tag(finder, start) or named_tags(finder, start) or named_arguments(finder, start)
+        return function_tag(scanner, start) or named_tags(scanner, start) or named_arguments(scanner, start)
     if char == "{":
-        return _json(finder, start)
+        return _json(scanner, start)
     if char == "[":
-        return python_calls(finder, start) if begins_python(finder.text, start + 1) else _json(finder, start)
+        return python_calls(scanner, start) if begins_python(scanner.text, start + 1) else _json(scanner, start)
     return (
-        named_arguments(finder, start)
-        or arg_key_pairs(finder, start, glued=glued)
-        or python_calls(finder, start, positional=True)
-        or action_input(finder, start)
-        or closed_name(finder, start)
-        or (only_name(finder.text, start) if glued else None)
+        named_arguments(scanner, start)
+        or arg_key_pairs(scanner, start, glued=glued)
+        or python_calls(scanner, start, positional=True)
+        or action_input(scanner, start)
+        or closed_name(scanner, start)
+        or (only_name(scanner.text, start) if glued else None)
     )
 
 
-def _json(finder: Finder, start: int) -> Payload | None:
-    read = read_json(finder, start)
+def _json(scanner: TextScanner, start: int) -> Payload | None:
+    read = read_json(scanner, start)
     if read is None:
         return None
     is_cut_list = read.cut and isinstance(read.value, list)
-    calls = calls_of(read_items(finder.text[start:]) if is_cut_list else read.value, wrapped=True)
+    calls = calls_of(read_items(scanner.text[start:]) if is_cut_list else read.value, wrapped=True)
     if calls is None:
         return Payload(read.end, cut=read.cut) if read.cut else None
     kept = len(calls) if is_cut_list else 0
     return Payload(read.end, calls, read.repaired, read.cut, over=read.over, whole=kept)
 
 
-def _fenced(finder: Finder, start: int) -> Payload | None:
-    """Return the calls in a fence between a token and its end, one after the other."""
-    payload = following = _notation(finder, start, glued=True)
+def _fenced(scanner: TextScanner, start: int) -> Payload | None:
+    """The calls in a fence between a token and its end."""
+    payload = following = _notation(scanner, start, glued=True)
     while payload and following and following.calls and not following.cut:
-        position = after_blanks(finder.text, payload.end)
-        if ended := _FENCE_END.match(finder.text, position):
+        position = after_blanks(scanner.text, payload.end)
+        if ended := _FENCE_END.match(scanner.text, position):
             payload.end = ended.end()
             break
-        following = _notation(finder, position, glued=False)
+        following = _notation(scanner, position, glued=False)
         if following is None:
-            payload.cut = not finder.final and _FENCE_CUT.match(finder.text, position) is not None
+            payload.cut = not scanner.final and _FENCE_CUT.match(scanner.text, position) is not None
         else:
             payload.calls.extend(following.calls)
             payload.end, payload.cut = following.end, following.cut

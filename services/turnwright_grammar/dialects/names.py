@@ -1,4 +1,4 @@
-"""A name and then its arguments as one object, in the many spellings of the vendors.
+"""Calls as a name and an object of arguments, in the notations of many vendors.
 
 `get{"path": "a"}`, `get[ARGS]{...}`, `call:get{path:"a"}`, `functions.get:0<|...|>{...}`,
 `Action: get` with `Action Input: {...}`; also a name alone, which is a call without arguments.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar.dialects.payloads import GAP, NAME, Payload, read_arguments
-from turnwright_grammar.find import Finder
+from turnwright_grammar.scanner import TextScanner
 
 _SEPARATOR = r"<[|\uff5c]tool[\u2581_\ ]sep[|\uff5c]>"
 _NAMED = re.compile(
@@ -38,55 +38,54 @@ _ONLY_NAME = re.compile(
 )
 
 
-def named_arguments(finder: Finder, start: int) -> Payload | None:
+def named_arguments(scanner: TextScanner, start: int) -> Payload | None:
     """Return the call of a name that is followed by an object, or None. Never raises."""
-    found = _NAMED.match(finder.text, start)
+    found = _NAMED.match(scanner.text, start)
     if found is None:
         return None
     payload = (
-        read_arguments(finder, found["name"], found.end(), _CALL_LIMIT)
+        read_arguments(scanner, found["name"], found.end(), _CALL_LIMIT)
         if found["call"]
-        else read_arguments(finder, found["name"], found.end())
+        else read_arguments(scanner, found["name"], found.end())
     )
     if payload is None:
         return None
     for opened, ending in ((found["fence"], _FENCE_END), (found["paren"], _PAREN_END)):
-        closing = ending.match(finder.text, payload.end) if opened else None
+        closing = ending.match(scanner.text, payload.end) if opened else None
         payload.end = closing.end() if closing else payload.end
     return payload
 
 
-def action_input(finder: Finder, start: int) -> Payload | None:
+def action_input(scanner: TextScanner, start: int) -> Payload | None:
     """Return the call of `get`, `Action Input: a`: the argument is what the line says."""
-    found = _SAID_INPUT.match(finder.text, start)
+    found = _SAID_INPUT.match(scanner.text, start)
     if found is None:
         return None
-    cut = found.end() >= len(finder.text)
+    cut = found.end() >= len(scanner.text)
     said = found["said"].rstrip().removeprefix('"').removesuffix('"')
     return Payload(found.end(), [(found["name"], said)], cut=cut)
 
 
-def closed_name(finder: Finder, start: int) -> Payload | None:
+def closed_name(scanner: TextScanner, start: int) -> Payload | None:
     """Return the call of `get</tool><tool_input>a</tool_input>` (its first tag is the announcement)."""
-    found = _CLOSED_NAME.match(finder.text, start)
+    found = _CLOSED_NAME.match(scanner.text, start)
     if found is None:
         return None
-    closing = finder.search(_CLOSED_END[found["word"]], found.end())
+    closing = scanner.search(_CLOSED_END[found["word"]], found.end())
     if closing is None:
-        return Payload(len(finder.text), cut=True)
-    if finder.text.startswith("{", found.end()):
-        payload = read_arguments(finder, found["name"], found.end())
+        return Payload(len(scanner.text), cut=True)
+    if scanner.text.startswith("{", found.end()):
+        payload = read_arguments(scanner, found["name"], found.end())
         if payload is not None and not payload.cut:
             payload.end = max(payload.end, closing.end())
         return payload
-    return Payload(closing.end(), [(found["name"], finder.text[found.end() : closing.start()].strip())])
+    return Payload(closing.end(), [(found["name"], scanner.text[found.end() : closing.start()].strip())])
 
 
 def only_name(text: str, start: int) -> Payload | None:
-    """Return the call of a name without arguments: `[TOOL_CALLS]refresh`, `call:odd name<tool_call|>`.
+    """The call of a name without arguments: `[TOOL_CALLS]refresh`, `call:odd name<tool_call|>`.
 
-    At the end of the text more of it may have been meant, so there it counts as cut; only Mistral's
-    models end a reply with a bare name.
+    At the end of the text it counts as truncated, except after Mistral's token.
     """
     found = _ONLY_NAME.match(text, start)
     if found is None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.payloads import LOOSE_COST, NAME, Payload, after_blanks
-from turnwright_grammar.find import Finder
-from turnwright_grammar.values import ReadValue, Value, read_loose
+from turnwright_grammar.dialects.payloads import LENIENT_COST, NAME, Payload, after_blanks
+from turnwright_grammar.scanner import TextScanner
+from turnwright_grammar.values import ReadValue, Value, read_lenient
 
 PYTHON_CALLS_MAX = 200
 _NAME = re.compile(rf"\s*+(?P<print>print\((?={NAME}\())?(?P<name>{NAME})\(")
@@ -22,7 +22,7 @@ _STRING = re.compile(
     )(?=\s*+[,)\]}])""",
     re.VERBOSE | re.DOTALL,
 )
-# Python refuses `07`; whoever writes it means 7.
+# `07` is not valid in Python; it means 7.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}(?=\s*+[,)])")
 _WORD = re.compile(r"(?:True|False|None|true|false|null)(?=\s*+[,)])")
 _WORDS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": None}
@@ -38,21 +38,21 @@ _CUT_AT = re.compile(r"(?:[A-Za-z_]\w*+\s*+)?\Z")
 _LINE = re.compile(r"[ \t;]*+\r?\n\s*+|[ \t]*+;\s*+")
 
 
-def python_calls(finder: Finder, start: int, *, positional: bool = False) -> Payload | None:
-    """Return the calls of `[a(x=1), b()]` or `a(x=1)` at `start`, or None. Never raises.
+def python_calls(scanner: TextScanner, start: int, *, positional: bool = False) -> Payload | None:
+    """The calls of `[a(x=1), b()]` or `a(x=1)` at `start`, or None. Never raises.
 
-    Without brackets the next lines may hold more calls. `positional` also takes calls whose only
-    argument has no name, as in `get("a")`; ordinary code has many of those, so only behind a token.
+    Without brackets the next lines may have more calls. `positional` also accepts calls with one positional argument,
+    `get("a")`: only after a token, since ordinary code is full of them.
     """
-    if finder.text.startswith("[", start):
-        return _in_brackets(finder, start + 1, positional=positional)
-    payload = _call(finder, start, positional=positional)
+    if scanner.text.startswith("[", start):
+        return _in_brackets(scanner, start + 1, positional=positional)
+    payload = _call(scanner, start, positional=positional)
     while payload and not payload.cut and len(payload.calls) < PYTHON_CALLS_MAX:
-        line = _LINE.match(finder.text, payload.end)
-        if line is None or _BARE_NAME.match(finder.text, line.end()) is None:
-            payload.cut = not finder.final and _NAME_CUT.match(finder.text, payload.end) is not None
+        line = _LINE.match(scanner.text, payload.end)
+        if line is None or _BARE_NAME.match(scanner.text, line.end()) is None:
+            payload.cut = not scanner.final and _NAME_CUT.match(scanner.text, payload.end) is not None
             break
-        following = _call(finder, line.end(), positional=positional)
+        following = _call(scanner, line.end(), positional=positional)
         if following is None:
             break
         payload.whole = 0 if payload.guessed else len(payload.calls)
@@ -66,15 +66,15 @@ def begins_python(text: str, start: int) -> bool:
     return _NAME.match(text, start) is not None
 
 
-def _in_brackets(finder: Finder, start: int, *, positional: bool) -> Payload | None:
-    text = finder.text
+def _in_brackets(scanner: TextScanner, start: int, *, positional: bool) -> Payload | None:
+    text = scanner.text
     payload = Payload(start)
     while len(payload.calls) < PYTHON_CALLS_MAX:
         position = after_blanks(text, payload.end)
         if payload.calls and text.startswith("]", position):
             payload.end = position + 1
             return payload
-        one = _call(finder, position, positional=positional)
+        one = _call(scanner, position, positional=positional)
         if one is None:
             payload.cut = _NAME_CUT.match(text, position) is not None
             return payload if payload.calls and payload.cut else None
@@ -87,8 +87,8 @@ def _in_brackets(finder: Finder, start: int, *, positional: bool) -> Payload | N
     return payload
 
 
-def _call(finder: Finder, start: int, *, positional: bool) -> Payload | None:
-    text = finder.text
+def _call(scanner: TextScanner, start: int, *, positional: bool) -> Payload | None:
+    text = scanner.text
     found = _NAME.match(text, start)
     if found is None:
         return None
@@ -97,12 +97,12 @@ def _call(finder: Finder, start: int, *, positional: bool) -> Payload | None:
     if _CUT_AT.match(text, position):
         return Payload(len(text), [(found["name"], arguments)], cut=True)
     if positional and not text.startswith(")", position) and _KEYWORD.match(text, position) is None:
-        read = _value(finder, position)
+        read = _value(scanner, position)
         if read is None or not isinstance(read.value, str | dict):
             return None
         arguments, position, guessed = read.value, read.end, read.repaired
     else:
-        named = _arguments(finder, position)
+        named = _arguments(scanner, position)
         if named is None:
             return None
         arguments, position, guessed = named
@@ -123,16 +123,16 @@ def _closed(text: str, found: re.Match[str], arguments: Value, position: int) ->
     return Payload(position, [(found["name"], arguments)])
 
 
-def _arguments(finder: Finder, position: int) -> tuple[dict[str, Value], int, bool] | None:
-    """Return the named arguments, where they end (at a `)`, or at the end of the text), and whether any was guessed."""
-    text = finder.text
+def _arguments(scanner: TextScanner, position: int) -> tuple[dict[str, Value], int, bool] | None:
+    """The named arguments, their end (at a `)`, or the end of the text), and whether any was guessed."""
+    text = scanner.text
     arguments: dict[str, Value] = {}
     guessed = False
     while position < len(text) and text[position] != ")":
         keyword = _KEYWORD.match(text, position)
         if keyword is None:
             return (arguments, len(text), guessed) if _CUT_AT.match(text, position) else None
-        read = _value(finder, keyword.end())
+        read = _value(scanner, keyword.end())
         if read is None:
             return (arguments, len(text), guessed) if keyword.end() >= len(text) else None
         arguments[keyword["name"]] = read.value
@@ -141,24 +141,24 @@ def _arguments(finder: Finder, position: int) -> tuple[dict[str, Value], int, bo
     return arguments, position, guessed
 
 
-def _value(finder: Finder, position: int) -> ReadValue | None:
-    if _QUOTED.match(finder.text, position) and (string := _STRING.match(finder.text, position)):
+def _value(scanner: TextScanner, position: int) -> ReadValue | None:
+    if _QUOTED.match(scanner.text, position) and (string := _STRING.match(scanner.text, position)):
         return ReadValue(_decoded(string[0]), string.end())
-    if integer := _INTEGER.match(finder.text, position):
+    if integer := _INTEGER.match(scanner.text, position):
         return ReadValue(int(integer[0]), integer.end())
-    if word := _WORD.match(finder.text, position):
+    if word := _WORD.match(scanner.text, position):
         return ReadValue(_WORDS[word[0].lower()], word.end())
-    if not finder.spend(0):
+    if not scanner.spend(0):
         return None
-    read = read_loose(finder.text, position)
+    read = read_lenient(scanner.text, position)
     if read is None or read.end <= position:
         return None
-    finder.spend(LOOSE_COST * (read.end - position))
+    scanner.spend(LENIENT_COST * (read.end - position))
     return read
 
 
 def _decoded(literal: str) -> str:
-    """Return what a string literal stands for; an escape that Python does not know stays as it is."""
+    """Decode a string literal; unknown escapes stay."""
     quoted = literal.lstrip("rRbBuU")
     marks = 3 if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else 1
     inside = quoted[marks:-marks]

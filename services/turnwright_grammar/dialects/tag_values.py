@@ -1,4 +1,4 @@
-"""Where the value of an argument in tags ends: `<parameter=path>a</parameter>`.
+"""The end of an argument's value in tags: `<parameter=path>a</parameter>`.
 
 A value is opaque: it may hold code, other tags, even whole calls. So its close counts only where
 another argument or the end of the call follows, and after as many closes as the value opens itself.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 
 from turnwright_grammar.dialects.payloads import SPACE, after_blanks
-from turnwright_grammar.find import Finder
+from turnwright_grammar.scanner import TextScanner
 
 PARAMETER = r"(?:parameter|param|argument|arg)"
 CALL_END = rf"</{SPACE}(?:tool_?calls?|function_?calls?|tool)>"
@@ -27,68 +27,68 @@ _AFTER_CALL = re.compile(rf"\s*+(?:{CALL_END}|{CALL_BEGIN}|\Z)")
 _NEXT = re.compile(
     rf"\n\s*+(?:<{SPACE}{PARAMETER}(?:=|\s++name\s*+=)\s*+[\"']?(?P<name>[^\"'<>=\s/]*+)[^<>\n]*+>|{CALL_BEGIN})"
 )
-# How many tags inside one value are weighed against each other.
+# Tags inside one value that are considered as its end.
 _TAGS_TRIED_MAX = 100
 _CDATA_START, _CDATA_END = "<![CDATA[", "]]>"
 
 
 def argument_value(
-    finder: Finder, start: int, ending: re.Pattern[str], given: Collection[str] = ()
+    scanner: TextScanner, start: int, ending: re.Pattern[str], given: Collection[str] = ()
 ) -> tuple[str | None, int, bool]:
-    """Return the value at `start`, where to go on, and whether its end had to be guessed.
+    """The value at `start`, where to continue, and whether its end was guessed.
 
-    The value is None when the end of the text cut it off. `ending` is the end of its call; an argument that is
-    `given` already, this one among them, does not begin again: what looks like it is part of the value.
+    The value is None if it is truncated. `ending` matches the end of the call. Arguments in `given`, this one included,
+    do not occur again: what looks like one is part of the value.
     """
-    text = finder.text
+    text = scanner.text
     inside = _after_cdata(text, start)
-    first = finder.search(_CLOSING, inside)
-    call_end = finder.search(ending, inside)
+    first = scanner.search(_CLOSING, inside)
+    call_end = scanner.search(ending, inside)
     if call_end and not (first and first.start() < call_end.start()) and _AFTER_CALL.match(text, call_end.end()):
         return _stripped(text[start : call_end.start()]), call_end.start(), True
     if first is None:
         return None, len(text), True
-    closing = _balanced(finder, inside)
-    if closing is None and (missing := _next_begins(finder, inside, first, given)) is not None:
+    closing = _balanced(scanner, inside)
+    if closing is None and (missing := _next_begins(scanner, inside, first, given)) is not None:
         return _stripped(text[start:missing]), missing, True
-    last = closing or _followed(finder, first)
+    last = closing or _followed(scanner, first)
     return _stripped(text[start : last.start()]), last.end(), closing is None
 
 
-def _balanced(finder: Finder, position: int) -> re.Match[str] | None:
-    """Return the close that is followed as it should be and leaves nothing open inside the value."""
+def _balanced(scanner: TextScanner, position: int) -> re.Match[str] | None:
+    """The close that leaves no tag open inside the value and is followed by what may follow it."""
     depth, start = 1, position
-    opening, closing = finder.search(_OPENING, position), finder.search(_CLOSING, position)
-    for _ in range(_TAGS_TRIED_MAX if finder.spend(0) else 1):
+    opening, closing = scanner.search(_OPENING, position), scanner.search(_CLOSING, position)
+    for _ in range(_TAGS_TRIED_MAX if scanner.spend(0) else 1):
         if closing is None:
             break
         position = closing.end()
         if opening and opening.start() < closing.start():
             depth += 1
-            opening = finder.search(_OPENING, opening.end())
+            opening = scanner.search(_OPENING, opening.end())
             continue
-        if depth == 1 and _AFTER_VALUE.match(finder.text, closing.end()):
+        if depth == 1 and _AFTER_VALUE.match(scanner.text, closing.end()):
             return closing
         depth = max(depth - 1, 1)
-        closing = finder.search(_CLOSING, closing.end())
-    finder.spend(position - start)
+        closing = scanner.search(_CLOSING, closing.end())
+    scanner.spend(position - start)
     return None
 
 
-def _next_begins(finder: Finder, position: int, first: re.Match[str], given: Collection[str]) -> int | None:
-    following = finder.search(_NEXT, position)
+def _next_begins(scanner: TextScanner, position: int, first: re.Match[str], given: Collection[str]) -> int | None:
+    following = scanner.search(_NEXT, position)
     while following and following["name"] in given and following.end() <= first.start():
-        following = finder.search(_NEXT, following.end())
+        following = scanner.search(_NEXT, following.end())
     begins = following is not None and following.end() <= first.start()
-    return following.start() if following and begins and _AFTER_VALUE.match(finder.text, first.end()) else None
+    return following.start() if following and begins and _AFTER_VALUE.match(scanner.text, first.end()) else None
 
 
-def _followed(finder: Finder, first: re.Match[str]) -> re.Match[str]:
-    """Return the first close that is followed as it should be, or just the first."""
+def _followed(scanner: TextScanner, first: re.Match[str]) -> re.Match[str]:
+    """The first close that is followed by what may follow it, or else the first."""
     closing: re.Match[str] | None = first
-    while closing and not _AFTER_VALUE.match(finder.text, closing.end()) and finder.spend(0):
-        closing = finder.search(_CLOSING, closing.end())
-    finder.spend((closing.end() if closing else len(finder.text)) - first.end())
+    while closing and not _AFTER_VALUE.match(scanner.text, closing.end()) and scanner.spend(0):
+        closing = scanner.search(_CLOSING, closing.end())
+    scanner.spend((closing.end() if closing else len(scanner.text)) - first.end())
     return closing or first
 
 
@@ -100,7 +100,7 @@ def _after_cdata(text: str, start: int) -> int:
 
 
 def _stripped(raw: str) -> str:
-    """Return the text without what belongs to the tags: a CDATA mark, or one line break on either side."""
+    """The text without a CDATA mark, or without one line break on either side."""
     stripped = raw.strip()
     if stripped.startswith(_CDATA_START) and stripped.endswith(_CDATA_END):
         return stripped[len(_CDATA_START) : -len(_CDATA_END)]

@@ -11,10 +11,10 @@ import re
 
 from turnwright_grammar.dialects.payloads import GAP, NAME, SPACE, Payload, after_blanks, read_arguments
 from turnwright_grammar.dialects.tag_values import CALL_BEGIN, CALL_END, PARAMETER, argument_value
-from turnwright_grammar.find import Finder
+from turnwright_grammar.scanner import TextScanner
 from turnwright_grammar.values import Value
 
-# `tool` and `action` are words of many XML files: only what follows tells a call, or its cut end may.
+# `tool` and `action` are common XML tags: only what follows shows that this is a call.
 _OTHER = r"(?P<other>tool|function_call|tool_call|action)(?=\s*+name\s*+=)"
 _FOLLOWS = rf"(?:\{{|<{SPACE}{PARAMETER}\b|</{SPACE}(?:function|tool)_call>|(?:<[^<>]{{0,60}}+)?\Z)"
 FUNCTION_TAG = re.compile(
@@ -26,7 +26,7 @@ _PARAMETER = re.compile(
 )
 _FUNCTION_END = re.compile(rf"</{SPACE}(?:function|invoke)>")
 _ENDS = {word: re.compile(rf"</{SPACE}{word}>") for word in ("tool", "function_call", "tool_call", "action")}
-# A call whose close was forgotten ends with what is around it, or where the next call begins.
+# A call without its close ends with the tag around it, or where the next call begins.
 _OUTER_END = re.compile(rf"{CALL_END}|(?={CALL_BEGIN})")
 _NAMED_TAGS = re.compile(
     r"(?:<(?P<outer>invoke|function)>\s*+)?<(?:tool_)?name>\s*+(?P<name>[^<>\s]++)\s*+</(?:tool_)?name>"
@@ -44,34 +44,34 @@ _KEYED = re.compile(
 _ARG_KEY = re.compile(r"\s*+<(?P<ns>\w*?)arg_key>(?P<name>[^<]*+)</(?P=ns)arg_key>\s*+(?P<value><(?P=ns)arg_value>)?")
 _KEYS_CUT = re.compile(r"\s*+(?:<\w*?arg_key>[^<]*+(?:<[^<>]*+)?|<[^<>]*+)?\Z")
 _ARG_VALUE_END = re.compile(r"</\w*?arg_value>")
-# A value may hold its own close: it ends where another key or the end of the call follows.
+# A value may contain its own close: it ends before another key or the end of the call.
 _ARG_VALUE_LAST = re.compile(rf"</\w*?arg_value>(?=\s*+(?:<\w*?arg_key>|</?{SPACE}\w*?tool_call|</?[|\uff5c]|\Z))")
 
 
-def function_tag(finder: Finder, start: int) -> Payload | None:
+def function_tag(scanner: TextScanner, start: int) -> Payload | None:
     """Return the call that opens with `<function=name>` or one of its kin, or None. Never raises."""
-    found = FUNCTION_TAG.match(finder.text, start)
+    found = FUNCTION_TAG.match(scanner.text, start)
     if found is None:
         return None
     if found["self"]:
         return Payload(found.end(), [(found["name"], {})])
     ending = _ENDS.get(found["other"], _FUNCTION_END)
-    inside = after_blanks(finder.text, found.end())
-    if finder.text.startswith("{", inside):
-        return _closed_by(finder, ending, read_arguments(finder, found["name"], inside))
-    fields = _fields(finder, found["name"], inside, ending) if _FIELDS.match(finder.text, inside) else None
-    return fields or _parameters(finder, found["name"], found.end(), ending)
+    inside = after_blanks(scanner.text, found.end())
+    if scanner.text.startswith("{", inside):
+        return _closed_by(scanner, ending, read_arguments(scanner, found["name"], inside))
+    fields = _fields(scanner, found["name"], inside, ending) if _FIELDS.match(scanner.text, inside) else None
+    return fields or _parameters(scanner, found["name"], found.end(), ending)
 
 
-def _closed_by(finder: Finder, ending: re.Pattern[str], payload: Payload | None) -> Payload | None:
+def _closed_by(scanner: TextScanner, ending: re.Pattern[str], payload: Payload | None) -> Payload | None:
     if payload is not None:
-        closing = ending.match(finder.text, after_blanks(finder.text, payload.end))
+        closing = ending.match(scanner.text, after_blanks(scanner.text, payload.end))
         payload.end = closing.end() if closing else payload.end
     return payload
 
 
-def _parameters(finder: Finder, name: str, position: int, ending: re.Pattern[str]) -> Payload:
-    text = finder.text
+def _parameters(scanner: TextScanner, name: str, position: int, ending: re.Pattern[str]) -> Payload:
+    text = scanner.text
     payload = Payload(position)
     arguments: dict[str, Value] = {}
     while True:
@@ -81,43 +81,43 @@ def _parameters(finder: Finder, name: str, position: int, ending: re.Pattern[str
             return payload
         parameter = _PARAMETER.match(text, position)
         if parameter is None:
-            return _unended(finder, name, arguments, position)
-        value, position, repaired = argument_value(finder, parameter.end(), ending, {*arguments, parameter["name"]})
+            return _unended(scanner, name, arguments, position)
+        value, position, repaired = argument_value(scanner, parameter.end(), ending, {*arguments, parameter["name"]})
         payload.repaired = payload.repaired or repaired
         if value is None:
             return Payload(position, cut=True)
-        # An argument that comes twice belongs to a value before it, or nobody knows which one is meant.
+        # A repeated argument is ambiguous, or part of an earlier value.
         payload.over = payload.over or arguments.get(parameter["name"], value) != value
         arguments.setdefault(parameter["name"], value)
 
 
-def _unended(finder: Finder, name: str, arguments: dict[str, Value], position: int) -> Payload:
-    """What stands where an argument or the end was due: the end of something around the call, or junk."""
-    outer = _OUTER_END.match(finder.text, position)
+def _unended(scanner: TextScanner, name: str, arguments: dict[str, Value], position: int) -> Payload:
+    """Error recovery where an argument or the end was expected: the end of a tag around the call, or junk."""
+    outer = _OUTER_END.match(scanner.text, position)
     if outer is not None and (arguments or outer[0]):
         return Payload(position, [(name, arguments)], repaired=True)
     # Something that is no argument: the call cannot be trusted and is reported.
-    closing = finder.search(_FUNCTION_END, position)
-    return Payload(closing.end() if closing else len(finder.text), cut=closing is None)
+    closing = scanner.search(_FUNCTION_END, position)
+    return Payload(closing.end() if closing else len(scanner.text), cut=closing is None)
 
 
-def named_tags(finder: Finder, start: int) -> Payload | None:
+def named_tags(scanner: TextScanner, start: int) -> Payload | None:
     """Return the call of `<name>get</name><input>...</input>`, or None. Never raises."""
-    found = _NAMED_TAGS.match(finder.text, start)
+    found = _NAMED_TAGS.match(scanner.text, start)
     if found is None:
         return None
     ending = _WORD_ENDS[found["word"]]
-    if finder.text.startswith("{", found.end()):
-        payload = _closed_by(finder, ending, read_arguments(finder, found["name"], found.end()))
+    if scanner.text.startswith("{", found.end()):
+        payload = _closed_by(scanner, ending, read_arguments(scanner, found["name"], found.end()))
     else:
-        payload = _fields(finder, found["name"], found.end(), ending)
-    return _closed_by(finder, _WORD_ENDS[found["outer"]], payload) if found["outer"] else payload
+        payload = _fields(scanner, found["name"], found.end(), ending)
+    return _closed_by(scanner, _WORD_ENDS[found["outer"]], payload) if found["outer"] else payload
 
 
-def _fields(finder: Finder, name: str, start: int, ending: re.Pattern[str]) -> Payload | None:
-    """Return the call whose arguments are tags of their own names: `<path>a</path>`."""
-    text = finder.text
-    closing = finder.search(ending, start)
+def _fields(scanner: TextScanner, name: str, start: int, ending: re.Pattern[str]) -> Payload | None:
+    """The call whose arguments are tags named after them: `<path>a</path>`."""
+    text = scanner.text
+    closing = scanner.search(ending, start)
     if closing is None:
         return Payload(len(text), cut=True)
     wrapper = _WRAPPER.match(text, start, closing.start())
@@ -132,17 +132,17 @@ def _fields(finder: Finder, name: str, start: int, ending: re.Pattern[str]) -> P
         position = end + len(finish)
     if wrapper:
         position = max(position, text.find(f"</{wrapper['name']}>", position, closing.start()) + len(wrapper[0]))
-    if not finder.spend(closing.start() - start) or after_blanks(text, position) < closing.start():
+    if not scanner.spend(closing.start() - start) or after_blanks(text, position) < closing.start():
         return None
     return Payload(closing.end(), [(name, arguments)])
 
 
-def arg_key_pairs(finder: Finder, start: int, *, glued: bool) -> Payload | None:
+def arg_key_pairs(scanner: TextScanner, start: int, *, glued: bool) -> Payload | None:
     """Return the call of `get<arg_key>path</arg_key><arg_value>a</arg_value>`, or None. Never raises.
 
     A name alone is a call only when `glued` to its token: `<tool_call> and </tool_call>` is prose.
     """
-    text = finder.text
+    text = scanner.text
     found = _KEYED.match(text, start)
     if found is None or (found["alone"] is not None and not glued):
         return None
@@ -153,9 +153,9 @@ def arg_key_pairs(finder: Finder, start: int, *, glued: bool) -> Payload | None:
         position = key.end()
         if not key["value"]:
             continue
-        closing = finder.search(_ARG_VALUE_LAST, position)
-        if closing is None and finder.final:
-            closing, repaired = finder.search(_ARG_VALUE_END, position), True
+        closing = scanner.search(_ARG_VALUE_LAST, position)
+        if closing is None and scanner.final:
+            closing, repaired = scanner.search(_ARG_VALUE_END, position), True
         if closing is None:
             return Payload(len(text), cut=True)
         arguments[key["name"].strip()] = text[position : closing.start()]

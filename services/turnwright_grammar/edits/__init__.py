@@ -1,1 +1,1 @@
-"""What the body of a `set` asks for, in every form models write edits in, and applying it to a text."""
+"""Parsing `set` bodies, in every format in which models write edits, and applying them to a text."""

@@ -1,11 +1,10 @@
 """Applying a `set` body to a text.
 
-Everything that a model can get wrong is a value: `EditConflict` when a region is not there or not
-unique, `EditSyntaxError` when the markers are broken. A conflict's message tells what to do next.
+Errors of a model are values: `EditConflict` if a region was not found or is not unique, `EditSyntaxError` if the
+markers are broken. A conflict's message says what to do next.
 
-The text keeps its habits: a file with CRLF line ends gets CRLF in what is put into it, a file that
-ends with a newline still does after a whole replacement, and a region that was found under another
-indentation is replaced under the file's.
+The style of the text stays: a file with CRLF gets CRLF in new text, a file that ends with a newline still does after a
+whole replacement, and new text gets the indentation of the file.
 
 Source: RU263 to RU272, C5, C37, C52, C57, and the decision that PREPEND and APPEND add nothing of their own.
 """
@@ -15,10 +14,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from turnwright_core.patterns import Lines, Replacement, block_of, lines_in, replace_region, with_line_ends_of
+from turnwright_grammar.edits.hunk_matching import AppliedEdit, apply_hunk, replace_nearest
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
 from turnwright_grammar.edits.mismatch import EditMismatch
-from turnwright_grammar.edits.placing import Placed, place_hunk, replace_nearest
 from turnwright_grammar.edits.substitution import runs_regex, substitute
 
 OPERATIONS_MAX = 5_000
@@ -30,7 +29,7 @@ REGEXES_MAX = 20
 
 
 class EditResult(Struct, frozen=True):
-    """The edited text. `created` says that there was none before; `notes` tell of leniency."""
+    """The edited text. `created`: there was none before. `notes` are about inexact matches."""
 
     text: str
     created: bool = False
@@ -38,10 +37,10 @@ class EditResult(Struct, frozen=True):
 
 
 class EditConflict(Struct, frozen=True):
-    """An operation that does not fit the text (status 409). `operation` counts from 1.
+    """An operation that does not match the text (status 409); nothing was applied. `operation` counts from 1.
 
-    `lines` are the first lines of the candidates, or of the most similar region; the message names
-    them and says what to do next. Nothing was applied.
+    `lines` are the first lines of the candidates, or of the most similar region; the message names them and says what
+    to do next.
     """
 
     message: str
@@ -52,10 +51,10 @@ class EditConflict(Struct, frozen=True):
 def apply_edit(
     original: str | None, body: str, *, path: str | None = None
 ) -> EditResult | EditConflict | EditSyntaxError:
-    """Return `original` (None when there is no entry yet) edited by a `set` body.
+    """Apply a `set` body to `original` (None for a new entry).
 
-    `path` is the entry's; it tells the new text of a patch file from a patch. Operations apply in order,
-    each to the text that the one before left; the first conflict discards all. Never raises.
+    The entry's `path` distinguishes the new text of a patch file from a patch. Operations apply in order; the first
+    conflict discards all. Never raises.
     """
     edits = parse_body(body, exists=original is not None, path=path)
     if isinstance(edits, EditSyntaxError):
@@ -66,9 +65,9 @@ def apply_edit(
 def apply_edits(original: str | None, edits: Edits) -> EditResult | EditConflict:
     """Apply parsed operations; see `apply_edit`."""
     text = original or ""
-    # Kept aside while it is edited: between two operations a text may have no line end that tells its habit.
+    # Edited with LF and converted back: between two operations the text may have no line end.
     is_crlf = "\n" in text and text.count("\n") == text.count("\r\n")
-    draft = _Draft(text.replace("\r\n", "\n") if is_crlf else text)
+    draft = _EditBuffer(text.replace("\r\n", "\n") if is_crlf else text)
     for number, operation in enumerate(edits.operations, start=1):
         mismatch = draft.apply(operation)
         if mismatch is not None:
@@ -83,8 +82,8 @@ def _label(operation: Operation) -> str:
     return {"delete": "DELETE", "substitute": "Sed command"}.get(operation.kind, "SEARCH")
 
 
-class _Draft:
-    """The text between operations, and how far the edits so far have moved its lines."""
+class _EditBuffer:
+    """The text between operations, and how far the edits so far have shifted its lines."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -97,7 +96,7 @@ class _Draft:
         self._regexes = 0
 
     def apply(self, operation: Operation) -> EditMismatch | None:
-        """Apply one operation; return why it does not fit, with the text as it was."""
+        """Apply one operation; if it does not match, return why and leave the text as it was."""
         result = self._over_limit(operation) or self._applied(operation)
         if isinstance(result, EditMismatch):
             return result
@@ -124,7 +123,7 @@ class _Draft:
             )
         return None
 
-    def _applied(self, operation: Operation) -> Placed | EditMismatch:
+    def _applied(self, operation: Operation) -> AppliedEdit | EditMismatch:
         text = self.text
         line = self._moved(operation.line)
         if operation.hunk is not None:
@@ -139,17 +138,17 @@ class _Draft:
             case "new" | "replace" | "prepend" | "append":
                 return _written(text, operation)
 
-    def _placed(self, hunk: Hunk, line: int | None) -> Placed | EditMismatch:
+    def _placed(self, hunk: Hunk, line: int | None) -> AppliedEdit | EditMismatch:
         if line is None or not hunk.old:
-            return place_hunk(self.text, hunk, line, self._floor)
-        result = place_hunk(self.text, hunk, line + self._offset, self._floor)
-        if isinstance(result, Placed):
-            # Who is wrong about one line number is as wrong about the next.
+            return apply_hunk(self.text, hunk, line, self._floor)
+        result = apply_hunk(self.text, hunk, line + self._offset, self._floor)
+        if isinstance(result, AppliedEdit):
+            # Errors in line numbers repeat: a model that is off by some lines is off by as many in the next hunk.
             self._offset = result.first_line - line
         return result
 
     def _moved(self, line: int | None) -> int | None:
-        """Where a line of the text before all edits is now."""
+        """The current number of a line of the original text."""
         if line is None:
             return None
         for last_line, added in self._moves:
@@ -157,16 +156,16 @@ class _Draft:
         return line
 
 
-def _written(text: str, operation: Operation) -> Placed:
+def _written(text: str, operation: Operation) -> AppliedEdit:
     content = _in_line_ends_of(text, operation.content)
     end = text.count("\n") + 1
     match operation.kind:
         case "prepend":
-            return Placed(content + text, 1, 0)
+            return AppliedEdit(content + text, 1, 0)
         case "append":
-            return Placed(text + content, end, end)
+            return AppliedEdit(text + content, end, end)
         case _:
-            return Placed(_whole(text, content), 1, end)
+            return AppliedEdit(_whole(text, content), 1, end)
 
 
 def _in_line_ends_of(text: str, content: str) -> str:
@@ -184,48 +183,52 @@ def _whole(text: str, content: str) -> str:
     return content
 
 
-def _deleted(text: str, search: str) -> Placed | EditMismatch:
+def _deleted(text: str, search: str) -> AppliedEdit | EditMismatch:
     if not search.strip():
         return EditMismatch("is empty: write the text to remove.")
     return replace_nearest(text, search, "", None)
 
 
-def _searched(text: str, search: str, new: str, line: int | None) -> Placed | EditMismatch:
+def _searched(text: str, search: str, new: str, line: int | None) -> AppliedEdit | EditMismatch:
     new = _in_line_ends_of(text, new)
     if not search.strip():
         return _blank_searched(text, search, new, line)
     result = replace_nearest(text, search, new, line)
-    if isinstance(result, Placed):
+    if isinstance(result, AppliedEdit):
         return result
     pairs = elided_pairs(search, new)
     after = replace_elided(text, pairs) if pairs else None
-    return result if after is None else Placed(after, 1, 1, "left lines out with `...`; they stayed.")
+    return result if after is None else AppliedEdit(after, 1, 1, "left lines out with `...`; they stayed.")
 
 
-def _blank_searched(text: str, search: str, new: str, line: int | None) -> Placed | EditMismatch:
-    """A search without anything to see: the blanks if they are there once, else the end of the text."""
+def _blank_searched(text: str, search: str, new: str, line: int | None) -> AppliedEdit | EditMismatch:
+    """A search for nothing but blanks: those blanks if they occur once, else the end of the text."""
     if not search and line is not None:
-        return place_hunk(text, Hunk(tuple("+" + added for added in lines_in(new))), line - 1)
+        return apply_hunk(text, Hunk(tuple("+" + added for added in lines_in(new))), line - 1)
     result = replace_nearest(text, search, new, line)
     has_blanks = any(not bare.strip() for bare in Lines(text).bare)
-    if isinstance(result, Placed) or result.lines or (search and (has_blanks or "\n" in search.removesuffix("\n"))):
+    if (
+        isinstance(result, AppliedEdit)
+        or result.lines
+        or (search and (has_blanks or "\n" in search.removesuffix("\n")))
+    ):
         return result
     return _appended(text, "\n".join(lines_in(new)))
 
 
-def _appended(text: str, new: str) -> Placed:
+def _appended(text: str, new: str) -> AppliedEdit:
     end = text.count("\n") + 1
     joint = "\n" if text and not text.endswith("\n") else ""
     ended = new if not text or not new or new.endswith("\n") else new + "\n"
     after = text + _in_line_ends_of(text, joint + ended)
-    return Placed(after, end, end, "is empty; its REPLACE was added at the end." if text else None)
+    return AppliedEdit(after, end, end, "is empty; its REPLACE was added at the end." if text else None)
 
 
 _MARKS = frozenset({"...", "\u2026"})
 
 
 def elided_pairs(search: str, replacement: str) -> list[tuple[str, str]] | None:
-    """Return the pieces of a search with those of its replacement; None when nothing is left out, or not alike."""
+    """Pair the parts of a search around `...` with those of its replacement; None without `...` or if they differ."""
     pieces, counterparts = _pieces(search), _pieces(replacement)
     if len(pieces) < 2 or len(pieces) != len(counterparts):
         return None
@@ -234,14 +237,14 @@ def elided_pairs(search: str, replacement: str) -> list[tuple[str, str]] | None:
 
 
 def replace_elided(text: str, pairs: list[tuple[str, str]]) -> str | None:
-    """Return `text` with every piece replaced, each behind the one before; None when one does not fit one place."""
+    """Replace every part, each after the previous one; None if one is not found or not unique."""
     done = ""
     for piece, counterpart in pairs:
         result = replace_region(text, piece, counterpart)
         if not isinstance(result, Replacement):
             return None
         end = len(result.text) - (len(text) - result.place.end)
-        # The rest of the last line is no line of its own.
+        # A part ends with its line end.
         end += result.text.startswith("\r\n", end) * 2 or result.text.startswith("\n", end)
         done, text = done + result.text[:end], result.text[end:]
     return done + text

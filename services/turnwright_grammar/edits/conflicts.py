@@ -18,7 +18,7 @@ import re
 
 from msgspec import Struct
 
-from turnwright_grammar.find import Finder
+from turnwright_grammar.scanner import TextScanner
 
 HEAD = re.compile(r"^[ \t]*<{5,9} ?SEARCH>?[ \t\r]*$", re.MULTILINE)
 _DIVIDER = re.compile(r"^[ \t]*={5,9}[ \t\r]*$", re.MULTILINE)
@@ -61,17 +61,17 @@ class BadBlock(Struct, frozen=True):
     end: int
 
 
-def read_block(finder: Finder, head: re.Match[str]) -> ConflictBlock | BadBlock:
+def read_block(scanner: TextScanner, head: re.Match[str]) -> ConflictBlock | BadBlock:
     """Read the block that opens at `head` (a match of HEAD). Never raises."""
-    text, start = finder.text, min(head.end() + 1, len(finder.text))
-    following = finder.search(HEAD, start)
+    text, start = scanner.text, min(head.end() + 1, len(scanner.text))
+    following = scanner.search(HEAD, start)
     stop = following.start() if following else len(text)
-    divider = finder.search(_DIVIDER, start)
-    tail = finder.search(TAIL, start)
+    divider = scanner.search(_DIVIDER, start)
+    tail = scanner.search(TAIL, start)
     if divider is None or divider.start() > stop or (tail and tail.start() < divider.start()):
         return BadBlock("`<<<<<<< SEARCH` without `=======`", head.end())
     search = _LINE_HINTS.sub("", text[start : divider.start()], count=1)
-    ending = _replacement_end(finder, divider, tail, stop)
+    ending = _replacement_end(scanner, divider, tail, stop)
     if isinstance(ending, BadBlock):
         return ending
     end, after = ending
@@ -81,24 +81,24 @@ def read_block(finder: Finder, head: re.Match[str]) -> ConflictBlock | BadBlock:
     return ConflictBlock(_ESCAPED.sub("", search), _ESCAPED.sub("", replacement), after)
 
 
-def is_settled(finder: Finder, head: re.Match[str]) -> bool:
+def is_final(scanner: TextScanner, head: re.Match[str]) -> bool:
     """Whether no further text can change what `read_block` says of `head`: its end, or another beginning, is there."""
-    start, size = head.end() + 1, len(finder.text)
-    stops = (finder.search(TAIL, start), finder.search(HEAD, start))
-    return finder.final or any(stop is not None and stop.end() < size for stop in stops)
+    start, size = head.end() + 1, len(scanner.text)
+    stops = (scanner.search(TAIL, start), scanner.search(HEAD, start))
+    return scanner.final or any(stop is not None and stop.end() < size for stop in stops)
 
 
 def _replacement_end(
-    finder: Finder, divider: re.Match[str], tail: re.Match[str] | None, stop: int
+    scanner: TextScanner, divider: re.Match[str], tail: re.Match[str] | None, stop: int
 ) -> tuple[int, int] | BadBlock:
     """Return where the replacement ends and where the block ends."""
-    second = finder.search(_DIVIDER, divider.end())
+    second = scanner.search(_DIVIDER, divider.end())
     if tail is not None and tail.start() > stop:
         tail = None
     if second is None or second.start() > (tail.start() if tail else stop):
         return (tail.start(), tail.end()) if tail else BadBlock("`=======` without `>>>>>>> REPLACE`", divider.end())
     # Models close a block with `=======`. It is a close only where nothing of the file can follow.
-    closes = _AFTER_WRONG_CLOSE.match(finder.text, second.end())
+    closes = _AFTER_WRONG_CLOSE.match(scanner.text, second.end())
     if closes and second.start() > divider.end() + 1:
         return second.start(), closes.end("tail") if closes["tail"] else second.end()
     end = tail.end() if tail else second.end()
@@ -118,7 +118,7 @@ def path_before(text: str, start: int) -> str | None:
     return None
 
 
-def goes_on(text: str, end: int, start: int) -> bool:
+def continues_block(text: str, end: int, start: int) -> bool:
     """Whether a block at `start` follows the one that ended at `end` with nothing said in between."""
     return start - end <= _BETWEEN_CHARS_MAX and all(
         _BETWEEN_LINE.match(line) for line in text[max(0, end) : start].split("\n")

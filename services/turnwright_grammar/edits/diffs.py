@@ -124,7 +124,7 @@ def read_patch(body: str) -> list[FilePatch] | BadPatch | None:
     lines, skipped = _unwrapped(_lines(body))
     if not lines:
         return None
-    if _is_frame(lines[0]) or _SECTION.match(lines[0]):
+    if _is_wrapper_line(lines[0]) or _SECTION.match(lines[0]):
         patches, end = _read_sections(lines, 0, loose=True)
         if end == len(lines) and any(patch.changes for patch in patches):
             return patches
@@ -151,17 +151,17 @@ def _lines(text: str) -> list[str]:
 
 def _unwrapped(lines: list[str]) -> tuple[list[str], int]:
     """Take a fence, a heredoc and the indentation of the first line off; count the lines before."""
-    first, last = _seen(lines, 0, len(lines))
+    first, last = _nonblank_bounds(lines, 0, len(lines))
     end = len(lines)
-    while last - first >= 2 and _wraps(lines[first].strip(), lines[first + 1], lines[last].strip()):
+    while last - first >= 2 and _is_wrapper(lines[first].strip(), lines[first + 1], lines[last].strip()):
         end = last
-        first, last = _seen(lines, first + 1, last)
+        first, last = _nonblank_bounds(lines, first + 1, last)
     inside = lines[first:end] if first <= last else []
     indent = inside[0][: len(inside[0]) - len(inside[0].lstrip())] if inside else ""
     return [line.removeprefix(indent) for line in inside] if indent else inside, first
 
 
-def _seen(lines: list[str], first: int, end: int) -> tuple[int, int]:
+def _nonblank_bounds(lines: list[str], first: int, end: int) -> tuple[int, int]:
     """The first and the last line that is not blank; the first is behind the last when there is none."""
     last = end - 1
     while first <= last and not lines[first].strip():
@@ -171,14 +171,14 @@ def _seen(lines: list[str], first: int, end: int) -> tuple[int, int]:
     return first, last
 
 
-def _wraps(first: str, second: str, last: str) -> bool:
+def _is_wrapper(first: str, second: str, last: str) -> bool:
     heredoc = _HEREDOC.match(first)
     if heredoc is not None:
-        return last == heredoc["word"] and _is_frame(second)
+        return last == heredoc["word"] and _is_wrapper_line(second)
     return bool(_FENCE.match(first) and _FENCE.match(last))
 
 
-def _is_frame(line: str) -> bool:
+def _is_wrapper_line(line: str) -> bool:
     return _BEGIN_OR_END.match(line) is not None
 
 
@@ -186,7 +186,7 @@ def _read_sections(lines: list[str], at: int, *, loose: bool) -> tuple[list[File
     """Read sections of `apply_patch`; return them and the index of the first line of none."""
     patches: list[FilePatch] = []
     while at < len(lines):
-        if _is_frame(lines[at]) or not lines[at].strip():
+        if _is_wrapper_line(lines[at]) or not lines[at].strip():
             at += 1
             continue
         section = _SECTION.match(lines[at])
@@ -269,8 +269,8 @@ def _read_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
 
 
 def _content(hunks: list[Hunk]) -> str:
-    text = "".join(line + "\n" for hunk in hunks for line in hunk.tight.new)
-    return text.removesuffix("\n") if hunks and hunks[-1].new_bare else text
+    text = "".join(line + "\n" for hunk in hunks for line in hunk.without_trailing_blanks.new)
+    return text.removesuffix("\n") if hunks and hunks[-1].new_lacks_newline else text
 
 
 def _git_names(rest: str) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-r"""Hunks: the pieces of a diff, as unified diffs and `apply_patch` both have them.
+r"""Parser for the hunks of unified diffs and of `apply_patch`.
 
     hunk      = header { line }
     header    = "@@ -12,3 +12,4 @@ heading" | "@@ heading" | "@@"
-    line      = " " kept | "-" taken out | "+" put in | "" (a kept blank line) | "\ No newline at end of file"
+    line      = " " context | "-" removed | "+" added | "" (a blank context line) | "\ No newline at end of file"
 
 Models count lines badly, so the counts of a header bind nothing: they only tell a blank kept line
 from a blank line after the hunk, and a forgotten space before a kept line from the end of the hunk. Without counts a
@@ -32,43 +32,45 @@ _SIGNS = (" ", "+", "-")
 
 
 class Hunk(Struct, frozen=True):
-    """Lines kept, taken out and put in, and where they say they belong.
+    """One hunk of a diff: context, removed and added lines, and where they belong.
 
     `signed` are the lines, each behind its sign: a space, `-` or `+`. `line` (from 1) is where the old
     lines began before any hunk was applied; for a hunk without old lines it is the line to insert behind.
     `after` are lines that stand somewhere above, outermost first, which must be there if `strict`.
-    `loose` counts blank lines at the end that may be none of the hunk's. `at_end` says that the old lines end
-    the text. `old_bare` and `new_bare` say that no newline ends the old and the new text.
+    `trailing_blanks` counts blank lines at the end that may not belong to the hunk. `at_end` says that the old lines
+    end the text.
     """
 
     signed: tuple[str, ...]
     line: int | None = None
     after: tuple[str, ...] = ()
     strict: bool = False
-    loose: int = 0
+    trailing_blanks: int = 0
     at_end: bool = False
-    old_bare: bool = False
-    new_bare: bool = False
+    old_lacks_newline: bool = False
+    new_lacks_newline: bool = False
 
     @property
     def old(self) -> tuple[str, ...]:
-        """The lines before: kept and taken out."""
+        """Context and removed lines."""
         return tuple(line[1:] for line in self.signed if line[0] != "+")
 
     @property
     def new(self) -> tuple[str, ...]:
-        """The lines after: kept and put in."""
+        """Context and added lines."""
         return tuple(line[1:] for line in self.signed if line[0] != "-")
 
     @property
-    def tight(self) -> Hunk:
-        """The hunk without the blank lines that may be none of it."""
-        return replace(self, signed=self.signed[: len(self.signed) - self.loose], loose=0) if self.loose else self
+    def without_trailing_blanks(self) -> Hunk:
+        """The hunk without trailing blank lines that may not belong to it."""
+        if not self.trailing_blanks:
+            return self
+        return replace(self, signed=self.signed[: -self.trailing_blanks], trailing_blanks=0)
 
     @property
     def changes(self) -> bool:
         """Whether anything is taken out or put in."""
-        return self.old != self.new or self.old_bare != self.new_bare
+        return self.old != self.new or self.old_lacks_newline != self.new_lacks_newline
 
 
 class _HunkHeader(Struct, frozen=True):
@@ -92,7 +94,7 @@ def read_hunks(lines: list[str], at: int, *, loose: bool = False, strict: bool =
             after = (*after, head.heading)[-HEADINGS_MAX:]
         growing = _HunkBuilder(head or _HunkHeader(), loose=loose)
         end = at + (head is not None)
-        while end < len(lines) and not _ends_hunk(lines, end) and growing.take(lines[end]):
+        while end < len(lines) and not _ends_hunk(lines, end) and growing.add(lines[end]):
             end += 1
         at_end = end < len(lines) and lines[end].startswith(_END_OF_FILE)
         hunk = growing.hunk(after, strict=strict, at_end=at_end)
@@ -111,7 +113,7 @@ def is_hunk_header(line: str) -> bool:
 
 
 def is_numbered(line: str) -> bool:
-    """Whether a line opens a hunk and says at which lines."""
+    """Whether a line is a hunk header with line numbers."""
     head = _head(line)
     return head is not None and head.line is not None
 
@@ -137,8 +139,6 @@ def _head(line: str) -> _HunkHeader | None:
 
 
 class _HunkBuilder:
-    """The lines of a hunk while they are read."""
-
     def __init__(self, head: _HunkHeader, *, loose: bool) -> None:
         self._head = head
         self._loose = loose or head.line is not None
@@ -147,8 +147,8 @@ class _HunkBuilder:
         self._doubtful = 0
         self._old, self._new = 0, 0
 
-    def take(self, line: str) -> bool:
-        """Take a line in; False when it is none of the hunk's."""
+    def add(self, line: str) -> bool:
+        """Add a line; False if it does not belong to the hunk."""
         if line.startswith("\\"):
             self._bare.add(self._signed[-1][0] if self._signed else " ")
             return True
@@ -172,12 +172,12 @@ class _HunkBuilder:
         signed = tuple(self._signed[: len(self._signed) - surplus])
         if not any(line.strip() for line in signed):
             return None
-        old_bare, new_bare = bool({" ", "-"} & self._bare), bool({" ", "+"} & self._bare)
+        old_lacks_newline, new_lacks_newline = bool({" ", "-"} & self._bare), bool({" ", "+"} & self._bare)
         if counted is None:
-            return Hunk(signed, None, after, strict, self._doubtful, at_end, old_bare, new_bare)
+            return Hunk(signed, None, after, strict, self._doubtful, at_end, old_lacks_newline, new_lacks_newline)
         has_old = any(line[0] != "+" for line in signed)
         line = self._head.line if has_old or counted == 0 else None
-        return Hunk(signed, line, (), False, 0, at_end, old_bare, new_bare)
+        return Hunk(signed, line, (), False, 0, at_end, old_lacks_newline, new_lacks_newline)
 
 
 def _ends_hunk(lines: list[str], at: int) -> bool:

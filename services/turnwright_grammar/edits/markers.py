@@ -28,9 +28,9 @@ from bisect import bisect_left
 
 from msgspec import Struct
 
-from turnwright_grammar.edits.foreign import read_conflicts, read_patches
-from turnwright_grammar.edits.near_misses import read_near_misses
+from turnwright_grammar.edits.malformed_markers import read_malformed_markers
 from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation, OperationKind
+from turnwright_grammar.edits.other_formats import read_conflicts, read_patches
 from turnwright_grammar.edits.sed import parse_sed
 
 __all__ = ["EditSyntaxError", "Edits", "Operation", "OperationKind", "is_unfinished", "parse_body"]
@@ -87,7 +87,7 @@ def parse_body(body: str, *, exists: bool = True, path: str | None = None) -> Ed
     markers = _Markers(body).read()
     edits = markers if isinstance(markers, EditSyntaxError) else _operations(body, markers)
     if exists and (edits is None or isinstance(edits, EditSyntaxError)):
-        edits = read_near_misses(body) or edits or parse_sed(body)
+        edits = read_malformed_markers(body) or edits or parse_sed(body)
     return edits or _plain(body)
 
 
@@ -227,7 +227,7 @@ def _operations(body: str, markers: list[_Marker]) -> Edits | EditSyntaxError | 
         kind: OperationKind = _KEYWORDS[found["keyword"]] if found else "replace"
         if search is not None:
             if kind != "replace":
-                return _lone(body, search)
+                return _lone_search(body, search)
             operations.append(Operation("search_replace", search=search.block, replace=marker.block))
             search = None
         elif kind == "search_replace":
@@ -235,11 +235,11 @@ def _operations(body: str, markers: list[_Marker]) -> Edits | EditSyntaxError | 
         else:
             operations.append(Operation(kind, marker.content))
     if search is not None:
-        return _lone(body, search)
+        return _lone_search(body, search)
     return _with_notes(body, markers, tuple(operations)) if operations else None
 
 
-def _lone(body: str, search: _Marker) -> EditSyntaxError:
+def _lone_search(body: str, search: _Marker) -> EditSyntaxError:
     line = body.count("\n", 0, search.start) + 1
     return EditSyntaxError(f"<<{search.ident} must be followed at once by <<REPLACE ... REPLACE.", line)
 

@@ -1,4 +1,4 @@
-"""Why an operation does not fit a text: the sentences that a model reads, and the lines they name."""
+"""Error messages for the model about an edit that does not match the text."""
 
 from __future__ import annotations
 

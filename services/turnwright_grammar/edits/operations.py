@@ -1,4 +1,4 @@
-"""What a `set` body asks for: the operations that its forms are read into."""
+"""The operations of a `set` body, whatever its format."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Operation(Struct, frozen=True):
     hunk: Hunk | None = None
 
 
-def between(text: str) -> str:
+def marker_block(text: str) -> str:
     """Return the block (`patterns.lines_in`) of the text between two lines of markers, where every line has its end."""
     return text.removesuffix("\n").removesuffix("\r") if text.strip() else text
 

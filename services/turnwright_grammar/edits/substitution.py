@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 
 from turnwright_core.patterns import Lines, PatternError, find_region, replace, with_line_ends_of
+from turnwright_grammar.edits.hunk_matching import AppliedEdit, replace_nearest
 from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous
 from turnwright_grammar.edits.operations import Operation
-from turnwright_grammar.edits.placing import Placed, replace_nearest
 from turnwright_grammar.edits.sed_regex import as_pattern, as_replacement, dialects
 
 _SYNTAX = re.compile(r"[\\^$.*+?()\[\]{}|]")
@@ -43,7 +43,7 @@ def runs_regex(text: str, operation: Operation) -> bool:
     return not is_text and _SYNTAX.search(operation.search) is not None
 
 
-def substitute(text: str, command: Operation) -> Placed | EditMismatch:
+def substitute(text: str, command: Operation) -> AppliedEdit | EditMismatch:
     """Return `text` with the command run on it, or on the lines of its address. Never raises."""
     if not command.search:
         return EditMismatch(_INCOMPLETE)
@@ -55,7 +55,7 @@ def substitute(text: str, command: Operation) -> Placed | EditMismatch:
     result = _substituted(text[start:end], command)
     if isinstance(result, EditMismatch):
         return result
-    return Placed(text[:start] + result.text + text[end:], 1, 1, result.note)
+    return AppliedEdit(text[:start] + result.text + text[end:], 1, 1, result.note)
 
 
 def _addressed(text: str, first: int | None, last: int | None) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def _addressed(text: str, first: int | None, last: int | None) -> tuple[int, int
     return lines.starts[low - 1], min(len(text), lines.starts[high])
 
 
-def _substituted(text: str, command: Operation) -> Placed | EditMismatch:
+def _substituted(text: str, command: Operation) -> AppliedEdit | EditMismatch:
     raw, plain, new = command.search, _unescaped(command.search), _unescaped(command.replace)
     result = _as_regex(text, command) if runs_regex(text, command) else None
     if result is not None:
@@ -83,18 +83,18 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda found: _MEANS.get(found[1], found[1]), text)
 
 
-def _as_text(text: str, command: Operation, search: str, replacement: str) -> Placed | EditMismatch:
+def _as_text(text: str, command: Operation, search: str, replacement: str) -> AppliedEdit | EditMismatch:
     if search not in text or not (replacement or command.every or command.lines):
         # Who takes a whole line out does not want an empty one.
         return replace_nearest(text, search, replacement, None)
     if command.every:
-        return Placed(text.replace(search, replacement), 1, 1)
+        return AppliedEdit(text.replace(search, replacement), 1, 1)
     if command.lines:
-        return Placed("\n".join(line.replace(search, replacement, 1) for line in text.split("\n")), 1, 1)
+        return AppliedEdit("\n".join(line.replace(search, replacement, 1) for line in text.split("\n")), 1, 1)
     return _once(text, search, replacement)
 
 
-def _once(text: str, search: str, replacement: str) -> Placed | EditMismatch:
+def _once(text: str, search: str, replacement: str) -> AppliedEdit | EditMismatch:
     """Replace the characters of the only place, or of the only one that is whole lines."""
     found = find_region(text, search)
     ends_line = search.startswith("\n") or search.endswith("\n")
@@ -108,10 +108,10 @@ def _once(text: str, search: str, replacement: str) -> Placed | EditMismatch:
         return ambiguous(places, _ADVICE)
     (place,) = places
     after = text[: place.start] + with_line_ends_of(text, replacement) + text[place.end :]
-    return Placed(after, place.first_line, place.last_line)
+    return AppliedEdit(after, place.first_line, place.last_line)
 
 
-def _as_regex(text: str, command: Operation) -> Placed | EditMismatch | None:
+def _as_regex(text: str, command: Operation) -> AppliedEdit | EditMismatch | None:
     """Run the search as a regex; None when it matches nothing or is none."""
     if _CASE_CHANGE.search(command.replace):
         return EditMismatch(r"changes letter case (\U, \L), which is not read here; write the text out.")
@@ -124,7 +124,7 @@ def _as_regex(text: str, command: Operation) -> Placed | EditMismatch | None:
         after = _run(body, command, basic=basic) if after is None else after
     if after is None or isinstance(after, EditMismatch):
         return after
-    return Placed((after.replace("\n", "\r\n") if crlf else after) + rest, 1, 1, "was run as a regex.")
+    return AppliedEdit((after.replace("\n", "\r\n") if crlf else after) + rest, 1, 1, "was run as a regex.")
 
 
 def _run(text: str, command: Operation, *, basic: bool) -> str | EditMismatch | None:

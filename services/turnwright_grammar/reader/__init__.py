@@ -1,1 +1,1 @@
-"""From text to commands: the walk over a reply, and the handlers of what it meets."""
+"""The parser of replies, and the handlers of its triggers."""

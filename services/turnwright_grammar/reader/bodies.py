@@ -1,15 +1,14 @@
-"""Where the body of an open tag ends.
+"""Matching of open and close tags: where the body of an open tag ends.
 
-Bodies are opaque: inside one only tags of the same name are counted, so that `<set>` documenting
-`<set>` survives. When no close balances an open, the body ends at the first of: its own close, a
-close of another tool that belongs to nothing inside the body (a typo), the next tool tag that
-starts a line, the end of the text.
+Bodies are opaque: inside one, only tags of the same name are counted, so that a `<set>` can document `<set>`.
+Error recovery for an open tag without its close: the body ends at the first of its own close, a close of another tool
+without an open inside the body (a typo), the next tool tag that starts a line, the end of the text.
 
-A tool whose arguments are attributes (`get`, `rm`, `mv`, `cp`) has no body where another tool's tag
-follows at once, and when it is unclosed at most what stands on its line.
+A tool whose arguments are attributes (`get`, `rm`, `mv`, `cp`) has no body if another tool's tag follows at once; an
+unclosed one has at most the rest of its line.
 
-An ending is `settled` when no further text can change it. Before the end of the reply only a balanced
-close settles a body that has begun. Source: RU287, RU289, RU290, C19, C39.
+An end is `settled` when no further text can change it. Before the end of the reply, only a balanced close settles a
+body. Source: RU287, RU289, RU290, C19, C39.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from typing import Literal
 from msgspec import Struct
 
 from turnwright_grammar import dialects
-from turnwright_grammar.find import Finder
-from turnwright_grammar.reader.tags import Tag, begins_line, follows_backtick, lex_tag, opener_of, plain_of
+from turnwright_grammar.reader.tags import Tag, begins_line, follows_backtick, lex_tag, simple_call_pattern, tag_pattern
+from turnwright_grammar.scanner import TextScanner
 
 How = Literal["self", "reopened", "closed", "empty", "unbalanced", "mismatched", "sibling", "end"]
 
@@ -31,8 +30,8 @@ LATER_TAGS_MAX = 10
 # An unclosed tool without a body does not consume the text that was searched for its end, so the search is bounded.
 STOPS_TRIED_MAX = 20
 CALL_LINES_TRIED_MAX = 1_000
-TAG_SHOWN = re.compile(r"<[^<>\n]{0,200}[<>\n]|<[^<>\n]{200}")
-"""What an unfinished text must hold at a `<` to tell what tag it begins."""
+WHOLE_TAG = re.compile(r"<[^<>\n]{0,200}[<>\n]|<[^<>\n]{200}")
+"""The lookahead at a `<` that decides which tag it begins."""
 _CALL_LINE = re.compile(r"^[ \t]*(?=[<\[{A>f`*\u273f])", re.MULTILINE)
 _CALL_SHAPE = re.compile(
     r"""<\|(?:channel|start)\|>|\*\*\*\ Begin\ Patch|```(?:tool_c|json\s*\n\s*[\[{])|\[[A-Za-z_][\w.]{0,40}\("""
@@ -54,31 +53,31 @@ class TagEnd(Struct, frozen=True):
     settled: bool = True
 
 
-class Bodies:
-    """Finds the endings of the tags of one text; all of them together are linear in it."""
+class BodyFinder:
+    """Finds the ends of the tags of one text, in linear time for all of them together."""
 
-    def __init__(self, finder: Finder, tools: frozenset[str]) -> None:
-        self.finder = finder
-        self.any_tool = opener_of(tools)
-        self._plain = plain_of(tools)
+    def __init__(self, scanner: TextScanner, tools: frozenset[str]) -> None:
+        self.scanner = scanner
+        self.any_tool = tag_pattern(tools)
+        self._plain = simple_call_pattern(tools)
         self._own: dict[str, re.Pattern[str]] = {}
         self._partners: dict[str, dict[int, Tag]] = {}
 
-    def plain(self, start: int) -> re.Match[str] | None:
-        """Return the call at `start` if nothing before or behind it can change how it ends; see `plain_of`."""
-        found = self._plain.match(self.finder.text, start)
+    def simple_call(self, start: int) -> re.Match[str] | None:
+        """The call at `start` if no other text can change how it ends; see `simple_call_pattern`."""
+        found = self._plain.match(self.scanner.text, start)
         if found is None or found[1] in self._partners:
             return None
         # `<set path="a"/>` may have a body after all.
         return None if found[3] is None and found[1] == "set" else found
 
-    def ending(self, tag: Tag) -> TagEnd:
-        """Return how an open or self-closing tag ends."""
+    def find_end(self, tag: Tag) -> TagEnd:
+
         if tag.kind == "self":
             return self._self_closed(tag)
         if not tag.complete:
             return TagEnd("empty", tag.end, tag.end, tag.end)
-        if tag.name in BODILESS and (empty := self._emptied(tag)):
+        if tag.name in BODILESS and (empty := self._empty_body(tag)):
             return empty
         close, settled = self._balanced(tag)
         if close is not None:
@@ -86,13 +85,13 @@ class Bodies:
         return self._unclosed(tag) if settled else TagEnd("end", tag.end, tag.end, tag.end, settled=False)
 
     def _unclosed(self, tag: Tag) -> TagEnd:
-        if not tag.attributes and not begins_line(self.finder.text, tag.start):
+        if not tag.attributes and not begins_line(self.scanner.text, tag.start):
             # The word `<get>` in a sentence; nothing that follows would be its body.
             return TagEnd("end", tag.end, tag.end, tag.end)
-        return self._recovered(tag)
+        return self._recover(tag)
 
     def _self_closed(self, tag: Tag) -> TagEnd:
-        """Where `<set path="a"/>` ends: it has a body after all when its own close is the next tool tag."""
+        """The end of `<set path="a"/>`: it has a body after all if its own close is the next tool tag."""
         ending = TagEnd("self", tag.end, tag.end, tag.end)
         if tag.name != "set" or tag.attributes.keys() != {"path"}:
             return ending
@@ -104,16 +103,16 @@ class Bodies:
         return ending
 
     def later_closes(self, tag: Tag, ending: TagEnd) -> Iterator[Tag | None]:
-        """Yield closes of the same tool after `ending` that belong to no open; None where more text is needed.
+        """Yield unmatched closes of the same tool after `ending`; None if more text is needed.
 
-        The search stops at the next tag of another call that starts a line, or after ten tags.
+        Stops at the next tag of another call that starts a line, or after ten tags.
         """
         depth = 0
         for other in self._tags(ending.end, LATER_TAGS_MAX):
             if other is None:
                 yield None
                 return
-            if other.kind != "close" and other.plausible and begins_line(self.finder.text, other.start):
+            if other.kind != "close" and other.plausible and begins_line(self.scanner.text, other.start):
                 return
             if other.name == tag.name and other.kind == "open":
                 depth += 1
@@ -126,7 +125,7 @@ class Bodies:
         """Return the close that balances `tag`, and whether that is settled."""
         if tag.name in self._partners:
             return self._partners[tag.name].get(tag.start), True
-        finder, text = self.finder, self.finder.text
+        scanner, text = self.scanner, self.scanner.text
         pattern = self._own_pattern(tag.name)
         partners: dict[int, Tag] = {}
         stack: list[tuple[int, bool]] = [(tag.start, False)]
@@ -134,49 +133,49 @@ class Bodies:
         while found := pattern.search(text, position):
             other = lex_tag(text, found)
             position = max(other.end, found.end())
-            if not finder.final and (other.touched or self._needs_next(other, stack)):
+            if not scanner.final and (other.touched or self._needs_next(other, stack)):
                 return None, False
             if other.kind == "open" and other.plausible:
                 stack.append((other.start, follows_backtick(text, other.start)))
             elif other.kind == "close":
-                opened = _popped(text, stack, other)
+                opened = _pop_opener(text, stack, other)
                 if opened == tag.start:
                     return other, True
                 if opened is not None:
                     partners[opened] = other
-        if finder.final:
+        if scanner.final:
             self._partners[tag.name] = partners
-        return None, finder.final
+        return None, scanner.final
 
     def _needs_next(self, other: Tag, stack: list[tuple[int, bool]]) -> bool:
         # Whether a backtick follows a close matters only where one precedes it or its open.
-        text = self.finder.text
+        text = self.scanner.text
         return other.end >= len(text) and (follows_backtick(text, other.start) or stack[-1][1])
 
-    def _emptied(self, tag: Tag) -> TagEnd | None:
-        """Return the ending of a tag that another tool's tag follows at once, or None when none does."""
-        text = self.finder.text
+    def _empty_body(self, tag: Tag) -> TagEnd | None:
+        """The end of a tag that another tool's tag follows at once; None if none does."""
+        text = self.scanner.text
         begin = _BLANKS.match(text, tag.end).end()  # type: ignore[union-attr]
         if not text.startswith("<", begin):
-            return _unsettled(tag) if begin >= len(text) and not self.finder.final else None
-        if not self.finder.final and not TAG_SHOWN.match(text, begin):
+            return _unsettled(tag) if begin >= len(text) and not self.scanner.final else None
+        if not self.scanner.final and not WHOLE_TAG.match(text, begin):
             return _unsettled(tag)
         found = self.any_tool.match(text, begin)
         other = lex_tag(text, found) if found else None
-        if other is None or (other.touched and not self.finder.final):
+        if other is None or (other.touched and not self.scanner.final):
             return _unsettled(tag) if other else None
         follows = other.kind != "close" and other.plausible
         return TagEnd("empty", tag.end, tag.end, tag.end) if follows else None
 
     def _on_its_line(self, tag: Tag, how: How, stop: int) -> TagEnd:
-        # What follows on later lines is said to the reader, not a filter of this command.
-        line = (_REST_OF_LINE if "path" in tag.attributes else _FIRST_LINE).match(self.finder.text, tag.end, stop)
+        # Later lines are prose for the user, not a filter of this command.
+        line = (_REST_OF_LINE if "path" in tag.attributes else _FIRST_LINE).match(self.scanner.text, tag.end, stop)
         end = line.end() if line else tag.end
         return TagEnd(how, tag.end, end, end)
 
-    def _recovered(self, tag: Tag) -> TagEnd:
-        """Where a body without a balancing close ends; the whole text is known."""
-        ending = self._stopped(tag)
+    def _recover(self, tag: Tag) -> TagEnd:
+        """Error recovery: the end of a body without a balancing close; the whole text is known."""
+        ending = self._first_stop(tag)
         if tag.name == "think" and (call := self._call_line(tag.end, ending.body_end)) is not None:
             # Reasoning that was never closed holds no vendor's call: the model went on to it.
             return TagEnd("sibling", tag.end, call, call)
@@ -185,10 +184,10 @@ class Bodies:
         return ending
 
     def _call_line(self, position: int, end: int) -> int | None:
-        """Where the first line begins that is a call in a vendor's notation, or None."""
-        text = self.finder.text
+        """The start of the first line that is a call in a vendor's notation."""
+        text = self.scanner.text
         for _ in range(CALL_LINES_TRIED_MAX):
-            line = self.finder.search(_CALL_LINE, position)
+            line = self.scanner.search(_CALL_LINE, position)
             if line is None or line.end() >= end:
                 return None
             start = position = line.end()
@@ -199,8 +198,8 @@ class Bodies:
                 return start
         return None
 
-    def _stopped(self, tag: Tag) -> TagEnd:
-        text = self.finder.text
+    def _first_stop(self, tag: Tag) -> TagEnd:
+        text = self.scanner.text
         inner: Counter[str] = Counter()
         for other in self._tags(tag.end, STOPS_TRIED_MAX if tag.name in BODILESS else None):
             if other is None:
@@ -221,17 +220,17 @@ class Bodies:
         return TagEnd("end", tag.end, len(text), len(text))
 
     def _tags(self, position: int, tags_max: int | None = None) -> Iterator[Tag | None]:
-        """Yield the tool tags from `position` on that are not quoted; None where more text is needed."""
-        finder, text = self.finder, self.finder.text
+        """Yield the tool tags from `position` on that are not in backticks; None if more text is needed."""
+        scanner, text = self.scanner, self.scanner.text
         count = 0
         while tags_max is None or count < tags_max:
-            found = finder.search(self.any_tool, position)
+            found = scanner.search(self.any_tool, position)
             if found is None:
-                if not finder.final:
+                if not scanner.final:
                     yield None
                 return
             tag = lex_tag(text, found)
-            if tag.touched and not finder.final:
+            if tag.touched and not scanner.final:
                 yield None
                 return
             position = max(tag.end, found.end())
@@ -242,12 +241,12 @@ class Bodies:
     def _own_pattern(self, name: str) -> re.Pattern[str]:
         pattern = self._own.get(name)
         if pattern is None:
-            pattern = self._own[name] = opener_of(frozenset({name}))
+            pattern = self._own[name] = tag_pattern(frozenset({name}))
         return pattern
 
 
-def _popped(text: str, stack: list[tuple[int, bool]], close: Tag) -> int | None:
-    """Take the open that `close` ends off the stack and return where it starts; None when it ends none."""
+def _pop_opener(text: str, stack: list[tuple[int, bool]], close: Tag) -> int | None:
+    """Pop the open tag that `close` ends; return its start, or None if it ends none."""
     followed = text.startswith("`", close.end)
     if followed and follows_backtick(text, close.start):
         return None

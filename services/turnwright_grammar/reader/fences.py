@@ -1,6 +1,6 @@
-"""Code in a reply: inline spans, fences, conflict blocks and patches.
+"""Handlers for code: inline spans, fences, conflict blocks and patches.
 
-Each handler gets the reading and where its trigger stands, and returns the offset to go on from.
+Each gets the state and the offset of its trigger, and returns the offset to continue at.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from functools import lru_cache
 
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts, diffs
-from turnwright_grammar.find import Finder, SearchTrigger
 from turnwright_grammar.reader import vendors
-from turnwright_grammar.reader.reading import Reading
+from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
 from turnwright_grammar.reply import Span
+from turnwright_grammar.scanner import SearchTrigger, TextScanner
 
 FENCE_DEPTH_MAX = 2
 _NEWLINE = re.compile(r"\n")
@@ -35,14 +35,14 @@ _RESULT_INFO = re.compile(
 _DIFF_INFO = re.compile(r"\s*(?:diff|patch|udiff)\b", re.IGNORECASE)
 
 
-def on_marks(reading: Reading, start: int) -> int:
-    """Take backticks or tildes as a fence where they begin a line, else as a code span. Source: RU286, C25."""
-    opening = _fence_at(reading.text, start)
+def on_marks(state: ParserState, start: int) -> int:
+    """Handle backticks or tildes: at the start of a line a fence, else a code span. Source: RU286, C25."""
+    opening = _fence_at(state.text, start)
     if opening is None:
-        return _on_ticks(reading, start)
-    if not opening["newline"] and reading.wait(LINE_WAKE):
+        return _on_ticks(state, start)
+    if not opening["newline"] and state.needs_more(LINE_WAKE):
         return start
-    return _on_fence(reading, opening)
+    return _on_fence(state, opening)
 
 
 def _fence_at(text: str, start: int) -> re.Match[str] | None:
@@ -52,112 +52,112 @@ def _fence_at(text: str, start: int) -> re.Match[str] | None:
     line = text.rfind("\n", low, start) + 1
     if (line == 0 and low > 0) or _FENCE_START.match(text, line, start) is None:
         return None
-    # Only now: the rest of the line may be long, and marks in the middle of it many.
+    # Last, because the rest of the line may be long and contain many such marks.
     opening = _MARKS.match(text, start)
     return None if opening is None or "`" in opening["info"] else opening
 
 
-def _on_ticks(reading: Reading, start: int) -> int:
-    """Step over an inline code span; a lone backtick is text, and so is a tilde."""
-    text = reading.text
+def _on_ticks(state: ParserState, start: int) -> int:
+    """Skip an inline code span; a lone backtick is text, and so is a tilde."""
+    text = state.text
     short = _SHORT_SPAN.match(text, start)
-    if short and (short.end() < len(text) or reading.finder.final):
-        return _stepped_over(reading, short.start(1), short.end(1), short.end())
+    if short and (short.end() < len(text) or state.scanner.final):
+        return _stepped_over(state, short.start(1), short.end(1), short.end())
     marks = _TICKS.match(text, start)
     if marks is None:
         return start + 1
     end = marks.end()
-    closing = reading.finder.search(_run_of(end - start), end)
-    newline = reading.finder.search(_NEWLINE, end)
+    closing = state.scanner.search(_run_of(end - start), end)
+    newline = state.scanner.search(_NEWLINE, end)
     if newline is not None and (closing is None or newline.start() < closing.start()):
         return end
     if closing is None:
-        reading.wait()
+        state.needs_more()
         return end
-    if closing.end() >= len(text) and reading.wait():
+    if closing.end() >= len(text) and state.needs_more():
         return end
-    return _stepped_over(reading, end, closing.start(), closing.end())
+    return _stepped_over(state, end, closing.start(), closing.end())
 
 
-def _stepped_over(reading: Reading, start: int, stop: int, end: int) -> int:
-    if "<" in reading.text[start:stop]:
-        inside = reading.text[start:stop].strip()
+def _stepped_over(state: ParserState, start: int, stop: int, end: int) -> int:
+    if "<" in state.text[start:stop]:
+        inside = state.text[start:stop].strip()
         if not (inside.startswith("<") and inside.endswith(">")):
-            reading.warn_inert(start, stop, "an inline code span")
+            state.warn_inert(start, stop, "an inline code span")
     return end
 
 
-def _on_fence(reading: Reading, opening: re.Match[str]) -> int:
-    """Judge a code fence as a whole: run it, put it off, or leave it as text. Source: C25."""
-    begin = reading.text.rfind("\n", 0, opening.start()) + 1
-    if reading.fence is not None:
-        return _in_fence(reading, opening, begin)
+def _on_fence(state: ParserState, opening: re.Match[str]) -> int:
+    """Handle a whole code fence: add its commands, defer them, or leave it as text. Source: C25."""
+    begin = state.text.rfind("\n", 0, opening.start()) + 1
+    if state.fence is not None:
+        return _in_fence(state, opening, begin)
     closing_line = _fence_end(opening["marks"][0], min(len(opening["marks"]), 100))
     start = opening.end()
-    closing = reading.finder.search(closing_line, start)
-    content_end, end = (closing.start(), closing.end()) if closing else (len(reading.text), len(reading.text))
-    head = reading.finder.search(conflicts.HEAD, start)
-    if head is not None and head.start() < content_end and head.end() < len(reading.text):
-        reading.fence = closing_line
-        reading.drop(begin, start)
+    closing = state.scanner.search(closing_line, start)
+    content_end, end = (closing.start(), closing.end()) if closing else (len(state.text), len(state.text))
+    head = state.scanner.search(conflicts.HEAD, start)
+    if head is not None and head.start() < content_end and head.end() < len(state.text):
+        state.fence = closing_line
+        state.skip(begin, start)
         return start
-    if end >= len(reading.text) and reading.wait(_FENCE_WAKE):
+    if end >= len(state.text) and state.needs_more(_FENCE_WAKE):
         return begin
-    if _fires(reading, opening["info"], reading.text[start:content_end], start, (begin, end)):
-        reading.drop(begin, end)
+    if _fires(state, opening["info"], state.text[start:content_end], start, (begin, end)):
+        state.skip(begin, end)
     return end
 
 
-def _in_fence(reading: Reading, opening: re.Match[str], begin: int) -> int:
+def _in_fence(state: ParserState, opening: re.Match[str], begin: int) -> int:
     # Inside a fence that holds conflict blocks only its own end counts.
     end = opening.end() - len(opening["newline"])
-    if reading.fence is not None and reading.fence.match(reading.text, begin):
-        reading.fence = None
-        reading.drop(begin, end)
+    if state.fence is not None and state.fence.match(state.text, begin):
+        state.fence = None
+        state.skip(begin, end)
     return end
 
 
-def _fires(reading: Reading, info: str, content: str, start: int, span: Span) -> bool:
-    """Whether the fence was taken as calls; it may have been put off until the end."""
-    if reading.depth >= FENCE_DEPTH_MAX or _RESULT_INFO.match(info):
-        reading.warn_inert(start, start + len(content), "a fence")
+def _fires(state: ParserState, info: str, content: str, start: int, span: Span) -> bool:
+    """Whether the fence contains calls, which were added."""
+    if state.depth >= FENCE_DEPTH_MAX or _RESULT_INFO.match(info):
+        state.warn_inert(start, start + len(content), "a fence")
         return False
-    if _fires_diff(reading, info, content, span):
+    if _fires_diff(state, info, content, span):
         return True
     if _FIRING_INFO.match(info):
-        return _fires_tool_code(reading, content, start)
-    inner = reading.nested(content, start)
+        return _fires_tool_code(state, content, start)
+    inner = state.parse_nested(content, start)
     if not inner.commands or inner.narration().strip():
-        reading.warnings.extend(warning for warning in inner.warnings if warning.kind == "arguments_left_over")
+        state.warnings.extend(warning for warning in inner.warnings if warning.kind == "arguments_left_over")
         return False
-    if inner.natives < len(inner.commands):
-        reading.defer(inner.commands, span)
+    if inner.native_calls < len(inner.commands):
+        state.defer(inner.commands, span)
         return False
-    reading.adopt(inner)
+    state.merge(inner)
     return True
 
 
-def _fires_tool_code(reading: Reading, content: str, start: int) -> bool:
-    # Strings in a call are data, so the whole is tried as calls before tags are looked for in it.
-    payload = dialects.read_payload(Finder(content), 0)
+def _fires_tool_code(state: ParserState, content: str, start: int) -> bool:
+    # Calls first, tags only if there are none: strings in a call are data.
+    payload = dialects.read_payload(TextScanner(content), 0)
     if payload and payload.calls and not payload.cut and not content[payload.end :].strip():
-        reading.take(payload, (start, start + payload.end))
+        state.add_calls(payload, (start, start + payload.end))
         return True
     if payload and payload.cut and payload.whole:
-        vendors.cut_short(reading, payload, start, start + payload.end)
+        vendors.warn_truncated(state, payload, start, start + payload.end)
         return True
-    inner = reading.nested(content, start)
+    inner = state.parse_nested(content, start)
     if inner.commands:
-        reading.adopt(inner)
+        state.merge(inner)
     elif payload and payload.calls and not payload.cut:
-        reading.take(payload, (start, start + payload.end))
+        state.add_calls(payload, (start, start + payload.end))
     else:
-        reading.warn("unreadable_call", "A tool_code fence held no call that could be read.", (start, start))
+        state.warn("unreadable_call", "A tool_code fence held no call that could be read.", (start, start))
     return True
 
 
-def _fires_diff(reading: Reading, info: str, content: str, span: Span) -> bool:
-    """Take a diff or a patch that names its files."""
+def _fires_diff(state: ParserState, info: str, content: str, span: Span) -> bool:
+    """Add the edits of a diff or patch that names its files."""
     begin = _PATCH_BEGIN.match(content)
     patch = diffs.read_apply_patch(content, begin.end()) if begin else None
     if patch is not None:
@@ -166,66 +166,66 @@ def _fires_diff(reading: Reading, info: str, content: str, span: Span) -> bool:
         edits = diffs.read_diff(content)
     else:
         return False
-    _take_edits(reading, edits, span)
+    _take_edits(state, edits, span)
     return bool(edits)
 
 
-def on_patch(reading: Reading, start: int) -> int:
-    """Take an `apply_patch` text that stands bare in a reply. Source: C25."""
-    if not begins_line(reading.text, start):
+def on_patch(state: ParserState, start: int) -> int:
+    """Handle an `apply_patch` text outside of a fence. Source: C25."""
+    if not begins_line(state.text, start):
         return start + 1
-    ending = reading.finder.search(_PATCH_END, start)
-    if (ending is None or ending.end() >= len(reading.text)) and reading.wait(_PATCH_WAKE):
+    ending = state.scanner.search(_PATCH_END, start)
+    if (ending is None or ending.end() >= len(state.text)) and state.needs_more(_PATCH_WAKE):
         return start
-    begin = reading.text.rfind("\n", 0, start) + 1
-    patch = diffs.read_apply_patch(reading.text, begin)
+    begin = state.text.rfind("\n", 0, start) + 1
+    patch = diffs.read_apply_patch(state.text, begin)
     if patch is None:
         return start + 1
     edits, end = patch
-    _take_edits(reading, edits, (begin, end))
-    reading.drop(begin, end)
+    _take_edits(state, edits, (begin, end))
+    state.skip(begin, end)
     return end
 
 
-def _take_edits(reading: Reading, edits: list[diffs.PatchedFile], span: Span) -> None:
+def _take_edits(state: ParserState, edits: list[diffs.PatchedFile], span: Span) -> None:
     for edit in edits:
         if edit.body is None:
-            reading.add("rm", {"path": edit.path}, "", span)
+            state.add("rm", {"path": edit.path}, "", span)
         elif edit.body:
-            reading.add("set", {"path": edit.path}, edit.body, span)
+            state.add("set", {"path": edit.path}, edit.body, span)
         if edit.moved_to is not None:
-            reading.add("mv", {"path": edit.path, "to": edit.moved_to}, "", span)
-    reading.natives += len(edits)
+            state.add("mv", {"path": edit.path, "to": edit.moved_to}, "", span)
+    state.native_calls += len(edits)
 
 
-def on_conflict(reading: Reading, found: re.Match[str]) -> int:
-    """Take a conflict block with a file name as a `set`. Source: C25."""
-    if not conflicts.is_settled(reading.finder, found) and reading.wait(_BLOCK_WAKE):
+def on_conflict(state: ParserState, found: re.Match[str]) -> int:
+    """Add a conflict block with a file name as a `set`. Source: C25."""
+    if not conflicts.is_final(state.scanner, found) and state.needs_more(_BLOCK_WAKE):
         return found.start()
-    block = conflicts.read_block(reading.finder, found)
+    block = conflicts.read_block(state.scanner, found)
     span = (found.start(), block.end)
     if isinstance(block, conflicts.BadBlock):
-        reading.warn("conflict_block", f"An edit block was not applied: {block.message}.", found.span())
+        state.warn("conflict_block", f"An edit block was not applied: {block.message}.", found.span())
         return block.end
-    path = conflicts.path_before(reading.text, found.start())
-    if path is None and reading.path and conflicts.goes_on(reading.text, reading.path_end, found.start()):
-        path = reading.path
-    reading.path, reading.path_end = path, block.end
+    path = conflicts.path_before(state.text, found.start())
+    if path is None and state.path and conflicts.continues_block(state.text, state.path_end, found.start()):
+        path = state.path
+    state.path, state.path_end = path, block.end
     if path is None:
         message = "An edit block has no file name on the line before it; use <set path=...>."
-        reading.warn("conflict_without_path", message, span)
+        state.warn("conflict_without_path", message, span)
         return block.end
-    reading.add("set", {"path": path}, reading.text[slice(*span)], span)
-    reading.natives += 1
-    reading.drop(*span)
+    state.add("set", {"path": path}, state.text[slice(*span)], span)
+    state.native_calls += 1
+    state.skip(*span)
     return block.end
 
 
-def on_tail(reading: Reading, found: re.Match[str]) -> int:
-    """Report the end of an edit block that never began."""
-    if found.end() >= len(reading.text) and reading.wait(LINE_WAKE):
+def on_tail(state: ParserState, found: re.Match[str]) -> int:
+    """Warn about the end of an edit block without its start."""
+    if found.end() >= len(state.text) and state.needs_more(LINE_WAKE):
         return found.start()
-    reading.warn("conflict_block", "`>>>>>>> REPLACE` ends no edit block; the edit was not applied.", found.span())
+    state.warn("conflict_block", "`>>>>>>> REPLACE` ends no edit block; the edit was not applied.", found.span())
     return found.end()
 
 

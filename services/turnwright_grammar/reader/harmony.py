@@ -7,12 +7,12 @@ from typing import Final
 
 from turnwright_grammar import dialects
 from turnwright_grammar.dialects import Payload
-from turnwright_grammar.find import SearchTrigger
 from turnwright_grammar.reader import vendors
-from turnwright_grammar.reader.reading import Reading
+from turnwright_grammar.reader.parser_state import ParserState
+from turnwright_grammar.scanner import SearchTrigger
 
 HEAD_CHARS_MAX: Final = 400
-"""The longest head of a message, from its first token to `<|message|>`."""
+"""Longer than the head of a message, from its first token to `<|message|>`."""
 
 _FIRST = re.compile(r"<\|(?:start|channel)\|>")
 _HEAD = re.compile(
@@ -25,51 +25,52 @@ _RECIPIENT = re.compile(
 _END = re.compile(r"<\|(?:end|start|call|return|channel)\|>")
 
 
-def on_harmony(reading: Reading, start: int) -> int | None:
-    """Read a message: a call, reasoning (stepped over), or what is said. None where no message begins."""
-    if _FIRST.match(reading.text, start) is None:
+def on_harmony(state: ParserState, start: int) -> int | None:
+    """Handle a message: a call, reasoning (which is skipped), or text; None if no message begins at `start`."""
+    if _FIRST.match(state.text, start) is None:
         return None
-    head = _HEAD.match(reading.text, start)
+    head = _HEAD.match(state.text, start)
     if head is None:
-        near = len(reading.text) < start + HEAD_CHARS_MAX
-        return start if near and reading.wait() else None
+        near = len(state.text) < start + HEAD_CHARS_MAX
+        return start if near and state.needs_more() else None
     if to := _TO.search(head[0]):
-        return _on_call(reading, head, to["name"])
-    reading.drop(*head.span())
-    return _on_reasoning(reading, head) if "analysis" in head["channel"] else head.end()
+        return _on_call(state, head, to["name"])
+    state.skip(*head.span())
+    return _on_reasoning(state, head) if "analysis" in head["channel"] else head.end()
 
 
-def on_recipient(reading: Reading, start: int) -> int:
-    """Read a call whose head lost its tokens: `to=functions.get json{...}`; `start` is at the `=`."""
-    head = _RECIPIENT.match(reading.text, start + 1)
+def on_recipient(state: ParserState, start: int) -> int:
+    """Handle a call whose head lost its tokens: `to=functions.get json{...}`; `start` is at the `=`."""
+    head = _RECIPIENT.match(state.text, start + 1)
     if head is None:
-        near = len(reading.text) < start + HEAD_CHARS_MAX
-        return start if near and reading.wait() else start + 1
-    return max(_on_call(reading, head, head["name"]), start + 1)
+        near = len(state.text) < start + HEAD_CHARS_MAX
+        return start if near and state.needs_more() else start + 1
+    return max(_on_call(state, head, head["name"]), start + 1)
 
 
-def _on_reasoning(reading: Reading, head: re.Match[str]) -> int:
-    closing = reading.finder.search(_END, head.end())
-    if closing is None and reading.wait(SearchTrigger(_END, ">")):
+def _on_reasoning(state: ParserState, head: re.Match[str]) -> int:
+    closing = state.scanner.search(_END, head.end())
+    if closing is None and state.needs_more(SearchTrigger(_END, ">")):
         return head.start()
-    end = closing.start() if closing else len(reading.text)
-    reading.drop(head.start(), end)
+    end = closing.start() if closing else len(state.text)
+    state.skip(head.start(), end)
     return end
 
 
-def _on_call(reading: Reading, head: re.Match[str], name: str) -> int:
-    payload = _payload(reading, head.end(), name)
-    if not vendors.is_settled(reading, payload, head.end()) and reading.wait(vendors.wake_at(reading, head.end())):
+def _on_call(state: ParserState, head: re.Match[str], name: str) -> int:
+    payload = _payload(state, head.end(), name)
+    condition = vendors.resume_condition(state, head.end())
+    if not vendors.is_final(state, payload, head.end()) and state.needs_more(condition):
         return head.start()
     if payload is None or not payload.calls:
-        reading.drop(*head.span())
-        return vendors.unreadable(reading, *head.span())
-    reading.take(payload, (head.start(), payload.end))
+        state.skip(*head.span())
+        return vendors.warn_unreadable(state, *head.span())
+    state.add_calls(payload, (head.start(), payload.end))
     return payload.end
 
 
-def _payload(reading: Reading, position: int, name: str) -> Payload | None:
-    read = dialects.read_json(reading.finder, position)
+def _payload(state: ParserState, position: int, name: str) -> Payload | None:
+    read = dialects.read_json(state.scanner, position)
     if read is None:
         return None
     if read.cut or not isinstance(read.value, dict):

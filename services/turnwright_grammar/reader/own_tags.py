@@ -1,6 +1,6 @@
-"""Tags in a reply: our own, reasoning, and those of tools that are not ours.
+"""Handlers for tags: our own, reasoning, and those of unknown tools.
 
-Each handler gets the reading and where its trigger stands, and returns the offset to go on from.
+Each gets the state and the offset of its trigger, and returns the offset to continue at.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from turnwright_grammar.edits.markers import is_unfinished
-from turnwright_grammar.find import SearchTrigger
 from turnwright_grammar.native import LEFT_OVER, RISKY
-from turnwright_grammar.reader import foreign
+from turnwright_grammar.reader import unknown_tools
 from turnwright_grammar.reader.bodies import TagEnd
-from turnwright_grammar.reader.reading import Reading
+from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag, well_formed
+from turnwright_grammar.scanner import SearchTrigger
 from turnwright_grammar.tools import canonical, has_parameter
 
-# Cut off inside an attribute, these may still run: half an argument does no harm to them.
+# These may run although they were truncated inside an attribute: an incomplete argument does no harm.
 _HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
 _TAG_CLOSED = SearchTrigger(re.compile(">"), ">")
 _COMMENT_END = re.compile("-->")
@@ -46,77 +46,77 @@ _LAST_WORD = re.compile(r"(?<!\S)([A-Z][A-Za-z0-9_]*)\s*\Z")
 _ADVICE = {
     "unclosed": "Unclosed <{name}>; its body was taken to end {where}.",
     "mismatched_close": "<{name}> was closed by another tool's tag.",
-    "reopened": "<{name}/> ended itself and yet had a body; the body was taken.",
-    "empty_body": "<{name}> was opened but neither filled nor closed; it was taken as <{name}/>.",
+    "reopened": "<{name}/> is self-closing but a body followed; the body was taken.",
+    "empty_body": "<{name}> has neither a body nor a closing tag; it was taken as <{name}/>.",
 }
 _WHERE = {"sibling": "where the next command begins", "end": "with the reply", "unbalanced": "at its first close"}
 
 
-def on_plain(reading: Reading, found: re.Match[str]) -> int:
-    """Take a call of which nothing has to be judged (see `Bodies.plain`); over the cap it is only counted."""
+def on_simple_call(state: ParserState, found: re.Match[str]) -> int:
+    """Add a well-formed call (see `BodyFinder.simple_call`); over the cap it is only counted."""
     name, span = found[1], found.span()
-    attributes, body = ({}, "") if reading.is_full else canonical(name, well_formed(found[2]), found[3] or "")
-    reading.add(name, attributes, body, span)
-    reading.drop(*span)
+    attributes, body = ({}, "") if state.is_full else canonical(name, well_formed(found[2]), found[3] or "")
+    state.add(name, attributes, body, span)
+    state.skip(*span)
     return span[1]
 
 
-def on_own_tag(reading: Reading, opener: re.Match[str]) -> int:
-    """Take the tag at `opener` as a command, or say why not. Source: RU284 to RU291, C19, C39."""
-    tag = lex_tag(reading.text, opener)
-    if tag.touched and reading.wait(_TAG_CLOSED):
+def on_own_tag(state: ParserState, opener: re.Match[str]) -> int:
+    """Add the tag at `opener` as a command, or warn why not. Source: RU284 to RU291, C19, C39."""
+    tag = lex_tag(state.text, opener)
+    if tag.touched and state.needs_more(_TAG_CLOSED):
         return tag.start
     span = (tag.start, tag.end)
     if tag.kind == "close":
-        reading.warn("stray_close", f"</{tag.name}> closes nothing.", span)
-        reading.drop(*span)
+        state.warn("stray_close", f"</{tag.name}> closes nothing.", span)
+        state.skip(*span)
         return tag.end
     if not tag.plausible:
         if tag.attributes:
-            reading.warn("stray_tag", f"<{tag.name}> inside a sentence was taken as text.", span)
+            state.warn("stray_tag", f"<{tag.name}> inside a sentence was taken as text.", span)
         return tag.end
     if tag.cut and tag.name not in _HARMLESS:
-        # The end of the reply came inside an argument: half a path or command may do harm.
-        reading.warn("cut_call", f"<{tag.name}> was cut off inside an attribute and not run.", span)
-        reading.drop(*span)
+        # An incomplete path or command may do harm.
+        state.warn("cut_call", f"<{tag.name}> was cut off inside an attribute and not run.", span)
+        state.skip(*span)
         return tag.end
-    return _on_open(reading, tag)
+    return _on_open(state, tag)
 
 
-def _on_open(reading: Reading, tag: Tag) -> int:
-    ending = reading.bodies.ending(tag)
+def _on_open(state: ParserState, tag: Tag) -> int:
+    ending = state.bodies.find_end(tag)
     if not ending.settled:
-        reading.wait(_close_of(tag.name) if ending.how == "end" else None)
+        state.needs_more(_close_of(tag.name) if ending.how == "end" else None)
         return tag.start
-    if tag.repaired and tag.name in RISKY and (end := _left_over(reading, tag)) is not None:
+    if tag.repaired and tag.name in RISKY and (end := _left_over(state, tag)) is not None:
         return end
-    if ending.how == "closed" and _is_unfinished(tag.name, reading.text[ending.body_start : ending.body_end]):
-        ending = _extended(reading, tag, ending)
-        if reading.waiting:
+    if ending.how == "closed" and _is_unfinished(tag.name, state.text[ending.body_start : ending.body_end]):
+        ending = _extended(state, tag, ending)
+        if state.is_waiting:
             return tag.start
-    if ending.how not in ("self", "closed") and not tag.attributes and not begins_line(reading.text, tag.start):
-        reading.warn("stray_tag", f"<{tag.name}> inside a sentence was taken as text.", (tag.start, tag.end))
+    if ending.how not in ("self", "closed") and not tag.attributes and not begins_line(state.text, tag.start):
+        state.warn("stray_tag", f"<{tag.name}> inside a sentence was taken as text.", (tag.start, tag.end))
         return tag.end
-    _warn_ending(reading, tag, ending)
-    _add_own(reading, tag, ending)
-    reading.drop(tag.start, ending.end)
+    _warn_ending(state, tag, ending)
+    _add_own(state, tag, ending)
+    state.skip(tag.start, ending.end)
     return ending.end
 
 
-def _left_over(reading: Reading, tag: Tag) -> int | None:
-    """Where a tag ends whose value was taken to end before its quote (`<sh command="echo "a > b" > c"/>`), or None."""
-    if _VALUE_OR_NOT.search(reading.text, tag.end) is None and reading.wait():
+def _left_over(state: ParserState, tag: Tag) -> int | None:
+    """The end of a tag whose value seemed to end before its quote (`<sh command="echo "a > b" > c"/>`), or None."""
+    if _VALUE_OR_NOT.search(state.text, tag.end) is None and state.needs_more():
         return tag.start
-    goes_on = _VALUE_GOES_ON.match(reading.text, tag.end)
-    if goes_on is None:
+    rest = _VALUE_GOES_ON.match(state.text, tag.end)
+    if rest is None:
         return None
-    reading.warn("arguments_left_over", LEFT_OVER.format(name=tag.name), (tag.start, goes_on.end()))
-    reading.drop(tag.start, goes_on.end())
-    return goes_on.end()
+    state.warn("arguments_left_over", LEFT_OVER.format(name=tag.name), (tag.start, rest.end()))
+    state.skip(tag.start, rest.end())
+    return rest.end()
 
 
 def _is_unfinished(name: str, body: str) -> bool:
-    """Whether a body stops inside its own code fence or edit marker; most bodies are told apart at a glance."""
+    """Whether a body stops inside its own code fence or edit marker; with fast checks for the common cases."""
     if "```" in body:
         return is_unfinished(name, body)
     if name != "set" or "<<" not in body:
@@ -125,80 +125,80 @@ def _is_unfinished(name: str, body: str) -> bool:
     return not (last and f"<<{last[1]}" in body) and is_unfinished(name, body)
 
 
-def _extended(reading: Reading, tag: Tag, ending: TagEnd) -> TagEnd:
-    """Look for a later close when the body stops inside its own code fence or edit marker."""
-    for later in reading.bodies.later_closes(tag, ending):
+def _extended(state: ParserState, tag: Tag, ending: TagEnd) -> TagEnd:
+    """Use a later close if the body stops inside its own code fence or edit marker."""
+    for later in state.bodies.later_closes(tag, ending):
         if later is None:
-            reading.wait()
-        elif not _is_unfinished(tag.name, reading.text[ending.body_start : later.start]):
+            state.needs_more()
+        elif not _is_unfinished(tag.name, state.text[ending.body_start : later.start]):
             return replace(ending, body_end=later.start, end=later.end)
     return ending
 
 
-def _warn_ending(reading: Reading, tag: Tag, ending: TagEnd) -> None:
+def _warn_ending(state: ParserState, tag: Tag, ending: TagEnd) -> None:
     if ending.how in ("self", "closed") and tag.complete and not tag.repaired:
         return
     span = (tag.start, ending.end)
     if tag.repaired or not tag.complete:
-        reading.warn("attribute_quotes", f"The attributes of <{tag.name}> were not ended properly; repaired.", span)
+        state.warn("attribute_quotes", f"The attributes of <{tag.name}> were not ended properly; repaired.", span)
     if ending.how == "empty" and tag.complete:
-        reading.warn("empty_body", _ADVICE["empty_body"].format(name=tag.name), span)
+        state.warn("empty_body", _ADVICE["empty_body"].format(name=tag.name), span)
     elif ending.how in ("mismatched", "reopened"):
         kind = "mismatched_close" if ending.how == "mismatched" else "reopened"
-        reading.warn(kind, _ADVICE[kind].format(name=tag.name), span)
+        state.warn(kind, _ADVICE[kind].format(name=tag.name), span)
     elif ending.how in _WHERE:
-        reading.warn("unclosed", _ADVICE["unclosed"].format(name=tag.name, where=_WHERE[ending.how]), span)
+        state.warn("unclosed", _ADVICE["unclosed"].format(name=tag.name, where=_WHERE[ending.how]), span)
 
 
-def _add_own(reading: Reading, tag: Tag, ending: TagEnd) -> None:
-    body = reading.text[ending.body_start : ending.body_end]
+def _add_own(state: ParserState, tag: Tag, ending: TagEnd) -> None:
+    body = state.text[ending.body_start : ending.body_end]
     attributes = tag.attributes
     if "path" not in attributes and tag.name not in ("think", "update") and body.lstrip().startswith("<"):
         # `<get><path>a</path></get>`: parameters as tags.
-        parameters = foreign.read_parameters(body.strip())
+        parameters = unknown_tools.read_parameters(body.strip())
         if parameters is not None and has_parameter(tag.name, parameters):
             attributes, body = attributes | parameters, ""
     if ending.how == "empty" and not attributes:
         return
     attributes, body = canonical(tag.name, attributes, body)
-    reading.add(tag.name, attributes, body, (tag.start, ending.end))
+    state.add(tag.name, attributes, body, (tag.start, ending.end))
 
 
-def on_reasoning(reading: Reading, found: re.Match[str]) -> int:
-    """Step over reasoning in tags: calls in it were considered, not made."""
+def on_reasoning(state: ParserState, found: re.Match[str]) -> int:
+    """Skip reasoning in tags: calls in it were considered, not made."""
     pattern = _reasoning_end(found[0].lower())
-    closing = reading.finder.search(pattern, found.end())
+    closing = state.scanner.search(pattern, found.end())
     if closing is None:
-        if not reading.wait(SearchTrigger(pattern, ">")):
-            reading.drop(*found.span())
+        if not state.needs_more(SearchTrigger(pattern, ">")):
+            state.skip(*found.span())
         return found.end()
-    reading.warn_inert(found.end(), closing.start(), found[0])
-    reading.drop(found.start(), closing.end())
+    state.warn_inert(found.end(), closing.start(), found[0])
+    state.skip(found.start(), closing.end())
     return closing.end()
 
 
-def on_comment(reading: Reading, start: int) -> int:
-    """Step over `<!-- ... -->`: what is commented out was not called. One that never ends is text."""
-    closing = reading.finder.search(_COMMENT_END, start)
+def on_comment(state: ParserState, start: int) -> int:
+    """Skip a comment, `<!-- ... -->`. An unterminated one is text."""
+    closing = state.scanner.search(_COMMENT_END, start)
     if closing is None:
-        reading.wait(_COMMENT_WAKE)
+        state.needs_more(_COMMENT_WAKE)
         return start + 1
-    reading.warn_inert(start, closing.start(), "a comment")
+    state.warn_inert(start, closing.start(), "a comment")
     return closing.end()
 
 
-def on_foreign(reading: Reading, start: int) -> int:
-    """Take an unknown tool's call as unknown; other tags are text."""
-    call = foreign.read_foreign(reading.finder, start, reading.tools)
+def on_unknown_tool(state: ParserState, start: int) -> int:
+    """Add the call of an unknown tool; other tags are text."""
+    call = unknown_tools.read_unknown_call(state.scanner, start, state.tools)
     if call is None:
         return start + 1
-    if not (call.settled and call.closed) and reading.wait(_TAG_CLOSED if call.settled else None):
+    if not (call.settled and call.closed) and state.needs_more(_TAG_CLOSED if call.settled else None):
         return start
     span = (start, call.end)
     if not call.closed:
-        reading.warn("unclosed", f"Unclosed <{call.name}>.", span)
-    reading.add(call.name, call.attributes, call.body, span)
-    reading.drop(*span)
+        state.warn("unclosed", f"Unclosed <{call.name}>.", span)
+    state.add(call.name, call.attributes, call.body, span)
+    state.skip(*span)
     return call.end
 
 

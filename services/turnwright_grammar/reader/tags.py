@@ -1,13 +1,11 @@
 """The lexer of our own tags: `<get path="a"/>`, `<set path=b>`, `</set>`.
 
-One tag is lexed where it stands. Well-formed tags take a short way, and plain calls (`plain_of`) are one
-match; the long way heals. It costs what the tag spans: attributes end at the next `<` at the latest, unless
-that lies inside a quoted value.
+Well-formed tags take a fast path, and simple calls (`simple_call_pattern`) are a single match; the slow path repairs.
+It is linear in the length of the tag: attributes end before the next `<` outside of a quoted value.
 
-Theory of quotes: models forget closing quotes, nest unescaped ones and escape them with
-backslashes. A quote closes a value when what follows can follow a value (space, `/`, `>`, the end).
-If the first candidate does not, and neither a later one on the same line does, the quote was
-forgotten and the value ends where the tag visibly ends. Source: RU288, C38.
+Quotes: models forget closing quotes, nest unescaped ones and escape them with backslashes. A quote closes a value if
+what follows can follow a value (space, `/`, `>`, the end). If no quote on the line does, the closing quote was
+forgotten, and the value ends with the tag. Source: RU288, C38.
 """
 
 from __future__ import annotations
@@ -46,11 +44,11 @@ _ATTRIBUTE = re.compile(r"""\s([A-Za-z_][\w:.\-]*)=(?:"([^"]*)"|'([^']*)')""")
 
 
 class Tag(Struct, frozen=True):
-    """One tag as lexed.
+    """A tag token.
 
-    `complete` is false when no `>` ended it; `cut` is true when the end of the text came inside a
-    value; `repaired` when a quote had to be guessed; `junk` when it held characters that no tag
-    holds. `touched` says that the end of the text had a part in it: more text might change it.
+    `complete`: it ends with `>`. `cut`: the text ends inside a value. `repaired`: the place of a quote was guessed.
+    `junk`: it contains characters that no tag has. `touched`: the lexer reached the end of the text, so more text
+    might change the tag.
     """
 
     kind: TagKind
@@ -66,14 +64,14 @@ class Tag(Struct, frozen=True):
 
     @property
     def plausible(self) -> bool:
-        """Whether this is a call and not prose that happens to hold `<get`."""
+        """Whether this is a call and not `<get` in prose."""
         if self.complete:
             return not self.junk or any(self.attributes.values())
         return any(self.attributes.values())
 
 
 def lex_tag(text: str, opener: re.Match[str]) -> Tag:
-    """Lex the tag that `opener` (a match of `opener_of(...)`) begins. Never raises."""
+    """Lex the tag that `opener` (a match of `tag_pattern(...)`) begins. Never raises."""
     start, end = opener.span()
     name = opener[2].lower()
     if opener[1]:
@@ -85,19 +83,19 @@ def lex_open(text: str, start: int, name: str, name_end: int) -> Tag:
     """Lex one opening tag whose `<name` spans `start` to `name_end`, whatever its name."""
     if found := _WELL_FORMED.match(text, name_end):
         return Tag("self" if found["self"] else "open", name, start, found.end(), well_formed(found[1]))
-    reading = _Attributes(text, name_end)
-    reading.read()
+    state = _Attributes(text, name_end)
+    state.read()
     return Tag(
-        "self" if reading.self_closing else "open",
+        "self" if state.self_closing else "open",
         name,
         start,
-        reading.position,
-        reading.attributes,
-        reading.complete,
-        reading.cut,
-        reading.repaired,
-        reading.junk,
-        reading.touched,
+        state.position,
+        state.attributes,
+        state.complete,
+        state.cut,
+        state.repaired,
+        state.junk,
+        state.touched,
     )
 
 
@@ -130,13 +128,13 @@ def follows_backtick(text: str, start: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def opener_of(names: frozenset[str]) -> re.Pattern[str]:
+def tag_pattern(names: frozenset[str]) -> re.Pattern[str]:
     """Return the pattern of `<name` and `</name` for any of `names`: group 1 is the slash, group 2 the name."""
     return re.compile(rf"<(/?)\s?({_any_of(names)})(?=[\s/>]|\Z)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
-def plain_of(names: frozenset[str]) -> re.Pattern[str]:
+def simple_call_pattern(names: frozenset[str]) -> re.Pattern[str]:
     """Return the pattern of a well-formed call of any of `names` whose body holds neither a tag nor a backtick.
 
     Group 1 is the name, group 2 the attributes, group 3 the body, which a tag that ends itself has not.

@@ -1,4 +1,4 @@
-"""What an open bracket holds while it is read, and what it stands for once it is closed."""
+"""A partly read object, list or tuple."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ELLIPSES = ("...", "\u2026")
 
 
 class Bracket(Struct):
-    """An open bracket and what it holds so far. `key` waits for its value; `keyless` is what had none."""
+    """An open bracket and its content so far. `key` is without its value yet; `keyless` are values without a key."""
 
     opener: str
     members: dict[str, Value] = field(default_factory=dict)
@@ -20,17 +20,17 @@ class Bracket(Struct):
     keyless: list[tuple[Value, bool]] = field(default_factory=list)
     commas: int = 0
 
-    def take(self, value: Value) -> None:
-        """Put a finished value where it belongs."""
+    def add(self, value: Value) -> None:
+
         if self.opener != "{":
             self.items.append(value)
         elif self.key is not None:
             self.members[self.key] = value
             self.key = None
         else:
-            self._take_keyless(value)
+            self._add_keyless(value)
 
-    def _take_keyless(self, value: Value) -> None:
+    def _add_keyless(self, value: Value) -> None:
         last = next(reversed(self.members), None)
         if isinstance(value, dict) and self.members:
             self.members.update(value)
@@ -41,15 +41,15 @@ class Bracket(Struct):
         else:
             self.keyless.append((value, True))
 
-    def take_name(self, name: Value, *, quoted: bool) -> None:
-        """Keep a key without a value: an item of a set, or a member without one; a bare word is then noise."""
+    def add_key(self, name: Value, *, quoted: bool) -> None:
+        """Add a key without a value: an item of a set, or a member without a value; a bare word is then noise."""
         if not self.members:
             self.keyless.append((name, quoted))
         elif quoted and isinstance(name, str):
             self.members.setdefault(name, "")
 
     def value(self) -> Value:
-        """What the bracket stands for once it is closed."""
+        """The value of the closed bracket."""
         if self.opener == "{":
             return self._object()
         if self.opener == "(" and not self.commas and self.items:
@@ -61,7 +61,7 @@ class Bracket(Struct):
 
     def _object(self) -> Value:
         if self.key is not None:
-            self.take("")
+            self.add("")
         if self.members:
             for name, quoted in self.keyless:
                 if quoted and isinstance(name, str):

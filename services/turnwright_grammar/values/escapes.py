@@ -18,14 +18,14 @@ _CODE_POINTS = 0x110000
 
 
 def decode(raw: str) -> str:
-    """Return what a string's content means; unknown escapes stay. Never raises, linear."""
+    """Decode the content of a string; unknown escapes stay. Never raises, linear."""
     if "\\" not in raw:
         return raw
-    return _joined(_ESCAPE.sub(_meaning, raw))
+    return _joined(_ESCAPE.sub(_decoded, raw))
 
 
-def decode_cut(raw: str) -> str:
-    """Return what the content of a string means whose end is missing: half an escape is left out."""
+def decode_truncated(raw: str) -> str:
+    """Decode the content of a truncated string; an incomplete escape is left out."""
     last = raw.rfind("\\")
     if last >= 0 and len(raw) - last <= _INCOMPLETE_CHARS_MAX and _INCOMPLETE.fullmatch(raw, last):
         before = raw[:last]
@@ -40,7 +40,7 @@ def decode_over_escaped(raw: str) -> str:
     return decode(_QUOTE_ESCAPES.sub(r"\1", raw))
 
 
-def _meaning(found: re.Match[str]) -> str:
+def _decoded(found: re.Match[str]) -> str:
     char = found["char"]
     if char is not None:
         return _SIMPLE.get(char, found[0])
@@ -49,5 +49,5 @@ def _meaning(found: re.Match[str]) -> str:
 
 
 def _joined(text: str) -> str:
-    """Surrogates that were escaped one by one are one character."""
+    """Join escaped surrogate pairs."""
     return _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)

@@ -1,4 +1,4 @@
-"""Whether a quote closes a string when quotes inside were not escaped: judged by what follows it.
+"""Lookahead that decides whether a quote closes a string, for strings with unescaped quotes inside.
 
 | verdict | what follows | it closes |
 |---|---|---|
@@ -17,7 +17,7 @@ from enum import Enum, IntEnum
 
 
 class ValuePosition(Enum):
-    """Where a string or word stands, which decides what may follow it."""
+    """The syntactic position of a string or word, which decides what may follow it."""
 
     KEY = "key"
     MEMBER = "member"
@@ -75,10 +75,10 @@ _ESCAPED_BLANKS = re.compile(r"(?:[\s\ufeff]+|\\[nrt](?!\w))*")
 BLANKS = re.compile(r"[\s\ufeff]*")
 
 
-def judge(text: str, at: int, after: int, place: ValuePosition, closers: str) -> CloseCertainty:
-    """Say whether the quote at `at` closes a string in `place`, whose next character would be at `after`.
+def close_certainty(text: str, at: int, after: int, place: ValuePosition, closers: str) -> CloseCertainty:
+    """How surely the quote at `at` closes a string in `place`; the text would continue at `after`.
 
-    `closers` are those of the brackets that are open, the innermost last.
+    `closers` are those of the open brackets, innermost last.
     """
     start, char = after, text[after : after + 1]
     if char.isalnum():
@@ -160,7 +160,7 @@ def _after_closers(text: str, start: int, closers: str) -> CloseCertainty:
 
 
 def _after_neither(text: str, start: int, place: ValuePosition, *, spaced: bool, leans: bool) -> CloseCertainty:
-    """No delimiter follows: a comma may be missing, a comment, a fence or a vendor's token may begin."""
+    """Without a delimiter after it: a comma may be missing; a comment, a fence or a vendor's token may follow."""
     char = text[start]
     if _FENCE_END.match(text, start):
         return CloseCertainty.CERTAIN

@@ -1,4 +1,4 @@
-"""Whole texts that hold JSON, perhaps broken, perhaps several values, perhaps in prose or a fence."""
+"""JSON repair of whole texts, perhaps with several values, in prose or in a fence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import string
 
-from turnwright_grammar.values.loose import read_loose
+from turnwright_grammar.values.lenient import read_lenient
 from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, QUOTES
 from turnwright_grammar.values.strict import STRICT, ReadValue, Value, read_strict
 
@@ -29,10 +29,10 @@ _NO_VALUE = QUOTES + string.whitespace
 
 
 def repair_json(text: str) -> Value:
-    """Return the value of a whole JSON text that may be broken; `""` when there is no value in it.
+    """The value of a JSON text that may be broken; `""` if it has none.
 
-    Strict JSON comes back as the json module reads it. Prose and code fences around the value are
-    skipped; of several values the empty ones are left out, and more than one is a list. Never raises.
+    Valid JSON is read as by the json module. Prose and code fences around the value are skipped. Of several values the
+    empty ones are left out, and more than one is a list. Never raises.
     """
     decoder = _STANDARD if '\n"' in text and _KEY_WITH_NEWLINE.search(text) else STRICT
     try:
@@ -49,10 +49,10 @@ def repair_json(text: str) -> Value:
 
 
 def read_all(text: str) -> tuple[ReadValue, ...]:
-    """Return the values of a text one after another, VALUES_MAX at most. Never raises.
+    """The values of a text, VALUES_MAX at most. Never raises.
 
-    After the first value another one counts when only blanks, commas or fences lie between, or when it
-    is an object that is whole: brackets in prose are no values.
+    After the first one, a value counts after nothing but blanks, commas or fences, or if it is a complete object:
+    brackets in prose are no values.
     """
     found: list[ReadValue] = []
     start = _first(text)
@@ -68,7 +68,7 @@ def read_all(text: str) -> tuple[ReadValue, ...]:
 def _read_at(text: str, start: int) -> ReadValue | None:
     if _starts_member(text, start):
         # `"path": "a", "line": 1`: an object without braces.
-        read = read_loose("{" + text[start:] + "}", is_patient=True)
+        read = read_lenient("{" + text[start:] + "}", full_lookahead=True)
         return (
             ReadValue(read.value, min(start + read.end - 1, len(text)), repaired=True, cut=read.cut, over=read.over)
             if read
@@ -81,7 +81,7 @@ def _read_at(text: str, start: int) -> ReadValue | None:
         is_whole = not isinstance(strict.value, dict) or not _GOES_ON.match(text, end)
         if is_whole and not _KEY_WITH_NEWLINE.search(text, start, end):
             return ReadValue(strict.value, end)
-    return read_loose(text, start, is_patient=True)
+    return read_lenient(text, start, full_lookahead=True)
 
 
 def _starts_member(text: str, start: int) -> bool:
@@ -89,7 +89,7 @@ def _starts_member(text: str, start: int) -> bool:
 
 
 def _first(text: str) -> int | None:
-    """Where the first value begins: a fenced one, a bracket, or the whole text when it is a scalar."""
+    """The start of the first value: a fenced one, a bracket, or the whole text if it is a scalar."""
     start = BLANKS.match(text).end()  # type: ignore[union-attr]
     char = text[start : start + 1]
     if char and char in QUOTES and not text.startswith(("```", "``"), start) and not _opens(text, start + 1):
@@ -110,7 +110,7 @@ def _opens(text: str, position: int) -> bool:
 
 
 def _opener(text: str, start: int) -> int | None:
-    """Where the first bracket stands that is no `[note]` in prose."""
+    """The first bracket that is no `[note]` in prose."""
     for _ in range(_PROSE_BRACKETS_MAX):
         found = _OPENER.search(text, start)
         if found is None:
@@ -138,7 +138,7 @@ def _is_tuple(text: str, at: int, start: int, opener: int) -> bool:
     """Whether the parenthesis at `at` is the text's value: it begins the text and holds all brackets."""
     if at != start or opener < at:
         return False
-    read = read_loose(text, at, is_patient=True)
+    read = read_lenient(text, at, full_lookahead=True)
     return read is not None and opener < read.end
 
 

@@ -1,4 +1,4 @@
-"""JSON values, and the strict reading of one.
+"""JSON values, and the strict parser of one.
 
 Strict means what the standard decoder takes, control characters in strings and a comment before the
 value included: models write both.
@@ -20,16 +20,16 @@ _AFTER_NUMBER = re.compile(r"[\s,;\]})<`\"'|&\[{]|\Z")
 
 
 class NotStrict(Enum):
-    """Why a text is not strict JSON: broken somewhere, or perhaps only ended too early."""
+    """Why a text is not valid JSON: a syntax error, or perhaps only truncated."""
 
     BROKEN = "broken"
     CUT = "cut"
 
 
 class ReadValue(Struct, frozen=True):
-    """A value, where it ends, whether it had to be repaired, whether the text ended inside it.
+    """A value and its end. `cut`: it was truncated.
 
-    `over`: text inside belongs to no member, as where a quote that nobody escaped ended a string too early.
+    `over`: text inside belongs to no member, as after an unescaped quote that ended a string too early.
     """
 
     value: Value
@@ -40,7 +40,7 @@ class ReadValue(Struct, frozen=True):
 
 
 def read_strict(part: str) -> ReadValue | NotStrict:
-    """Return the JSON value that begins `part` (blanks skipped), or why there is none. Never raises.
+    """The JSON value at the start of `part` (blanks skipped), or why there is none. Never raises.
 
     `part` should be a slice: the error of the standard decoder counts the lines before it.
     """
@@ -58,10 +58,7 @@ def read_strict(part: str) -> ReadValue | NotStrict:
 
 
 def read_items(part: str) -> list[Value]:
-    """Return the complete items of the list that begins `part` and that its end cuts off; none where it is broken.
-
-    Strict: what a repair makes of a list that is not complete may be anything. Never raises.
-    """
+    """The complete items of a truncated list at the start of `part`; none if it is broken. Strict. Never raises."""
     items: list[Value] = []
     position = _BEFORE.match(part).end() + 1  # type: ignore[union-attr]
     while True:
@@ -72,14 +69,14 @@ def read_items(part: str) -> list[Value]:
             return items if read_strict(part) is NotStrict.CUT else []
         following = _BEFORE.match(part, position).end()  # type: ignore[union-attr]
         if not part.startswith(",", following):
-            # Nothing behind it says that it is all there.
+            # The last item may be truncated.
             return items
         items.append(value)
         position = following + 1
 
 
 def compact_json(value: Value) -> str:
-    """Return `value` as JSON without blanks. Never raises, however deep it is nested."""
+    """JSON without blanks. Never raises, however deep the value is nested."""
     try:
         return _to_json(value)
     except RecursionError:
@@ -91,7 +88,7 @@ def _to_json(value: Value) -> str:
 
 
 class _Mark(str):
-    """Punctuation among values that wait to be written."""
+    """Punctuation on the stack of `_deep_json`."""
 
     __slots__ = ()
 

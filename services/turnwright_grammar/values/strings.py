@@ -1,6 +1,6 @@
-"""Quoted strings, with quotes inside that nobody escaped.
+"""The parser of quoted strings with unescaped quotes inside.
 
-The first quote that `judge` lets close the string ends it. Until then quotes inside are paired by the
+The first quote that `close_certainty` lets close the string ends it. Until then quotes inside are paired by the
 way they lean, as in print: ` "so` opens and `so" ` closes; one between two letters is an apostrophe. A
 string that found no end is read again: without minding its brackets, then only up to the first quote
 that leaned like a closing one. A string of many quotes, which is code, ends where all that follows it is
@@ -16,8 +16,15 @@ import re
 
 from msgspec import Struct
 
-from turnwright_grammar.values.escapes import decode, decode_cut, decode_over_escaped
-from turnwright_grammar.values.quotes import BLANKS, FULL_MEMBER_START, QUOTES, CloseCertainty, ValuePosition, judge
+from turnwright_grammar.values.escapes import decode, decode_over_escaped, decode_truncated
+from turnwright_grammar.values.quotes import (
+    BLANKS,
+    FULL_MEMBER_START,
+    QUOTES,
+    CloseCertainty,
+    ValuePosition,
+    close_certainty,
+)
 from turnwright_grammar.values.strict import ReadValue, read_strict
 
 _TOKEN = re.compile(
@@ -60,7 +67,7 @@ _LOOKAHEAD_MARKS = 4_096
 
 
 class ReadString(Struct, frozen=True):
-    """What a string holds, where it ends, whether the text ended before it did."""
+    """The content of a string and its end; `cut`: it was truncated."""
 
     value: str
     end: int
@@ -68,7 +75,7 @@ class ReadString(Struct, frozen=True):
 
 
 class _Opening(Struct, frozen=True):
-    """What opens a string: where the content begins, which quotes close it, whether escapes count."""
+    """The opening of a string: where the content begins, which quotes close it, and whether escapes count."""
 
     token: str
     begin: int
@@ -84,11 +91,11 @@ def string_starts(text: str, position: int) -> bool:
 class StringReader:
     """Reads the strings of one text."""
 
-    def __init__(self, text: str, *, is_patient: bool) -> None:
+    def __init__(self, text: str, *, full_lookahead: bool) -> None:
         self.text = text
-        self._is_patient = is_patient
+        self._is_patient = full_lookahead
         self._budget_chars = _BUDGET_PER_CHAR * len(text)
-        self._tries = _TRIES_PATIENT if is_patient else _TRIES
+        self._tries = _TRIES_PATIENT if full_lookahead else _TRIES
         self._sound_close: tuple[int, re.Match[str] | None] = (len(text), None)
 
     def read(self, position: int, place: ValuePosition, closers: str) -> ReadString:
@@ -112,7 +119,7 @@ class StringReader:
             value = decode(self.text[position + 1 : end - 1])
         else:
             return None
-        return ReadString(value, end) if judge(self.text, end - 1, end, place, closers) else None
+        return ReadString(value, end) if close_certainty(self.text, end - 1, end, place, closers) else None
 
     def _opening(self, position: int, place: ValuePosition, closers: str) -> _Opening:
         found = _TOKEN.match(self.text, position)
@@ -131,7 +138,7 @@ class StringReader:
         """Whether three quotes open a string, and not one quote a string that begins with two."""
         end = self._token_at(token, begin)
         if end >= 0:
-            return judge(self.text, end + 2, end + 3, place, closers) is not CloseCertainty.NO
+            return close_certainty(self.text, end + 2, end + 3, place, closers) is not CloseCertainty.NO
         return place is not ValuePosition.KEY and self._after(begin) not in (*_DELIMITERS, token[0])
 
     def _is_doubled(self, quote: str, begin: int, place: ValuePosition) -> bool:
@@ -147,7 +154,7 @@ class StringReader:
         return self.text[start : start + 1]
 
     def _until_token(self, opening: _Opening) -> ReadString:
-        """A string between tokens that its content does not hold: nothing is guessed."""
+        """A string between vendor tokens, which its content cannot contain."""
         end = self._token_at(opening.token, opening.begin)
         if end < 0:
             return ReadString(_content(opening, self.text[opening.begin :], cut=True), len(self.text), cut=True)
@@ -165,7 +172,7 @@ class StringReader:
         return -1
 
     def _quoted(self, opening: _Opening, place: ValuePosition, closers: str) -> ReadString:
-        scan = _Scan(self.text, opening, place, closers, is_patient=self._is_patient)
+        scan = _Scan(self.text, opening, place, closers, full_lookahead=self._is_patient)
         end = self._end_of(scan, opening, place, closers)
         if end < 0:
             raw = _without_closers(self.text[opening.begin :], len(closers))
@@ -178,23 +185,23 @@ class StringReader:
         return ReadString(_content(opening, raw, over_escaped=over_escaped), self._past_quotes(end, opening.closing))
 
     def _end_of(self, scan: _Scan, opening: _Opening, place: ValuePosition, closers: str) -> int:
-        """Where the content ends, or -1 when nothing closes it."""
-        end = scan.run(minding_brackets=True)
+        """The end of the content, or -1 if it is unterminated."""
+        end = scan.run(skip_brackets=True)
         if scan.quotes and (sound := self._sound_end(opening, place, closers)) >= 0:
             scan.missing = False
             return sound
-        if end < 0 and scan.saw_bracket and self._spend(opening.begin):
-            end = scan.run(minding_brackets=False)
-        if end < 0 <= scan.leaning and self._spend(scan.leaning):
+        if end < 0 and scan.saw_bracket and self._spend_budget(opening.begin):
+            end = scan.run(skip_brackets=False)
+        if end < 0 <= scan.leaning and self._spend_budget(scan.leaning):
             end = scan.leaning
-        if end < 0 and opening.token in _OTHER_QUOTE and not scan.out_of_budget and self._spend(opening.begin):
+        if end < 0 and opening.token in _OTHER_QUOTE and not scan.out_of_budget and self._spend_budget(opening.begin):
             end = scan.run_for_other(_OTHER_QUOTE[opening.token])
         return end
 
     def _sound_end(self, opening: _Opening, place: ValuePosition, closers: str) -> int:
-        """Where a string of many quotes ends if all that follows it is sound JSON, or -1.
+        """The end of a string with many quotes if the rest is valid JSON, or -1.
 
-        Code whose quotes were not escaped holds anything that could close a string, sooner or later.
+        Code with unescaped quotes sooner or later contains anything that could close a string.
         """
         is_near = self._is_patient or len(self.text) - opening.begin < _SOUND_CHARS_MAX
         if opening.closing != '"' or place is not ValuePosition.MEMBER or ")" in closers or not is_near:
@@ -211,14 +218,14 @@ class StringReader:
         return -1
 
     def _next_sound_close(self, start: int) -> re.Match[str] | None:
-        # Asked for each string of the text, so the answer is kept: another search would read the same text again.
+        # Cached, because it is asked for each string of the text.
         known_from, found = self._sound_close
         if start < known_from or (found is not None and found.start() < start):
             found = _SOUND_CLOSE.search(self.text, start)
             self._sound_close = (start, found)
         return found
 
-    def _spend(self, start: int) -> bool:
+    def _spend_budget(self, start: int) -> bool:
         self._budget_chars -= len(self.text) - start
         return self._budget_chars >= 0
 
@@ -229,16 +236,17 @@ class StringReader:
 
 
 class _Scan:
-    """The search for the quote that closes one string.
+    """The search for the closing quote of one string.
 
-    `missing` says that a member began where the close should have been, `leaning` is the first quote
-    that only looked like a close, `over_escaped` that a quote inside was escaped twice, `out_of_budget` that
-    look-ahead ended before the search.
+    `missing`: a member began where the closing quote should have been. `leaning`: the first quote that was only likely
+    to close. `over_escaped`: a quote inside was escaped twice. `out_of_budget`: the lookahead was used up.
     """
 
-    def __init__(self, text: str, opening: _Opening, place: ValuePosition, closers: str, *, is_patient: bool) -> None:
+    def __init__(
+        self, text: str, opening: _Opening, place: ValuePosition, closers: str, *, full_lookahead: bool
+    ) -> None:
         self._text, self._opening, self._place, self._closers = text, opening, place, closers
-        self._is_patient = is_patient
+        self._is_patient = full_lookahead
         self.out_of_budget = False
         self.saw_bracket = False
         self.quotes = 0
@@ -246,10 +254,10 @@ class _Scan:
         self.over_escaped = False
         self.leaning = -1
 
-    def run(self, *, minding_brackets: bool) -> int:
-        """Return where the string's content ends, or -1; JSON inside it is skipped by its brackets."""
+    def run(self, *, skip_brackets: bool) -> int:
+        """The end of the content, or -1; `skip_brackets` skips JSON inside the string."""
         inner, brackets, waited, self.quotes = 0, 0, 0, 0
-        pattern = r"\\[\s\S]|[()\[\]{}]|[%s]" if minding_brackets else r"\\[\s\S]|[%s]"
+        pattern = r"\\[\s\S]|[()\[\]{}]|[%s]" if skip_brackets else r"\\[\s\S]|[%s]"
         marks = re.compile(pattern % self._opening.closing).finditer(self._text, self._opening.begin)
         for number, found in enumerate(marks):
             mark, at = found[0], found.start()
@@ -264,32 +272,32 @@ class _Scan:
                 self.quotes, waited = self.quotes + 1, waited + (self.leaning >= 0)
                 self.over_escaped |= self._text[at - 1] == "\\"
                 inner = self._lean(at, inner)
-            if not self._is_patient and self._exceeds_budget(waited, number if minding_brackets else 0):
+            if not self._is_patient and self._exceeds_budget(waited, number if skip_brackets else 0):
                 break
         return -1
 
     def _exceeds_budget(self, waited: int, marks: int) -> bool:
-        """Whether enough was looked at: quotes since one leaned, or marks of what may not be JSON in a string."""
+        """Whether the lookahead after a likely closing quote is used up."""
         self.out_of_budget = self.quotes > _LOOKAHEAD_QUOTES
         return waited > _LOOKAHEAD_QUOTES or marks > _LOOKAHEAD_MARKS
 
     def run_for_other(self, quote: str) -> int:
-        """Return where a string that was closed with another quote than its own ends, or -1."""
+        """The end of a string that was closed with another quote than its own, or -1."""
         inner = 0
         for found in re.compile(rf"\\[\s\S]|{quote}").finditer(self._text, self._opening.begin):
             if found[0] == quote:
                 at = found.start()
-                verdict = judge(self._text, at, at + 1, self._place, self._closers)
+                verdict = close_certainty(self._text, at, at + 1, self._place, self._closers)
                 if verdict is CloseCertainty.CERTAIN and not inner and _DELIMITER.match(self._text, at + 1):
                     return at
                 inner = self._lean(at, inner)
         return -1
 
     def _end_at(self, at: int, inner: int) -> int:
-        """Where the content ends if the quote at `at` closes the string, or shows that it is over; else -1."""
-        verdict = judge(self._text, at, at + 1, self._place, self._closers)
+        """The end of the content if the quote at `at` closes the string or belongs to what follows it, else -1."""
+        verdict = close_certainty(self._text, at, at + 1, self._place, self._closers)
         if not verdict and not inner and self._text[at + 1 : at + 2] == self._text[at]:
-            verdict = judge(self._text, at, at + 2, self._place, self._closers)
+            verdict = close_certainty(self._text, at, at + 2, self._place, self._closers)
         if verdict and (not inner or (verdict is CloseCertainty.CERTAIN and self._braces_balance(at))):
             return at
         if self._place is ValuePosition.KEY:
@@ -317,7 +325,7 @@ class _Scan:
         return self._text.count("{", begin, at) <= self._text.count("}", begin, at)
 
     def _lean(self, at: int, inner: int) -> int:
-        """Return how many quotes are open inside the string after the one at `at`."""
+        """Handle a quote that does not close the string; returns the number of open quotes inside it."""
         before = " " if self._text[at - 2 : at] in _ESCAPED_BLANKS else self._text[at - 1]
         after = " " if self._text[at + 1 : at + 3] in _ESCAPED_BLANKS else self._text[at + 1 : at + 2]
         letter_before, letter_after = before.isalnum(), after.isalnum()
@@ -335,7 +343,7 @@ class _Scan:
 
 
 def _content(opening: _Opening, raw: str, *, cut: bool = False, over_escaped: bool = False) -> str:
-    """What a string's characters mean: as they are, or with their escapes decoded."""
+
     token = opening.token
     if opening.raw or token[0] == "<":
         return raw
@@ -346,11 +354,11 @@ def _content(opening: _Opening, raw: str, *, cut: bool = False, over_escaped: bo
         raw = decode(raw)
     if over_escaped:
         return decode_over_escaped(raw)
-    return decode_cut(raw) if cut else decode(raw)
+    return decode_truncated(raw) if cut else decode(raw)
 
 
 def _without_closers(rest: str, depth: int) -> str:
-    """What an unclosed string held: the closers that it swallowed are not part of it."""
+    """The content of an unterminated string without the closers of outer brackets at its end."""
     stripped = rest.rstrip()
     whole = len(stripped)
     for _ in range(depth + 1):
@@ -362,7 +370,7 @@ def _without_closers(rest: str, depth: int) -> str:
 
 
 def _without_wrong_close(raw: str, token: str) -> str:
-    """What a string held that was closed with another quote than its own, or with an escaped one."""
+    """The content of a string that was closed with another quote than its own, or with an escaped one."""
     last = raw[-1:]
     if last and last != token and last in _WRONG_CLOSES and raw.count(last) == 1:
         return raw[:-1]

@@ -1,8 +1,7 @@
-"""Values without quotes: numbers, literals, and the words that models leave bare.
+"""Unquoted values: numbers, literals, and words whose quotes were forgotten.
 
-A word runs up to what ends it in its place; whether it is a number or a literal is decided when the
-whole of it is known, so `1/3`, `10-20`, `1.2.3` and `57eeeeb1-450b` stay text. A number that would
-lose digits as a number (`007`) stays text as well.
+Whether a word is a number or a literal is decided by the whole of it, so `1/3`, `10-20`, `1.2.3` and `57eeeeb1-450b`
+stay text. So does a number that would lose digits (`007`).
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ class WordReader:
             raw = simple[0]
             return ReadWord(int(raw) if simple["number"] else _LITERALS[raw], raw, simple.end())
         if place is ValuePosition.ITEM and (number := _NUMBER_AND_VALUE.match(self._text, position)):
-            return ReadWord(_meaning(number["number"]), number["number"], number.end())
+            return ReadWord(_decoded(number["number"]), number["number"], number.end())
         end = self._end(position, place, closers)
         after = end + 1 if self._is_stray_quote(end) else end
         raw = self._text[position:end].rstrip()
         is_cut = after >= len(self._text)
-        return ReadWord(_cut_meaning(raw) if is_cut else _meaning(raw), raw, max(after, position + 1))
+        return ReadWord(_decoded_truncated(raw) if is_cut else _decoded(raw), raw, max(after, position + 1))
 
     def _end(self, start: int, place: ValuePosition, closers: str) -> int:
         scalar = _SCALAR.match(self._text, start)
@@ -84,7 +83,7 @@ class WordReader:
         return len(self._text)
 
     def _further(self, mark: str, at: int, place: ValuePosition, closers: str, *, is_scalar: bool) -> int | None:
-        """Where the word goes on after a mark in it, or None when it ends there."""
+        """Where the word continues after a mark in it, or None if it ends there."""
         further = at + len(mark)
         if mark in ",;":
             ends = place is not ValuePosition.MEMBER or self._comma_ends(at, is_scalar=is_scalar)
@@ -122,7 +121,7 @@ class WordReader:
             depth += (found[0] in "{[(") - (found[0] in "}])")
             if depth == 0:
                 return found.end()
-        # The next brackets would find no more than this one did.
+        # No need to search again for the next brackets.
         self._no_group_before = at + _GROUP_CHARS_MAX
         return at + 1
 
@@ -142,7 +141,7 @@ class WordReader:
         return self._text[start : start + 1] in _DELIMITERS
 
 
-def _meaning(raw: str) -> Value:
+def _decoded(raw: str) -> Value:
     if len(raw) <= _LITERAL_CHARS_MAX:
         for known in (raw, raw.lower()):
             if known in _LITERALS and not (known == "nan" and raw != "nan"):
@@ -150,15 +149,15 @@ def _meaning(raw: str) -> Value:
     return _number(raw) if _NUMBER.fullmatch(raw) else raw
 
 
-def _cut_meaning(raw: str) -> Value:
-    """What a word at the end of the text was going to be: `tru` was to be true, `1.` a number."""
+def _decoded_truncated(raw: str) -> Value:
+    """The value of a truncated word: `tru` is true, `1.` a number."""
     if raw:
         for literal in _CUT_LITERALS:
             if literal.startswith(raw):
                 return _LITERALS[literal]
     if found := _CUT_NUMBER.fullmatch(raw):
         return _number(found["whole"])
-    return "" if raw == "-" else _meaning(raw)
+    return "" if raw == "-" else _decoded(raw)
 
 
 def _number(raw: str) -> int | float | str:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from turnwright_grammar.values import read_loose, repair_json
+from turnwright_grammar.values import read_lenient, repair_json
 
 QUOTES = [
     ("{'path': 'a.py', 'line': 3}", {"path": "a.py", "line": 3}),
@@ -335,6 +335,6 @@ def test_a_number_that_is_none_stays_one():
     ],
 )
 def test_an_argument_of_a_python_call_ends_where_it_was_meant_to(text, value, rest):
-    read = read_loose(text)
+    read = read_lenient(text)
     assert read is not None
     assert (read.value, text[read.end :]) == (value, rest)

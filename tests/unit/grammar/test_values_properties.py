@@ -6,14 +6,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_grammar.values import DEPTH_MAX, NotStrict, ReadValue, read_loose, read_strict, read_value, repair_json
+from turnwright_grammar.values import (
+    DEPTH_MAX,
+    NotStrict,
+    ReadValue,
+    read_lenient,
+    read_strict,
+    read_value,
+    repair_json,
+)
 from turnwright_grammar.values.repair import VALUES_MAX, read_all
 from turnwright_grammar.values.strict import compact_json
 
 
 @pytest.mark.parametrize("text", ["", "  ", "}", "]", ")", ",", ":", "/* x */ }"])
 def test_where_no_value_begins_there_is_none(text):
-    assert read_loose(text) is None
+    assert read_lenient(text) is None
 
 
 @pytest.mark.parametrize(
@@ -142,7 +150,7 @@ def begins(part: object, whole: object) -> bool:
 @given(HOLDERS, st.sampled_from([None, 1]), st.booleans())
 def test_sound_json_is_read_as_the_json_module_reads_it(value, indent, ascii_only):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    read = read_loose(text)
+    read = read_lenient(text)
     assert read is not None
     assert same(repair_json(text), value)
     assert same(read.value, value)
@@ -173,7 +181,7 @@ def test_repairing_twice_changes_nothing(text):
 @SLOW
 @given(BROKEN | st.text(), st.integers(0, 40))
 def test_any_text_is_read_within_its_bounds(text, start):
-    for read in (read_loose(text, start), read_value(text, start), *read_all(text)):
+    for read in (read_lenient(text, start), read_value(text, start), *read_all(text)):
         assert read is None or 0 <= read.end <= max(len(text), start)
 
 

@@ -1,4 +1,4 @@
-"""The tolerant reader of one JSON-like value, as models write them.
+"""The lenient parser of one JSON-like value.
 
 Accepts JSON and, beyond it: single, typographic, doubled, tripled, escaped and vendors' quotes, Python's
 literals, tuples, sets and string prefixes, comments, missing or doubled commas and colons, unquoted keys
@@ -50,13 +50,13 @@ _LITERALS: dict[str, Value] = {"true": True, "false": False, "null": None, "none
 _NO_VALUE = ("", *",;}])/#\\ \t\r\n")
 
 
-def read_loose(text: str, start: int = 0, *, is_patient: bool = False) -> ReadValue | None:
-    """Return the value at `start` (blanks skipped), or None when there is none.
+def read_lenient(text: str, start: int = 0, *, full_lookahead: bool = False) -> ReadValue | None:
+    """The value at `start` (blanks skipped), or None if there is none.
 
-    It may run to the end of the text. `is_patient` says that the text is read for this one value, so that
-    the whole of it may be searched for the end of a string that nothing closes. Never raises; linear.
+    It may extend to the end of the text. `full_lookahead`: search the whole text for the end of an unterminated string.
+    Never raises; linear.
     """
-    return _Reader(text, start, is_patient=is_patient).read()
+    return _Reader(text, start, full_lookahead=full_lookahead).read()
 
 
 def _plain_value(found: re.Match[str]) -> Value:
@@ -71,7 +71,7 @@ def _plain_value(found: re.Match[str]) -> Value:
 
 
 class _Reader:
-    def __init__(self, text: str, position: int, *, is_patient: bool) -> None:
+    def __init__(self, text: str, position: int, *, full_lookahead: bool) -> None:
         self.text = text
         self.position = position
         self.cut = self.over = False
@@ -80,7 +80,7 @@ class _Reader:
         self.closers = ""
         self.too_deep = 0
         self.is_last_line = False
-        self.strings = StringReader(text, is_patient=is_patient)
+        self.strings = StringReader(text, full_lookahead=full_lookahead)
         self.words = WordReader(text)
 
     def read(self) -> ReadValue | None:
@@ -104,7 +104,7 @@ class _Reader:
             self.position += 1
             bracket.commas += 1
             if bracket.key is not None:
-                bracket.take("")
+                bracket.add("")
         elif bracket.opener == "{" and bracket.key is None:
             if not self._plain_members(bracket):
                 self._member(bracket, char)
@@ -112,7 +112,7 @@ class _Reader:
             self._value()
 
     def _plain_members(self, bracket: Bracket) -> bool:
-        """Read the members that nothing is wrong with, if any: most of broken JSON is sound."""
+        """Read valid members, if any: most of broken JSON is valid."""
         members, start = bracket.members, self.position
         in_list = self.closers[-2:-1] == "]"
         while found := _PLAIN_MEMBER.match(self.text, self.position):
@@ -137,14 +137,14 @@ class _Reader:
                 self.position += 1
                 self._open(Bracket(char))
             else:
-                self._pass_openers()
+                self._skip_too_deep()
         elif string_starts(self.text, self.position):
             self._string()
         else:
             self._word()
 
-    def _pass_openers(self) -> None:
-        """Beyond the depth, brackets are only counted: what is in them belongs to the last that was kept."""
+    def _skip_too_deep(self) -> None:
+        """Beyond DEPTH_MAX, brackets are only counted; their content goes to the deepest one that was kept."""
         run = _OPENERS.match(self.text, self.position)
         if run is not None:
             self.position = run.end()
@@ -161,19 +161,19 @@ class _Reader:
 
     def _take(self, value: Value) -> None:
         if self.brackets:
-            self.brackets[-1].take(value)
+            self.brackets[-1].add(value)
         else:
             self.result = value
 
     def _closer(self, bracket: Bracket, char: str) -> None:
-        """A closer ends the bracket it fits; one that fits an outer bracket ends ours, which was forgotten."""
+        """A closer of an outer bracket also closes this one, whose own closer was forgotten."""
         if self.too_deep:
             self.too_deep -= 1
             self.position += 1
         elif char == CLOSERS[bracket.opener]:
-            goes_on = char == "}" and len(self.brackets) == 1 and self._member_follows()
+            continues_block = char == "}" and len(self.brackets) == 1 and self._member_follows()
             self.position += 1
-            if not goes_on:
+            if not continues_block:
                 self._close()
         elif char == "}" and bracket.opener == "[" and self.closers[-2:-1] == "}" and self._member_follows():
             # `["a"}, "key": ...`: the brace was meant as a bracket.
@@ -216,7 +216,7 @@ class _Reader:
         self.position = read.end
         self.cut |= read.cut
         if read.cut:
-            # A key that the end of the text cut off names nothing.
+            # A truncated key.
             return None
         return read.value.rstrip("\n") if ends_line else read.value
 
@@ -243,7 +243,7 @@ class _Reader:
         elif char in ("", *",;}])"):
             self.over = True
             if char:
-                bracket.take_name(key if quoted else self._word_value(key), quoted=quoted)
+                bracket.add_key(key if quoted else self._word_value(key), quoted=quoted)
         elif quoted or not MEMBER_START.match(self.text, self.position):
             # `"key" "value"`: the colon is missing. `COMMENT "key":` is noise before a key.
             self._name(bracket, key)
@@ -254,7 +254,7 @@ class _Reader:
         return WordReader(raw).read(0, ValuePosition.ITEM, "").value if raw else raw
 
     def _name(self, bracket: Bracket, key: str) -> None:
-        """Give `bracket` its next key; in a list, the first key once more begins the next object."""
+        """Set the next key; in a list, a repeated first key begins the next object."""
         if self.closers[-2:-1] == "]" and key == next(iter(bracket.members), None):
             self._close()
             bracket = Bracket("{")
@@ -268,15 +268,15 @@ class _Reader:
         place = self._place()
         read = self.strings.read(self.position, place, self.closers)
         parts = [read.value]
-        while not read.cut and (joint := self._joint(read.end, place)) >= 0:
+        while not read.cut and (joint := self._continuation(read.end, place)) >= 0:
             read = self.strings.read(joint, place, self.closers)
             parts.append(read.value)
         self.position = read.end
         self.cut |= read.cut
         self._item("".join(parts))
 
-    def _joint(self, end: int, place: ValuePosition) -> int:
-        """Where the rest of a string in pieces begins (`"a" + "b"`, `"a" "b"` where no list wants two), or -1."""
+    def _continuation(self, end: int, place: ValuePosition) -> int:
+        """The start of the next part of a concatenated string (`"a" + "b"`; outside of lists `"a" "b"`), or -1."""
         if joint := _JOINS.match(self.text, end):
             return joint.end()
         joint = _ADJACENT.match(self.text, end) if place in (ValuePosition.MEMBER, ValuePosition.ARGUMENT) else None
@@ -298,7 +298,7 @@ class _Reader:
             self._item(read.value)
 
     def _item(self, value: Value) -> None:
-        """Keep a value; in a list, a string with a colon after it is the key of an object without braces."""
+        """Add a value; in a list, a string before a colon is the key of an object without braces."""
         if self._place() is ValuePosition.ITEM and isinstance(value, str):
             colon = _COLON.match(self.text, self.position)
             if colon is not None:

@@ -1,7 +1,7 @@
-"""What a model writes for others: a user's turn, an observation, the results of tools, a list of tools; quotes.
+"""Hallucinated turns: messages of users, tool results and observations that the model writes itself; and quotes.
 
-Models go on with what they were trained on: they invent the answer to their call, or the next message of the user.
-None of that fires, nor does anything behind an invented turn. Block quotes and indented code are inert, too.
+Models continue what they were trained on: they make up the result of their call, or the next message of the user.
+Commands in it, and after a made-up turn, are not run. Block quotes and indented code are inert, too.
 
 | written | inert |
 |---|---|
@@ -21,12 +21,12 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from turnwright_grammar.find import SearchTrigger
-from turnwright_grammar.reader.reading import Reading
+from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
+from turnwright_grammar.scanner import SearchTrigger
 
-SHOWN_CHARS: Final = 100
-"""How much of the text must be there to tell a turn or a result; the longest head is shorter."""
+LOOKAHEAD_CHARS: Final = 100
+"""Longer than the longest head of a turn or a result."""
 
 _OTHERS = r"(?:user|human|system|tool|tools|function|ipython|observation|environment|developer)"
 _BAR = r"[|\uff5c]"
@@ -44,7 +44,7 @@ _MARKUP = re.compile(
     r"<(?:user|human)>|\[(?:user|human)\]|<(?P<name>results?|output|stdout|stderr|system|system-reminder)>",
     re.IGNORECASE,
 )
-"""Plain words, which say it only behind a command and at the start of a line."""
+"""Plain words, which count only after a command and at the start of a line."""
 _TURN_HEAD = re.compile(
     rf"<{_BAR}(?:im_start|start|turn|start_of_role|start_header_id){_BAR}?>|<start_of_turn>|\]~b\]", re.IGNORECASE
 )
@@ -70,72 +70,72 @@ _INERT_PREFIX = re.compile(r"[ \t>]*+")
 _INDENT = re.compile(r"[ ]{4}|[ ]{0,3}\t")
 # Tokens that no code holds, and tags of other agents' tools, which are reported and never run.
 _BARRED = re.compile(rf"</?{_BAR}|</?(?!tool|func|invoke|action)[a-z]+_[a-z_]+>")
-_MESSAGE = "A message of somebody else is not yours to write; nothing of it was run."
+_MESSAGE = "Write only your own messages; commands in this one were not run."
 _LINE_CHARS_MAX = 2_000
 _LINES_MAX = 40
 _DEPTH_MAX = 2
 
 
-def on_token(reading: Reading, start: int) -> int | None:
-    """Step over an invented turn or result that a vendor's token or a tag begins at `start`; None where none does."""
-    text = reading.text
-    if _TURN_HEAD.match(text, start) and len(text) < start + SHOWN_CHARS and reading.wait():
+def on_token(state: ParserState, start: int) -> int | None:
+    """Skip a hallucinated turn or result that a vendor's token or a tag begins; None if there is none."""
+    text = state.text
+    if _TURN_HEAD.match(text, start) and len(text) < start + LOOKAHEAD_CHARS and state.needs_more():
         return start
     if _TURN.match(text, start):
-        return to_the_end(reading, start)
+        return ignore_rest(state, start)
     found = _RESULT.match(text, start)
     name = found["name"] or found["bracket"] if found else None
-    if found is None and (found := _markup(reading, start)):
+    if found is None and (found := _markup(state, start)):
         name = found["name"]
     if found is None:
         return None
     if name is None:
-        return to_the_end(reading, start)
-    closing = reading.finder.search(_close_of(name.lower()), found.end())
-    if closing is None and reading.wait():
+        return ignore_rest(state, start)
+    closing = state.scanner.search(_close_of(name.lower()), found.end())
+    if closing is None and state.needs_more():
         return start
     end = closing.end() if closing else len(text)
-    return _passed(reading, start, end, "the results of tools are not yours to write")
+    return _skip_hallucinated(state, start, end, "do not write results of tools yourself")
 
 
-def _markup(reading: Reading, start: int) -> re.Match[str] | None:
-    found = _MARKUP.match(reading.text, start)
-    return found if found and reading.has_called and begins_line(reading.text, start) else None
+def _markup(state: ParserState, start: int) -> re.Match[str] | None:
+    found = _MARKUP.match(state.text, start)
+    return found if found and state.has_called and begins_line(state.text, start) else None
 
 
-def on_label(reading: Reading, start: int) -> int:
-    """Step over an invented turn or observation that a word at the start of a line begins, such as `User:`."""
-    text = reading.text
+def on_label(state: ParserState, start: int) -> int:
+    """Skip a hallucinated turn or observation that a label at the start of a line begins, such as `User:`."""
+    text = state.text
     line = text.rfind("\n", max(0, start - INDENT_CHARS_MAX), start) + 1
     if _BEFORE_LABEL.fullmatch(text, line, start) is None:
         return start + 1
-    if len(text) < start + SHOWN_CHARS and "\n" not in text[start:] and reading.wait():
+    if len(text) < start + LOOKAHEAD_CHARS and "\n" not in text[start:] and state.needs_more():
         return start
     found = _RESULT_LABEL.match(text, start)
-    if _TURN_LABEL.match(text, start) or (found and reading.has_called):
-        # What was called has not answered yet: the answer is invented, and so is what builds on it.
-        return to_the_end(reading, start)
-    return start + 1 if found is None else _observed(reading, found)
+    if _TURN_LABEL.match(text, start) or (found and state.has_called):
+        # The call has not been answered yet, so this result is made up, and so is what builds on it.
+        return ignore_rest(state, start)
+    return start + 1 if found is None else _skip_observation(state, found)
 
 
-def on_line_end(reading: Reading, start: int) -> int:
-    """Step over an invented turn whose head has lost its tokens: `user` on a line of its own, behind a command."""
-    if not reading.has_called:
+def on_line_end(state: ParserState, start: int) -> int:
+    """Skip a hallucinated turn whose head has lost its tokens: `user` on a line of its own, after a command."""
+    if not state.has_called:
         return start + 1
-    return to_the_end(reading, start + 1)
+    return ignore_rest(state, start + 1)
 
 
-def _observed(reading: Reading, label: re.Match[str]) -> int:
-    ending = reading.finder.search(_PARAGRAPH_END, label.end())
-    if ending is None and reading.wait():
+def _skip_observation(state: ParserState, label: re.Match[str]) -> int:
+    ending = state.scanner.search(_PARAGRAPH_END, label.end())
+    if ending is None and state.needs_more():
         return label.start()
-    end = ending.start() if ending else len(reading.text)
-    return _passed(reading, label.start(), end, "an observation is not yours to write")
+    end = ending.start() if ending else len(state.text)
+    return _skip_hallucinated(state, label.start(), end, "do not write observations yourself")
 
 
-def inert_line_end(reading: Reading, start: int) -> int | None:
-    """Where the line ends that `start` stands on, if it is of a block quote or of indented code; else None."""
-    text = reading.text
+def inert_line_end(state: ParserState, start: int) -> int | None:
+    """The end of the line of `start` if it is in a block quote or indented code, else None."""
+    text = state.text
     low = max(0, start - _LINE_CHARS_MAX)
     line = text.rfind("\n", low, start) + 1
     if (line == 0 and low > 0) or text[line] not in " \t>":
@@ -144,54 +144,54 @@ def inert_line_end(reading: Reading, start: int) -> int | None:
     if not is_quote and not (_INDENT.match(text, line) and _BARRED.match(text, start) is None and _is_code(text, line)):
         return None
     end = text.find("\n", start)
-    if end < 0 and reading.wait():
+    if end < 0 and state.needs_more():
         return start
     end = end if end >= 0 else len(text)
-    # From the begin of the line, because a reader that gets it in pieces may come to it at a later trigger.
+    # From the start of the line: with streamed text, the parser may get here at a later trigger.
     begin = _INERT_PREFIX.match(text, line).end()  # type: ignore[union-attr]
-    if reading.nested(text[begin:end], begin).commands if reading.depth < _DEPTH_MAX else False:
+    if state.parse_nested(text[begin:end], begin).commands if state.depth < _DEPTH_MAX else False:
         place = "a block quote" if is_quote else "indented code"
-        reading.warn("inert_code", f"A command inside {place} was not run.", (begin, end))
+        state.warn("inert_code", f"A command inside {place} was not run.", (begin, end))
     return end
 
 
 def _is_code(text: str, line: int) -> bool:
-    """Whether an indented line is code: below a blank line, and not below an item of a list."""
+    """Whether an indented line is code: after a blank line, and not part of a list item."""
     low = max(0, line - _LINE_CHARS_MAX)
-    is_apart = line == 0
+    is_separate = line == 0
     for _ in range(_LINES_MAX):
         if line <= low:
             break
         before = text.rfind("\n", low, line - 1) + 1
         above, line = text[before : line - 1], before
         if not above.strip():
-            is_apart = True
+            is_separate = True
         elif _INDENT.match(above):
             continue
         else:
-            return is_apart and _LIST_ITEM.match(above) is None
-    return is_apart
+            return is_separate and _LIST_ITEM.match(above) is None
+    return is_separate
 
 
-def to_the_end(reading: Reading, start: int) -> int:
-    """Run nothing from `start` on, where somebody else's turn begins."""
-    # Only the end of the reply ends it: what follows is the answer to something that nobody said.
-    if reading.wait(_NEVER):
+def ignore_rest(state: ParserState, start: int) -> int:
+    """Run nothing from `start` on, where a hallucinated turn begins."""
+    # To the end of the reply: what follows answers a message that was never sent.
+    if state.needs_more(_NEVER):
         return start
-    return _passed(reading, start, len(reading.text), "the turn of somebody else is not yours to write")
+    return _skip_hallucinated(state, start, len(state.text), "do not write turns of others")
 
 
-def passed(reading: Reading, start: int, end: int) -> int:
-    """Go on behind a message of somebody else."""
-    reading.warn("invented", _MESSAGE, (start, end))
+def skip_message(state: ParserState, start: int, end: int) -> int:
+
+    state.warn("invented", _MESSAGE, (start, end))
     return end
 
 
-def _passed(reading: Reading, start: int, end: int, why: str) -> int:
-    """Go on behind what was invented; say so where it holds a command."""
-    inner = None if reading.depth >= _DEPTH_MAX else reading.nested(reading.text[start + 1 : end], start + 1)
+def _skip_hallucinated(state: ParserState, start: int, end: int, why: str) -> int:
+    """Continue after hallucinated text; warn if it holds a command."""
+    inner = None if state.depth >= _DEPTH_MAX else state.parse_nested(state.text[start + 1 : end], start + 1)
     if inner is None or inner.commands or any(warning.kind == "invented" for warning in inner.warnings):
-        reading.warn("invented", f"Nothing of this was run: {why}. Wait for what really comes.", (start, end))
+        state.warn("invented", f"Nothing of this was run: {why}. Wait for what really comes.", (start, end))
     return end
 
 

@@ -1,4 +1,4 @@
-"""Bodies of SEARCH and REPLACE pairs whose markers are nearly ours.
+"""SEARCH and REPLACE pairs with malformed markers.
 
 Two shapes are read, and only where the whole body is pairs of them, each closed, for an entry that exists:
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.edits.operations import Edits, Operation, between
+from turnwright_grammar.edits.operations import Edits, Operation, marker_block
 
 _LINE = re.compile(
     r"(?P<open><{1,3})?[ \t]*(?P<slash>/)?[ \t]*(?P<word>search|replace)(?P<suffix>\d*)[ \t]*(?:>{1,3})?\Z",
@@ -30,7 +30,7 @@ _NOTE = "Markers that are nearly ours were read as <<SEARCH ... SEARCH <<REPLACE
 _Mark = re.Match[str]
 
 
-def read_near_misses(body: str) -> Edits | None:
+def read_malformed_markers(body: str) -> Edits | None:
     """Return the edits of such a body, else None. Never raises; linear."""
     if not body.lstrip().startswith("<"):
         return None
@@ -56,7 +56,7 @@ def _line_pairs(lines: list[str]) -> list[tuple[str, str]]:
 
 
 def _joined(lines: list[str]) -> str:
-    return between("".join(line + "\n" for line in lines))
+    return marker_block("".join(line + "\n" for line in lines))
 
 
 def _following(lines: list[str]) -> list[int]:
@@ -105,4 +105,4 @@ def _tag_pairs(body: str) -> list[tuple[str, str]]:
 
 
 def _content(text: str) -> str:
-    return between(_TO_LINE_END.sub("", text))
+    return marker_block(_TO_LINE_END.sub("", text))

@@ -1,4 +1,4 @@
-"""Bodies in other editors' forms, read into our operations where there is no doubt.
+"""Bodies in the formats of other editors, converted to our operations if they are unambiguous.
 
 | form | taken when |
 |---|---|
@@ -22,8 +22,8 @@ from turnwright_core.patterns import block_of
 from turnwright_grammar.edits import conflicts
 from turnwright_grammar.edits.diffs import PATCH_ENDINGS, BadPatch, FilePatch, read_patch
 from turnwright_grammar.edits.hunks import Hunk
-from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation, between
-from turnwright_grammar.find import Finder
+from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation, marker_block
+from turnwright_grammar.scanner import TextScanner
 
 _GIT_HEAD = re.compile(r"<{7} \S")
 _GIT_DIVIDER = re.compile(r"={7}\Z")
@@ -47,7 +47,7 @@ def read_conflicts(body: str, *, exists: bool) -> Edits | EditSyntaxError | None
     is_ours = conflicts.HEAD.match(lines[first])
     if not is_ours and (not exists or not _GIT_HEAD.match(lines[first].rstrip())):
         return None
-    if not all(_is_frame(line) for line in lines[:first]):
+    if not all(_is_wrapper_line(line) for line in lines[:first]):
         return None
     operations = _search_blocks(body) if is_ours else _git_blocks(lines)
     if operations is None:
@@ -56,7 +56,7 @@ def read_conflicts(body: str, *, exists: bool) -> Edits | EditSyntaxError | None
     return Edits(tuple(operations), notes=("Conflict markers were read as SEARCH and REPLACE.",))
 
 
-def _is_frame(line: str) -> bool:
+def _is_wrapper_line(line: str) -> bool:
     """What models write around blocks: fences, and the name of the file."""
     bare = line.strip()
     name = bare.strip("*#`: ")
@@ -64,20 +64,20 @@ def _is_frame(line: str) -> bool:
 
 
 def _search_blocks(body: str) -> list[Operation] | None:
-    finder, position = Finder(body), 0
+    scanner, position = TextScanner(body), 0
     operations: list[Operation] = []
-    while head := finder.search(conflicts.HEAD, position):
-        block = conflicts.read_block(finder, head)
-        if isinstance(block, conflicts.BadBlock) or not _all_frame(body[position : head.start()]):
+    while head := scanner.search(conflicts.HEAD, position):
+        block = conflicts.read_block(scanner, head)
+        if isinstance(block, conflicts.BadBlock) or not _is_all_wrapper(body[position : head.start()]):
             return None
         hint = _START_LINE.match(body, min(head.end() + 1, len(body)))
         operations.append(_pair(block.search, block.replace, int(hint[1]) if hint else None))
         position = block.end
-    return operations if operations and _all_frame(body[position:]) else None
+    return operations if operations and _is_all_wrapper(body[position:]) else None
 
 
-def _all_frame(text: str) -> bool:
-    return all(_is_frame(line) for line in text.split("\n"))
+def _is_all_wrapper(text: str) -> bool:
+    return all(_is_wrapper_line(line) for line in text.split("\n"))
 
 
 def _git_blocks(lines: list[str]) -> list[Operation] | None:
@@ -94,13 +94,13 @@ def _git_blocks(lines: list[str]) -> list[Operation] | None:
             sides = []
         elif sides and not (_GIT_HEAD.match(line) or line.startswith("|||||||")):
             sides[-1].append(line)
-        elif sides or not _is_frame(line):
+        elif sides or not _is_wrapper_line(line):
             return None
     return operations if operations and not sides else None
 
 
 def _pair(search: str, replacement: str, line: int | None = None) -> Operation:
-    return Operation("search_replace", search=between(search), replace=between(replacement), line=line)
+    return Operation("search_replace", search=marker_block(search), replace=marker_block(replacement), line=line)
 
 
 def read_patches(body: str, *, exists: bool, path: str | None) -> Edits | EditSyntaxError | None:

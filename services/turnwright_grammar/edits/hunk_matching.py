@@ -1,16 +1,16 @@
-"""Where a hunk goes, and putting it there.
+"""Fuzzy matching and application of hunks.
 
-The place of the old lines, by the first of these that finds one:
+The old lines are looked for, in this order:
 
-1. the lines that the header names, when they are the old lines to the letter
-2. the end of the text, for a hunk that says so
-3. the first place behind the lines that the header quotes
-4. the only place in the text (`find_region`: blanks and indentation may differ)
-5. of several that fit equally well, the nearest to the header's number, or the only one behind the
-   hunk before
+1. at the line number of the header, if they match exactly
+2. at the end of the text, for a hunk that says so
+3. at the first match after the lines that the header quotes
+4. at the only match in the text (`find_region`: blanks and indentation may differ)
+5. of several equally good matches, at the nearest to the header's line number, or at the only one after the previous
+   hunk
 
-A blank line at an end of a hunk counts; it is left out where the hunk fits nowhere with it. Kept lines
-stay as the text has them; lines put in take the indentation and the line ends of the text.
+Blank lines at the ends of a hunk are left out if it does not match with them. Context lines stay as the text has them;
+added lines get the indentation and line ends of the text.
 
 Source: RU272, C37, C57.
 """
@@ -42,8 +42,8 @@ _PLACES_MAX = 20
 _ADVICE = "Show more of the lines around it."
 
 
-class Placed(Struct, frozen=True):
-    """The text with an operation applied: `first_line` and `last_line` (from 1) are what it replaced."""
+class AppliedEdit(Struct, frozen=True):
+    """The text after an operation, and the lines (from 1) that it replaced."""
 
     text: str
     first_line: int
@@ -51,60 +51,64 @@ class Placed(Struct, frozen=True):
     note: str | None = None
 
 
-def place_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -> Placed | EditMismatch:
-    """Return `text` with the hunk applied.
+def apply_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -> AppliedEdit | EditMismatch:
+    """Apply a hunk. Never raises.
 
-    `line` is the header's line number, moved by the edits before; `floor` is the last line (from 1) of
-    the hunk before, 0 when there was none. Never raises.
+    `line` is the header's line number, shifted by earlier edits; `floor` is the last line (from 1) of the previous
+    hunk, 0 if there was none.
     """
     lines = Lines(text)
-    if not hunk.tight.old:
-        return _inserted(lines, hunk, line, floor)
+    if not hunk.without_trailing_blanks.old:
+        return _insert(lines, hunk, line, floor)
     if line is not None and tuple(lines.bare[max(0, line - 1) : line - 1 + len(hunk.old)]) == hunk.old:
-        return _spliced(lines, hunk, TextRegion(0, 0, line, line - 1 + len(hunk.old)))
-    for reading in _readings(hunk):
-        place = _located(lines, reading, line, floor)
+        return _splice(lines, hunk, TextRegion(0, 0, line, line - 1 + len(hunk.old)))
+    for reading in _variants(hunk):
+        place = _locate(lines, reading, line, floor)
         if place is not None:
             return place if isinstance(place, EditMismatch) else _put(lines, reading, place)
     return not_found(text, block_of(hunk.old), block_of(hunk.new))
 
 
-def _put(lines: Lines, hunk: Hunk, place: TextRegion) -> Placed | EditMismatch:
+def _put(lines: Lines, hunk: Hunk, place: TextRegion) -> AppliedEdit | EditMismatch:
     if place.last_line - place.first_line + 1 == len(hunk.old):
-        return _spliced(lines, hunk, place)
-    return _replaced_within(lines, place, block_of(hunk.old), block_of(hunk.new))
+        return _splice(lines, hunk, place)
+    return _replace_within(lines, place, block_of(hunk.old), block_of(hunk.new))
 
 
-def _inserted(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> Placed | EditMismatch:
-    if hunk.loose and not all(bare.strip() for bare in lines.bare):
+def _insert(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> AppliedEdit | EditMismatch:
+    if hunk.trailing_blanks and not all(bare.strip() for bare in lines.bare):
         return EditMismatch("adds lines beside a blank one, which may be anywhere. " + _ADVICE)
-    index = _insertion_index(lines, hunk.tight, line, floor)
-    return index if isinstance(index, EditMismatch) else _spliced(lines, hunk.tight, TextRegion(0, 0, index + 1, index))
+    index = _insertion_index(lines, hunk.without_trailing_blanks, line, floor)
+    return (
+        index
+        if isinstance(index, EditMismatch)
+        else _splice(lines, hunk.without_trailing_blanks, TextRegion(0, 0, index + 1, index))
+    )
 
 
-def _readings(hunk: Hunk) -> Iterator[Hunk]:
-    """Yield the hunk as written, then without the blank lines that may be none of it, then without any at its ends."""
+def _variants(hunk: Hunk) -> Iterator[Hunk]:
+    """Yield the hunk as written, then without doubtful blank lines, then without any at its ends."""
     yield hunk
-    if hunk.loose:
-        hunk = hunk.tight
+    if hunk.trailing_blanks:
+        hunk = hunk.without_trailing_blanks
         yield hunk
     core = _without_blank_ends(hunk)
     if core.signed != hunk.signed:
         yield core
 
 
-def replace_nearest(text: str, search: str, replacement: str, line: int | None) -> Placed | EditMismatch:
-    """Return `text` with the region that `search` names replaced; of several, the nearest to `line`. Never raises."""
+def replace_nearest(text: str, search: str, replacement: str, line: int | None) -> AppliedEdit | EditMismatch:
+    """Replace the match of `search`; of several, the nearest to `line`. Never raises."""
     result = replace_region(text, search, replacement)
     if isinstance(result, Replacement):
-        return Placed(result.text, result.place.first_line, result.place.last_line, _leniency(result))
+        return AppliedEdit(result.text, result.place.first_line, result.place.last_line, _leniency(result))
     if not result.candidates:
         return not_found(text, search, replacement)
     if line is None:
         return ambiguous(result.candidates)
     lines = Lines(text)
     nearest = _nearest(lines, search, line, whole=False)
-    return ambiguous(result.candidates) if nearest is None else _replaced_within(lines, nearest, search, replacement)
+    return ambiguous(result.candidates) if nearest is None else _replace_within(lines, nearest, search, replacement)
 
 
 def _leniency(result: Replacement) -> str | None:
@@ -114,7 +118,7 @@ def _leniency(result: Replacement) -> str | None:
 
 
 def _without_blank_ends(hunk: Hunk) -> Hunk:
-    """Drop kept blank lines at both ends: what is searched then begins and ends with something to find."""
+    """Remove blank context lines at both ends."""
     signed = list(hunk.signed)
     while len(signed) > 1 and not signed[-1].strip():
         signed.pop()
@@ -127,11 +131,11 @@ def _insertion_index(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> 
     if line is not None:
         return min(line, len(lines.bare))
     if hunk.after:
-        index = _behind(lines, hunk.after, floor)
+        index = _find_after_quoted(lines, hunk.after, floor)
         return index if index is not None else _no_context(hunk)
     if not lines.bare or hunk.strict or hunk.at_end:
         return len(lines.bare)
-    return EditMismatch("adds lines and shows none of their neighbours. " + _ADVICE)
+    return EditMismatch("adds lines without any context lines. " + _ADVICE)
 
 
 def _no_context(hunk: Hunk) -> EditMismatch:
@@ -139,45 +143,45 @@ def _no_context(hunk: Hunk) -> EditMismatch:
     return EditMismatch(f"names a line that is not in the text: {quoted}. Copy it exactly, or write a bare @@.")
 
 
-def _located(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> TextRegion | EditMismatch | None:
-    """Where the old lines are; EditMismatch where that is not clear, None where they are nowhere."""
+def _locate(lines: Lines, hunk: Hunk, line: int | None, floor: int) -> TextRegion | EditMismatch | None:
+    """The match of the old lines; EditMismatch if it is ambiguous, None if there is none."""
     wanted = block_of(hunk.old)
     if hunk.at_end:
         tail = len(lines.bare)
         while tail and not lines.bare[tail - 1].strip():
             tail -= 1
         for end in dict.fromkeys((len(lines.bare), tail)):
-            at_end = _whole(lines, wanted, max(0, end - len(hunk.old)), end)
+            at_end = _whole_line_matches(lines, wanted, max(0, end - len(hunk.old)), end)
             if len(at_end) == 1:
                 return at_end[0]
     if hunk.after:
-        index = _behind(lines, hunk.after, floor)
+        index = _find_after_quoted(lines, hunk.after, floor)
         if index is None and hunk.strict:
             return _no_context(hunk)
         for start in () if index is None else (index, index - 1):
-            behind = _whole(lines, wanted, max(0, start))
+            behind = _whole_line_matches(lines, wanted, max(0, start))
             if behind:
                 return behind[0]
-    return _chosen(lines, wanted, line, floor)
+    return _choose(lines, wanted, line, floor)
 
 
-def _chosen(lines: Lines, wanted: str, line: int | None, floor: int) -> TextRegion | EditMismatch | None:
-    places = _whole(lines, wanted)
+def _choose(lines: Lines, wanted: str, line: int | None, floor: int) -> TextRegion | EditMismatch | None:
+    places = _whole_line_matches(lines, wanted)
     if len(places) <= 1:
         return places[0] if places else None
     if line is not None:
         nearest = _nearest(lines, wanted, line, whole=True)
         return nearest if nearest is not None else ambiguous(places, _ADVICE)
-    behind = _whole(lines, wanted, floor)
+    behind = _whole_line_matches(lines, wanted, floor)
     return behind[0] if len(behind) == 1 else ambiguous(behind or places, _ADVICE)
 
 
-def _whole(lines: Lines, wanted: str, first: int = 0, last: int | None = None) -> list[TextRegion]:
-    """The places in lines `first` (from 0) to `last` (exclusive) that fit and are whole lines."""
+def _whole_line_matches(lines: Lines, wanted: str, first: int = 0, last: int | None = None) -> list[TextRegion]:
+    """Matches of whole lines in lines `first` (from 0) to `last` (exclusive)."""
     start = lines.starts[min(first, len(lines.bare))]
     end = len(lines.text) if last is None else lines.starts[last]
     found = find_region(lines.text[start:end], wanted) if start < end else FoundRegions(None)
-    # A hunk's old lines have no numbers before them: what looks so is content.
+    # The lines of a hunk have no line numbers: what looks like one is content.
     places = () if found.way == "unnumbered" else found.places
     return [place for place in (_moved(one, start, first) for one in places) if _is_whole(lines, place)]
 
@@ -192,18 +196,18 @@ def _is_whole(lines: Lines, place: TextRegion) -> bool:
     return not before.strip() and not after.strip()
 
 
-def _behind(lines: Lines, after: tuple[str, ...], floor: int) -> int | None:
-    """The index behind the quoted lines, looked for from the hunk before on and then from the top."""
+def _find_after_quoted(lines: Lines, after: tuple[str, ...], floor: int) -> int | None:
+    """The index after the quoted lines, searched from the previous hunk on and then from the top."""
     for start in dict.fromkeys((floor, 0)):
         index: int | None = start
         for quoted in after:
-            index = None if index is None else _line_like(lines, quoted, index)
+            index = None if index is None else _find_similar_line(lines, quoted, index)
         if index is not None:
             return index
     return None
 
 
-def _line_like(lines: Lines, quoted: str, start: int) -> int | None:
+def _find_similar_line(lines: Lines, quoted: str, start: int) -> int | None:
     ways: tuple[Callable[[str], str], ...] = (str.rstrip, str.strip, lambda line: " ".join(line.split()))
     for way in ways:
         wanted = way(quoted)
@@ -214,9 +218,9 @@ def _line_like(lines: Lines, quoted: str, start: int) -> int | None:
 
 
 def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> TextRegion | None:
-    """Of the places that fit equally well, the nearest to `line`; None when two are as near.
+    """The nearest of several matches to `line`; None if two are equally near.
 
-    At most 20 places are found at once, so where there are more, ever larger windows are searched.
+    A search finds 20 matches at most, so if there are more, increasing windows are searched.
     """
     everywhere = find_region(lines.text, search)
     count = len(lines.bare)
@@ -237,18 +241,18 @@ def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> TextRegion
     return None if tied or not by_distance else by_distance[0][2]
 
 
-def _replaced_within(lines: Lines, place: TextRegion, search: str, replacement: str) -> Placed | EditMismatch:
-    """Replace in the lines of a place alone, where the search fits once."""
+def _replace_within(lines: Lines, place: TextRegion, search: str, replacement: str) -> AppliedEdit | EditMismatch:
+    """Replace within the lines of a match."""
     start, end = lines.starts[place.first_line - 1], lines.starts[place.last_line]
     result = replace_region(lines.text[start:end], search, replacement)
     if not isinstance(result, Replacement):
         return ambiguous(result.candidates) if result.candidates else not_found(lines.text, search, replacement)
     text = lines.text[:start] + result.text + lines.text[end:]
-    return Placed(text, place.first_line, place.last_line)
+    return AppliedEdit(text, place.first_line, place.last_line)
 
 
-def _spliced(lines: Lines, hunk: Hunk, place: TextRegion) -> Placed:
-    """Go line by line: keep, take out and put in. The place has as many lines as the hunk has old ones."""
+def _splice(lines: Lines, hunk: Hunk, place: TextRegion) -> AppliedEdit:
+    """Apply a hunk line by line to a match with as many lines as the hunk has old ones."""
     first, last = place.first_line - 1, place.last_line
     added = _added(hunk, lines.bare[first:last])
     pieces: list[str] = []
@@ -260,7 +264,7 @@ def _spliced(lines: Lines, hunk: Hunk, place: TextRegion) -> Placed:
         if signed[0] == " ":
             pieces.append(lines.text[lines.starts[index] : lines.starts[index + 1]])
         index += 1
-    return Placed(_joined(lines, hunk, pieces, first, last), place.first_line, place.last_line)
+    return AppliedEdit(_join(lines, hunk, pieces, first, last), place.first_line, place.last_line)
 
 
 def _added(hunk: Hunk, matched: list[str]) -> Iterator[str]:
@@ -268,7 +272,7 @@ def _added(hunk: Hunk, matched: list[str]) -> Iterator[str]:
     return iter(reindented("\n".join(hunk.old), "\n".join(matched), added).split("\n"))
 
 
-def _joined(lines: Lines, hunk: Hunk, pieces: list[str], first: int, last: int) -> str:
+def _join(lines: Lines, hunk: Hunk, pieces: list[str], first: int, last: int) -> str:
     """Put the pieces in the place of lines `first` to `last` (exclusive), each with its line end."""
     text = lines.text
     line_end = with_line_ends_of(text, "\n")
@@ -282,6 +286,6 @@ def _joined(lines: Lines, hunk: Hunk, pieces: list[str], first: int, last: int) 
 def _ends_bare(text: str, hunk: Hunk) -> bool:
     """Whether no newline ends the text after: what the hunk says, where it is right about the text before."""
     was_bare = bool(text) and not text.endswith("\n")
-    if hunk.old_bare == hunk.new_bare:
-        return was_bare or (hunk.new_bare and not text)
-    return hunk.new_bare
+    if hunk.old_lacks_newline == hunk.new_lacks_newline:
+        return was_bare or (hunk.new_lacks_newline and not text)
+    return hunk.new_lacks_newline

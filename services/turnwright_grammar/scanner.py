@@ -1,4 +1,4 @@
-"""Repeated forward searches that stay linear over a whole text."""
+"""Forward searches that stay linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _IN_STRING = re.compile(r"[\"\\]")
 _OUTSIDE = re.compile(r"[\"\[\]{}]")
 
 
-class Finder:
-    """Finds the next occurrence of a pattern at or after a position, remembering the last answer.
+class TextScanner:
+    """Searches a text, with a cache of the last match of each pattern.
 
-    Asked with growing positions, all searches for one pattern together read the text once: an
-    occurrence that still lies ahead is answered from memory, and so is "there is no more". The
-    reader needs this because hostile text repeats openers that never close.
+    With growing positions, all searches for one pattern together read the text once: a match that still lies ahead
+    comes from the cache, and so does "no match". Hostile text repeats openers that never close, so every search needs
+    this.
 
-    What cannot be amortised (attempts that fail after reading far ahead) is paid from a budget of
-    characters; see `spend`. `final` says that no more text will come.
+    What cannot be amortized (attempts that fail after reading far ahead) is paid from a budget of characters; see
+    `spend`. `final` says that no more text will come.
     """
 
     def __init__(self, text: str, *, final: bool = True) -> None:
@@ -27,7 +27,7 @@ class Finder:
         self._last: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
 
     def search(self, pattern: re.Pattern[str], start: int) -> re.Match[str] | None:
-        """Return the first match of `pattern` that begins at or after `start`."""
+        """The first match that begins at or after `start`."""
         known = self._last.get(pattern)
         if known is not None and known[0] <= start and (known[1] is None or known[1].start() >= start):
             return known[1]
@@ -36,12 +36,12 @@ class Finder:
         return found
 
     def replace_text(self, text: str, *, final: bool) -> None:
-        """Go on with another text: more of it has come, or what lies behind was dropped."""
+
         self.text, self.final = text, final
         self._last.clear()
 
     def spend(self, chars: int) -> bool:
-        """Take `chars` from the budget; False when it was spent already."""
+        """Take `chars` from the budget; False if it is used up."""
         if self.budget_chars <= 0:
             return False
         self.budget_chars -= chars
@@ -49,9 +49,9 @@ class Finder:
 
 
 class SearchTrigger:
-    """What has to come into a text piece by piece before another look at it is worth it.
+    """A pattern that streamed text must contain before the parser runs again.
 
-    `pattern` matches it, at most `LOOKBACK_CHARS` long; `last` is the character that every match ends with.
+    A match is at most `LOOKBACK_CHARS` long; `last` is the character that every match ends with.
     """
 
     LOOKBACK_CHARS = 80
@@ -64,10 +64,10 @@ class SearchTrigger:
         self._recent = before[-self.LOOKBACK_CHARS :]
 
     def after(self, text: str) -> SearchTrigger:
-        """Return this sign, to be looked for in what follows `text`."""
+        """This trigger for what follows `text`."""
         return SearchTrigger(self.pattern, self.last, text)
 
-    def comes(self, piece: str) -> bool:
+    def feed(self, piece: str) -> bool:
         old = self._recent
         recent = old + piece
         self._recent = recent if len(recent) < 4 * self.LOOKBACK_CHARS else recent[-self.LOOKBACK_CHARS :]
@@ -79,8 +79,8 @@ class SearchTrigger:
         return found is not None
 
 
-class Balance:
-    """Follows the brackets and strings of JSON text piece by piece until the first bracket is closed."""
+class BracketBalance:
+    """Counts the brackets of streamed JSON text until the first one is closed."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -91,8 +91,8 @@ class Balance:
     def is_in_string(self) -> bool:
         return self._in_string
 
-    def comes(self, piece: str) -> bool:
-        """Whether the first bracket is closed somewhere in the next piece. Not to be asked again after that."""
+    def feed(self, piece: str) -> bool:
+        """Whether the next piece closes the first bracket. Not to be called again after that."""
         position, self._escaped = int(self._escaped and bool(piece)), self._escaped and not piece
         while found := (_IN_STRING if self._in_string else _OUTSIDE).search(piece, position):
             char, position = found[0], found.end()

@@ -1,0 +1,298 @@
+"""The error-tolerant parser: from a model's reply to commands, warnings and narration.
+
+Theory of operation. One pass from left to right over the text as the model wrote it; nothing is
+rewritten first, so every span is exact. The parser jumps from trigger to trigger:
+
+| trigger | what happens |
+|---|---|
+| three backticks or tildes that begin a line | the fence is parsed as a whole (C25) |
+| backticks | an inline code span is skipped: tags in it are inert |
+| `*** Begin Patch` | a patch is a `set`, `mv` or `rm` of each of its files |
+| `<<<<<<< SEARCH` | a conflict block with a file name is a `set` |
+| `<` | our tag, a vendor's token, a function tag, reasoning, or an unknown tool's tag |
+| `[TOOL_CALLS]`, `functools[`, `Action:`, `>>>name`, `to=functions.` | a vendor's token |
+| `<|im_start|>user`, `<tool_response>`, `[INST]`, `User:`, a line `user` | a hallucinated turn: it is never run |
+| `{` or `[` that begins like a call | JSON or Python calls without any token |
+
+Each handler returns the offset to continue at. Each search is amortized (`scanner.TextScanner`) or bounded, so that
+hostile text costs linear time.
+
+The same parser reads a reply while it is streamed (`streaming.ReplyReader`): a handler that needs more lookahead
+waits, and the parser stops before its trigger and tries again with more text. No further text may change what a
+handler has accepted, so the commands are those of the whole text, whatever its division into deltas.
+
+Source: the seed's response_healing and xml_parser, RU276, RU282 to RU293, C19, C25, C38, C39.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from turnwright_grammar import dialects
+from turnwright_grammar.edits import conflicts
+from turnwright_grammar.reader import fences, hallucinated, harmony, own_tags, vendors
+from turnwright_grammar.reader.bodies import WHOLE_TAG
+from turnwright_grammar.reader.parser_state import ParserState
+from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
+from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, ReadWarning, Reply
+from turnwright_grammar.scanner import TextScanner
+from turnwright_grammar.tools import DEFAULT_TOOLS
+
+LOOKAHEAD_CHARS: Final = 64
+"""No trigger is longer than this: closer to the end of streamed text, one may be incomplete."""
+
+BARE_CHARS_MAX: Final = 300
+BARE_LINES: Final = 3
+"""The lookahead for a token that is plain text."""
+
+# The first class finds candidates at full speed; the rest decides which of them are triggers.
+TRIGGER = re.compile(
+    r"""
+    [<`\[{~>*A=\u273f\u25c1\nUHOTFI]
+    (?:
+        (?<=<)(?: [A-Za-z/|\uff5c] | !-- | (?<!<<)<{4} )
+      | (?<=`)
+      | (?<=~)~~
+      | (?<=>)(?<!>>)>>
+      | (?<=\*)\*\*[ ]Begin[ ]Patch
+      | (?<=A)ction:
+      | (?<=\n)(?:user|human)(?:[ \t\r]*\n|:)
+      | (?<=U)(?<!\[U)(?:ser|SER) | (?<=H)(?<!\[H)(?:uman|UMAN)
+      | (?<=O)bservation | (?<=[TF])(?:ool|unction)[ ][Rro] | (?<=I)nstruction
+      | (?<=\]~)b\]
+      | (?<==)(?<=to=)functions\.
+      | (?<=\u273f)(?:FUNCTION|RESULT) | (?<=\u25c1)think\u25b7
+      | (?<=\[)(?: INST\] | THINK\] | (?:[Uu]ser|USER|[Hh]uman|HUMAN)\]
+        | TOOL_(?:RESULTS?|OUTPUTS?|CONTENT)\] | AVAILABLE_TOOLS\] )
+      | (?<=\[)(?: /?TOOL_CALLS?\] | (?:END_)?TOOL_REQUEST\] | (?<=functools\[) | [A-Za-z_][\w.]{0,40}\( )
+      | (?<=[\[{])(?<![\w"'\\].)
+        \s{0,16}(?:[\[{]\s{0,16})?["'](?:name|function|tool|tool_name|tool_calls?|tool_call_id|tool_args
+        |toolUse|toolUseId|functionCall|function_call|function_name|recipient_name|action|type|id|arguments
+        |parameters|args|input|role)["']\s{0,4}:
+    )
+    """,
+    re.VERBOSE,
+)
+CANDIDATE = re.compile(r"[<`\[{~>*A=\u273f\u25c1\nUHOTFI]")
+HALF_TRIGGER = re.compile(
+    r"""
+    [<\[{~>*A=\u273f\u25c1\nUHOTFI]
+    (?:
+        (?<=<)(?:<{0,8}|!-?) | (?<=~)(?:~|b)? | (?<=\n)(?:[uh][a-z]{0,4}[ \t\r]{0,8})?
+      | (?<=>)>{0,4} | (?<=[A=\u273f\u25c1])[A-Za-z]{0,10}
+      | (?: (?<=[\n\t*][UHOTFI]) | (?<=\A[UHOTFI]) | (?<=[ ]{2}[UHOTFI]) | (?<=\n[ ][UHOTFI]) | (?<=\A[ ][UHOTFI])
+          | (?<=\#[ ][UHI]) )[A-Za-z]{0,12}[ ]?
+      | (?<=\*)(?:\*[*BeginPatch\ ]{0,14})? | (?<=\[)/?(?:[A-Za-z_][\w.]{0,40})?
+      | (?<=[\[{])\s{0,16}(?:[\[{]\s{0,16})?(?:["']\w{0,20}["']?\s{0,4})?
+    )\Z
+    """,
+    re.VERBOSE,
+)
+_CUT = (
+    "The reply was cut off here, as at the model's output limit; from here on nothing was run. Send it again, in parts."
+)
+_NOISE = re.compile(r"</?s>|<(?:eos|bos|end_of_turn|start_of_turn)>|</think(?:ing)?>")
+_BRACKET = re.compile(r"\[(?:/?TOOL_CALLS?|(?:END_)?TOOL_REQUEST)\]")
+
+
+def read_reply(
+    text: str | None,
+    *,
+    known_tools: frozenset[str] = DEFAULT_TOOLS,
+    commands_max: int = COMMANDS_MAX,
+    is_cut: bool = False,
+) -> Reply:
+    """Parse a model's reply; `is_cut`: its vendor has truncated it (see `discard_truncated`).
+
+    Commands come in the order of the text and are resolved (see `tools.resolve`). Every repair and
+    every call that could not be read is a warning; at most 99 warnings are kept. Commands over
+    `commands_max` are counted in `dropped`, with one warning. Never raises; linear in the length of the text.
+
+    Source: RU276, RU284, RU293.
+    """
+    state = ParserState(TextScanner(text or "", final=not is_cut), known_tools, parse, commands_max)
+    parse(state)
+    if is_cut:
+        discard_truncated(state)
+    return finish_reply(state, is_cut=is_cut)
+
+
+def discard_truncated(state: ParserState) -> None:
+    """Run nothing from the first unterminated tag, fence or call of a truncated reply on.
+
+    That is where the parser waits for more text. The rest is parsed only to see whether it is narration. Source: C54.
+    """
+    start, mark = state.position, state.savepoint()
+    if start == len(state.text):
+        return
+    state.extend("", final=True)
+    state.cut_at = start
+    parse(state)
+    whole = state.commands[mark[0] : state.complete_commands]
+    said = state.savepoint()
+    is_narration = said[:2] == mark[:2] and state.deferred == state.deferred[: mark[4]]
+    state.rollback(mark)
+    state.commands.extend(whole)
+    state.position = len(state.text)
+    state.warn("cut_reply", _CUT, (start, state.position))
+    if not is_narration:
+        state.skip(start, state.position)
+
+
+def finish_reply(state: ParserState, *, is_cut: bool = False) -> Reply:
+
+    state.resolve_fences(is_cut=is_cut)
+    commands, commands_max = state.commands, state.commands_max
+    dropped = max(0, len(commands) - commands_max)
+    if dropped:
+        cut = commands[commands_max].span
+        message = f"Only the first {commands_max} commands were taken; {dropped} were dropped."
+        state.warnings.append(ReadWarning("too_many_commands", message, cut))
+    return Reply(tuple(commands[:commands_max]), _capped(state.warnings), state.narration().strip(), dropped)
+
+
+def _capped(warnings: list[ReadWarning]) -> tuple[ReadWarning, ...]:
+    warnings.sort(key=lambda warning: (warning.kind != "too_many_commands", warning.span))
+    return tuple(sorted(warnings[:WARNINGS_MAX], key=lambda warning: warning.span))
+
+
+def parse(state: ParserState) -> None:
+    """Parse the text from the current position on: call the handler of each trigger."""
+    state.is_waiting = False
+    search, text, final = TRIGGER.search, state.text, state.scanner.final
+    while found := search(text, state.position):
+        start = state.position = found.start()
+        char = text[start]
+        if state.fence is not None and char not in "`~<>":
+            state.position = start + 1
+            continue
+        mark = None if final else state.savepoint()
+        end = hallucinated.inert_line_end(state, start) if state.fence is None and char not in "`~" else None
+        if end is None:
+            end = _HANDLERS[char](state, start)
+        if state.is_waiting and mark is not None:
+            state.rollback(mark)
+            return
+        state.position = end if end > start else start + 1
+    state.position = len(text) if final else _partial_trigger(text, state.position)
+
+
+def _partial_trigger(text: str, position: int) -> int:
+    """The start of a trigger that the end of the text may have cut off."""
+    found = HALF_TRIGGER.search(text, max(position, len(text) - LOOKAHEAD_CHARS))
+    return found.start() if found else len(text)
+
+
+def _on_angle(state: ParserState, start: int) -> int:
+    # The fast path: most replies consist of well-formed calls.
+    plain = state.bodies.simple_call(start) if state.fence is None else None
+    return _on_tag(state, start) if plain is None else own_tags.on_simple_call(state, plain)
+
+
+def _on_tag(state: ParserState, start: int) -> int:
+    text = state.text
+    if text.startswith("<<", start):
+        return _on_line(state, start, conflicts.HEAD, fences.on_conflict)
+    if state.fence is not None:
+        return start + 1
+    if text.startswith("<!", start):
+        return own_tags.on_comment(state, start)
+    if not state.scanner.final and not WHOLE_TAG.match(text, start) and state.needs_more():
+        return start
+    if opener := state.bodies.any_tool.match(text, start):
+        return own_tags.on_own_tag(state, opener)
+    return _on_special(state, start)
+
+
+def _on_special(state: ParserState, start: int) -> int:
+    text = state.text
+    for handler in (hallucinated.on_token, harmony.on_harmony):
+        if (end := handler(state, start)) is not None:
+            return end
+    if found := _NOISE.match(text, start):
+        state.skip(*found.span())
+        return found.end()
+    if dialects.FUNCTION_TAG.match(text, start):
+        return vendors.on_payload(state, start, start)
+    if found := own_tags.REASONING.match(text, start):
+        return own_tags.on_reasoning(state, found)
+    if found := dialects.TOKEN.match(text, start):
+        return vendors.on_vendor(state, found)
+    return own_tags.on_unknown_tool(state, start)
+
+
+def _on_close(state: ParserState, start: int) -> int:
+    if state.fence is not None or state.text.startswith(">>>>>", start):
+        return _on_line(state, start, conflicts.TAIL, fences.on_tail)
+    return _on_bare(state, start)
+
+
+def _on_bare(state: ParserState, start: int) -> int:
+    """Handle a vendor's token of plain text at the start of a line, such as `Action:`."""
+    text = state.text
+    if (end := hallucinated.on_token(state, start)) is not None:
+        return end
+    begin = start - 2 if start >= 2 and text.startswith("**", start - 2) else start
+    if not begins_line(text, begin):
+        return start + 1
+    limit = start + BARE_CHARS_MAX
+    if len(text) < limit and text.count("\n", start, limit) < BARE_LINES and state.needs_more():
+        return start
+    found = dialects.TOKEN.match(text, begin)
+    return vendors.on_vendor(state, found) if found else start + 1
+
+
+def _on_line(
+    state: ParserState, start: int, pattern: re.Pattern[str], handler: Callable[[ParserState, re.Match[str]], int]
+) -> int:
+    """Call a handler with the line of `start` if the pattern matches it."""
+    text = state.text
+    if not begins_line(text, start):
+        return start + 1
+    line_end = text.find("\n", start, start + INDENT_CHARS_MAX)
+    if line_end < 0 and len(text) < start + INDENT_CHARS_MAX and state.needs_more(fences.LINE_WAKE):
+        return start
+    found = pattern.match(text, text.rfind("\n", 0, start) + 1)
+    return handler(state, found) if found else start + 1
+
+
+def _on_tilde(state: ParserState, start: int) -> int:
+    if state.text.startswith("]~b]", start - 1) and start:
+        end = hallucinated.on_token(state, start - 1)
+        return start + 1 if end is None else end
+    return fences.on_marks(state, start)
+
+
+def _on_bracket(state: ParserState, start: int) -> int:
+    text = state.text
+    end = hallucinated.on_token(state, start)
+    if end is not None:
+        return end
+    if found := own_tags.REASONING.match(text, start):
+        return own_tags.on_reasoning(state, found)
+    if found := _BRACKET.match(text, start):
+        return vendors.on_vendor(state, found)
+    if text.startswith("functools", start - 9) and start >= 9:
+        return vendors.on_payload(state, start - 9, start)
+    if text[start + 1].isalpha() or text[start + 1] == "_":
+        return vendors.on_python(state, start) if begins_line(text, start) else start + 1
+    return vendors.on_json(state, start)
+
+
+_HANDLERS: Mapping[str, Callable[[ParserState, int], int]] = {
+    "`": fences.on_marks,
+    "~": _on_tilde,
+    "<": _on_angle,
+    ">": _on_close,
+    "[": _on_bracket,
+    "{": vendors.on_json,
+    "*": fences.on_patch,
+    "A": _on_bare,
+    "\u273f": _on_bare,
+    "\u25c1": _on_special,
+    "=": harmony.on_recipient,
+    "\n": hallucinated.on_line_end,
+    **dict.fromkeys("UHOTFI", hallucinated.on_label),
+}
