@@ -63,7 +63,7 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """What statements of SQLAlchemy Core are executed on; how is up to the database (see edge.statements)."""
+    """Executes statements of SQLAlchemy Core (see edge.statements)."""
 
     @property
     def dialect(self) -> Dialect:
@@ -71,17 +71,17 @@ class Connection(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """Whether each answer that is waited for costs a trip."""
+        """Whether results cost a network round trip."""
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> Rows:
-        """The rows of a statement; with a list of values it is executed for each of them."""
+        """Execute a statement; with a list of values, for each of them."""
 
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Rows:
-        """The same, where it pays without waiting for the answer until somebody reads it."""
+        """Execute a query; on a remote database without waiting until the rows are read."""
 
 
 class Durability(IntEnum):
-    """What an acknowledged write survives; the numbers are those of the contract."""
+    """What an acknowledged write survives; numbers as in the contract."""
 
     NORMAL = 1
     """The end of the process."""
@@ -89,22 +89,22 @@ class Durability(IntEnum):
     """The loss of power."""
 
 
-def lock_always(_name: str) -> bool:
-    """Lock where there is one writer: nobody else can hold the name."""
+def single_writer_lock(_name: str) -> bool:
+    """Every lock is free if there is a single writer."""
     return True
 
 
 EntryIds = Callable[[int], Sequence[int]]
-"""So many numbers of entries that no entry has had, or is going to have of another request."""
+"""Allocates this many entry ids."""
 
 
 def no_entry_ids(_count: int) -> Sequence[int]:
-    """Give none, where no entries are made."""
+
     raise NotImplementedError("this transaction makes no entries")
 
 
-def followed_by_nobody(_scope: int) -> bool:
-    """Follow nothing."""
+def no_followers(_scope: int) -> bool:
+
     return False
 
 
@@ -116,53 +116,53 @@ DELTAS_MAX: Final = 32
 
 
 class ScopeDelta(Protocol):
-    """Everything that a commit changed in a scope, for its followers."""
+    """What a commit changed in a scope, for its followers."""
 
     @property
     def weight_bytes(self) -> int:
-        """About how many bytes it takes."""
+        """Estimated bytes."""
 
 
 class WrittenPaths(Struct, frozen=True):
-    """The paths of a run that one moment of a transaction has written, and the revision of its scope then."""
+    """The paths of a run that one moment of a transaction has written, and the revision of that moment."""
 
     scope: int
     revision: int
     now_ms: int
     states: Sequence[PathState]
     entries: dict[str, Entry] = field(default_factory=dict)
-    """Those that were told already, by path: the view change and the feed tell the same ones."""
+    """Entries by path, shared by the view change and the feed."""
 
 
 class Transaction(Struct):
-    """One request's part of a write: the connection, the time of the write, and the scopes it has raised."""
+    """One request's unit of work: the connection, the time of the write, and the scopes that it has bumped."""
 
     connection: Connection
     clock_ms: Callable[[], int]
     """Gives `now_ms`; asked once."""
     bumped: dict[int, int] = field(default_factory=dict)
-    """The scopes whose revision this moment of the request has raised, and to what."""
+    """The new revisions of the scopes that this moment of the request has bumped."""
     deferred_bumps: dict[int, tuple[Any, Any]] | None = None
-    """By scope: from where to where it is to be raised, while that is not written yet (sql.scopes)."""
+    """By scope: bumps that are not written yet, from and to (sql.scopes)."""
     passed: set[int] = field(default_factory=set)
-    """The scopes that earlier moments of the request have raised."""
+    """The scopes that earlier moments of the request have bumped."""
     entry_ids: EntryIds = no_entry_ids
-    """Gives numbers for new entries."""
-    positions: dict[int, int] = field(default_factory=dict)
-    """By scope, the last position in its timeline, if this request has assigned some."""
-    try_lock: Callable[[str], bool] = lock_always
-    """Lock one more name (see domain.locks) until the commit, unless that would mean waiting; whether it is locked.
 
-    What was read before the lock may be old: read it again.
+    positions: dict[int, int] = field(default_factory=dict)
+    """By scope, the last position that this request has assigned."""
+    try_lock: Callable[[str], bool] = single_writer_lock
+    """Lock one more name (see domain.locks) until the commit without waiting; returns whether it is locked.
+
+    Read again what was read before the lock.
     """
-    is_followed: Callable[[int], bool] = followed_by_nobody
-    """Whether a scope has followers, who want the delta of this transaction."""
+    is_followed: Callable[[int], bool] = no_followers
+    """Whether a scope has followers, for which to publish a delta."""
     returns_view_change: ReturnView = ReturnView.NONE
-    """What the answer to the request says of what it has changed in the view of its run."""
+    """Which view changes the answer to the request contains."""
     stored: list[WrittenPaths] = field(default_factory=list)
-    """The entries that were written, of scopes that are followed; all of them where `returns_view_change` is set."""
+    """The written entries, of followed scopes; all of them if `returns_view_change` is set."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)
-    """By scope: everything that this transaction has changed."""
+    """Commit deltas, by scope."""
     _now_ms: int | None = None
 
     @property
@@ -173,9 +173,9 @@ class Transaction(Struct):
         return self._now_ms
 
     def next_moment(self) -> None:
-        """Let what is written from now on stand at later revisions, and a later time, than what was written so far.
+        """Begin a new moment: later writes get later revisions and a later time.
 
-        Time is what ties the revisions of a run to those of what it shares.
+        Shared entries are read by time, so the time must differ too.
         """
         self.passed |= self.bumped.keys()
         self.bumped = {}
@@ -190,9 +190,9 @@ INLINE_BYTES_MAX: Final = 128 * 1024
 """Bytes of a request up to which its work may run inline, in the event loop."""
 
 ANY_SCOPE: Final = 0
-"""Who subscribes to it is woken by every commit that raises a scope; no scope has this number.
+"""The wildcard for subscriptions; no scope has this number.
 
-A commit that raises it has deleted scopes, whose numbers may be given again.
+A commit that bumps it has deleted scopes, whose numbers may be reused.
 """
 
 Work = Callable[[Transaction], T]
@@ -200,20 +200,20 @@ Query = Callable[[Connection], T]
 
 
 class Stats(Struct, frozen=True):
-    """What a database has done since it was opened."""
+    """Counters of a database since it was opened."""
 
     statements: int
-    """Statements on all connections, those that begin and end transactions left out."""
+    """Statements on all connections, without those that begin and end transactions."""
     transactions: int
     """Commits of the writer."""
     requests: int
-    """Requests that those commits carried."""
-    trips: int = 0
-    """How often the writer waited for a database behind a network."""
+    """Requests in these commits."""
+    round_trips: int = 0
+    """Round trips of the writer to a remote database."""
 
 
 class RowsOf(Sequence[Mapping[str, Any]]):
-    """Rows to insert, each with its values in the order of some columns; the order is that of the table."""
+    """Rows to insert, each as values in the order of some columns, which is that of the table."""
 
     __slots__ = ("columns", "rows")
 
@@ -235,7 +235,7 @@ class RowsOf(Sequence[Mapping[str, Any]]):
 
 
 class Subscription(Protocol):
-    """Tells that one of some scopes may have changed. Used by one task."""
+    """A subscription of one task to changes of some scopes."""
 
     @property
     def woken(self) -> asyncio.Event:
@@ -248,7 +248,7 @@ class Subscription(Protocol):
         """
 
     def take(self) -> frozenset[int] | None:
-        """For a subscriber to ANY_SCOPE: the scopes that were raised since the last call; None: some may be missing."""
+        """For a subscriber to ANY_SCOPE: the scopes bumped since the last call; None: some may be missing."""
 
     def close(self) -> None:
         """End it."""
@@ -260,11 +260,11 @@ class Database(Protocol):
     async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
         """Run a function in a transaction and return its result after the commit.
 
-        `locks` names everything that the function changes or decides by (see domain.locks): of two writes that share a
-        name, on whichever replica, the later one sees all that the earlier one did. The function may run more than
-        once, so it has no effects but those on its transaction. What it raises undoes its own changes only. `inline`:
-        it reads and writes a few small rows, so that it may run in the event loop (see INLINE_BYTES_MAX). Raises
-        QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
+        `locks` names everything that the function changes or depends on (see domain.locks): of two writes with a common
+        name, on any replica, the later one sees the effects of the earlier one. The function may run more than once, so
+        it must not have other effects. An exception rolls back its own changes only. `inline`: it reads and writes a
+        few small rows, so that it may run in the event loop (see INLINE_BYTES_MAX). Raises QUEUE_FULL, DRAINING,
+        DATABASE_UNAVAILABLE.
         """
 
     async def read(self, query: Query[T], *, inline: bool = False) -> T:
@@ -274,23 +274,23 @@ class Database(Protocol):
         """
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
-        """Be woken by commits that raise one of these scopes; `follows` is one of them whose deltas are wanted."""
+        """Subscribe to commits that bump one of these scopes; `follows` is one whose deltas are wanted."""
 
     def stats(self) -> Stats:
-        """What was done so far."""
+        """Counters since the start."""
 
 
 class OwnedDatabase(Database, Protocol):
-    """A database as its owner sees it."""
+    """A database and its life cycle."""
 
     async def start(self) -> None:
-        """Connect, bring the schema to head, begin to serve. Raises OSError and what it is made of."""
+        """Connect, migrate the schema, begin to serve. Raises OSError and its subclasses."""
 
     async def close(self) -> None:
-        """Write what waits, then disconnect."""
+        """Write what is queued, then disconnect."""
 
-    async def look(self) -> None:
-        """Whether its files are there and sound, as far as that is soon said. Raises DATABASE_UNAVAILABLE."""
+    async def quick_check(self) -> None:
+        """A fast check of the files. Raises DATABASE_UNAVAILABLE."""
 
-    async def read_all(self) -> None:
-        """Whether all of its files is sound; may take long. Raises DATABASE_UNAVAILABLE."""
+    async def integrity_check(self) -> None:
+        """Check all pages of the files; may take long. Raises DATABASE_UNAVAILABLE."""

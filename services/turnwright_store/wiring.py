@@ -21,7 +21,7 @@ from turnwright_store.app.changes import Watches
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.expiry import expiry
 from turnwright_store.app.gauges import BacklogGauges
-from turnwright_store.app.idempotency import forgetting
+from turnwright_store.app.idempotency import idempotency_cleanup
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.opening import check_identity, open_store
@@ -79,7 +79,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
             stack.pop_all()
 
     async def check() -> bool:
-        await database.read_all()
+        await database.integrity_check()
         return False
 
     async def close() -> None:
@@ -95,7 +95,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
 
     async def ready() -> None:
-        await database.look()
+        await database.quick_check()
         await database.read(check_identity, inline=True)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
@@ -130,7 +130,7 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
     return [
         *expiring,
         compaction(store.database, settings.fold_s),
-        forgetting(store.database, IDEMPOTENCY_DAYS),
+        idempotency_cleanup(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
         schemes_refresh(store.database, store, settings.schemes_refresh_s),
         indexing(store.database, settings.search_index_s),

@@ -1,9 +1,9 @@
 """Garbage collection of what runs share: blocks of packets, and old versions of shared entries.
 
-Theory of operation. A run reads shared entries as they were at some moment of its life, never before: what was replaced
-before the eldest run was made is seen by nobody. Which blocks are in use stands in the layouts, which no statement can
-look into. So all layouts of the project are read first, without holding up anybody. Each transaction that deletes then
-reads those that may have been stored since, under the lock that storing a packet takes: what they name is in use.
+Theory of operation. A run only reads versions of shared entries since its creation, so a version that was replaced
+before the oldest run was created is unused. Which blocks are in use is stored in the layouts, which SQL cannot search.
+So this is mark and sweep: all layouts of the project are read first, on a reader connection. Each transaction that
+deletes then reads the layouts stored since, under the lock that storing a packet takes.
 """
 
 from __future__ import annotations

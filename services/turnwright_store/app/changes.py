@@ -1,12 +1,11 @@
-"""Following a run: what changed, in messages, each with the moment up to which the caller has seen everything.
+"""The change feed of a run: a stream of messages, each with the cursor to resume from.
 
-Theory of operation. A watcher holds no queue of messages. When a commit wakes it, it reads what changed between its
-cursor and now, in rounds; where the deltas of the commits hold all of that (see app.commit_delta), it reads nothing. A
-round ends at the moment at which it began, however long the caller takes, so that a cursor always stands for exactly
-what was sent before it; what happens meanwhile is the next round's. Within a round rows are read in pieces, bodies in
-batches, each only when the caller has taken the one before: a slow watcher costs the store one piece of rows and one
-batch of bodies. Until the last message of a round the cursor stays: whoever breaks off in between begins again.
-Source: architecture 3 (revisions and the change feed), 12.4.
+Theory of operation. A watcher has no queue of messages. When a commit wakes it, it sends the changes between its cursor
+and now: from the deltas of the commits if they cover all of that (see app.commit_delta), else in a round of reads. A
+round covers the changes up to its beginning, however long the caller takes; later changes belong to the next round, so
+a cursor is exact. Within a round, rows are read in pages and bodies in batches, each after the caller has taken the one
+before (backpressure): a slow watcher costs the store one page and one batch. The cursor advances only with the last
+message of a round, so an interrupted round begins again. Source: architecture 3 (revisions and the change feed), 12.4.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor, moment_of_cursor
 from turnwright_store.app.read_view import RunRef, ScopeChanges, batches, load, sections
+from turnwright_store.domain.message_sizes import loop_bytes, turn_bytes
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.domain.weights import loop_bytes, turn_bytes
 from turnwright_store.ports import Connection, Database, Subscription
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition
 from turnwright_store.sql.loops import changed_loops
@@ -79,7 +78,7 @@ class _FeedPosition(Struct, frozen=True):
     place: FeedPosition | None = None
 
 
-class _Piece(Struct):
+class _FeedPage(Struct):
     """A part of a round. Bodies are not loaded yet."""
 
     shown: list[EntryRow] = field(default_factory=list)
@@ -89,17 +88,17 @@ class _Piece(Struct):
     next: _FeedPosition | None = None
 
 
-class _Draft(Struct, frozen=True):
+class _MessageDraft(Struct, frozen=True):
     """A message, and the entries that are not loaded yet."""
 
     change: RunChanges
     shown: list[EntryRow] = field(default_factory=list)
 
 
-class _Drafts(Struct, frozen=True):
+class _MessageDrafts(Struct, frozen=True):
     """The messages of a piece, and where the next one begins."""
 
-    drafts: list[_Draft]
+    drafts: list[_MessageDraft]
     next: _FeedPosition | None
 
 
@@ -193,7 +192,7 @@ def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rule
 
 
 async def _messages(
-    database: Database, rules: StoreRules, window: _ChangeWindow, drafts: _Drafts, wanted: Wanted
+    database: Database, rules: StoreRules, window: _ChangeWindow, drafts: _MessageDrafts, wanted: Wanted
 ) -> AsyncIterator[RunChanges]:
     """The messages of a round. The next one is read after the caller has taken the previous one."""
     while True:
@@ -213,12 +212,12 @@ async def _messages(
             yield change
         if drafts.next is None:
             return
-        drafts = await database.read(partial(_read, rules=rules, window=window, spot=drafts.next, wanted=wanted))
+        drafts = await database.read(partial(_read, rules=rules, window=window, position=drafts.next, wanted=wanted))
 
 
 def _begin(
     connection: Connection, rules: StoreRules, address: RunRef, run_id: int, after: Cursor, wanted: Wanted
-) -> tuple[_ChangeWindow, _Drafts]:
+) -> tuple[_ChangeWindow, _MessageDrafts]:
     """Begin a round that ends now; returns it with its first messages."""
     run = get_run(connection, address.project, address.run)
     if run.id != run_id:
@@ -234,26 +233,26 @@ def _begin(
 
 
 def _read(
-    connection: Connection, rules: StoreRules, window: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
-) -> _Drafts:
+    connection: Connection, rules: StoreRules, window: _ChangeWindow, position: _FeedPosition, wanted: Wanted
+) -> _MessageDrafts:
     """The messages of the next piece, with the entries of the first one loaded."""
-    piece = _piece(connection, rules, window, spot, wanted)
-    drafts = _drafts(piece, window.after, wanted)
+    piece = _read_page(connection, rules, window, position, wanted)
+    drafts = _to_drafts(piece, window.after, wanted)
     first = drafts[0]
     if first.shown:
         entries = load_entries(connection, window.run, first.shown, wanted)
-        drafts[0] = _Draft(replace(first.change, entries=entries))
-    return _Drafts(drafts, piece.next)
+        drafts[0] = _MessageDraft(replace(first.change, entries=entries))
+    return _MessageDrafts(drafts, piece.next)
 
 
-def _piece(
-    connection: Connection, rules: StoreRules, window: _ChangeWindow, spot: _FeedPosition, wanted: Wanted
-) -> _Piece:
+def _read_page(
+    connection: Connection, rules: StoreRules, window: _ChangeWindow, position: _FeedPosition, wanted: Wanted
+) -> _FeedPage:
     to = moment_of_cursor(window.run, window.to)
     feed = Feed(connection, window.run, to, window.after.run_revision, wanted, rules.hidden_schemes)
-    piece = _Piece()
-    place = spot.place
-    for number in range(spot.part, len(window.parts)):
+    piece = _FeedPage()
+    place = position.place
+    for number in range(position.part, len(window.parts)):
         part = window.parts[number]
         if isinstance(part, ScopeChanges):
             changed = feed.section(part.scope, part.to, place or part.begin, ROWS_A_PIECE)
@@ -269,7 +268,7 @@ def _piece(
 
 
 def _add_ledger(
-    connection: Connection, window: _ChangeWindow, part: _Ledger, place: FeedPosition, piece: _Piece
+    connection: Connection, window: _ChangeWindow, part: _Ledger, place: FeedPosition, piece: _FeedPage
 ) -> FeedPosition | None:
     """Rows that were written again after the moment belong to the next round."""
     if part is _Ledger.LOOPS:
@@ -281,13 +280,13 @@ def _add_ledger(
     return (turns[-1].revision, turns[-1].number) if len(turns) == TURNS_A_PIECE else None
 
 
-def _drafts(piece: _Piece, cursor: Cursor, wanted: Wanted) -> list[_Draft]:
+def _to_drafts(piece: _FeedPage, cursor: Cursor, wanted: Wanted) -> list[_MessageDraft]:
     """The messages of a piece: more than one if it is large."""
     drafts = []
     loops, turns = piece.loops, piece.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
-        drafts += [_Draft(RunChanges(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
-        drafts += [_Draft(RunChanges(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
+        drafts += [_MessageDraft(RunChanges(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
+        drafts += [_MessageDraft(RunChanges(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
         loops, turns = [], []
     cuts = list(batches(piece.shown, wanted)) or [[]]
     for place, shown in enumerate(cuts):
@@ -298,5 +297,5 @@ def _drafts(piece: _Piece, cursor: Cursor, wanted: Wanted) -> list[_Draft]:
             loops=loops if is_last else [],
             turns=turns if is_last else [],
         )
-        drafts.append(_Draft(change, shown))
+        drafts.append(_MessageDraft(change, shown))
     return drafts

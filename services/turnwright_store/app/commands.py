@@ -1,4 +1,4 @@
-"""What clients ask of a run: work, and its end. Decisions stand in app.proposals.
+"""Queueing a loop, and aborting one.
 
 Source: architecture 3; rows RU003-RU006, RU035-RU039, RU098-RU111; decision C36.
 """
@@ -27,7 +27,7 @@ from turnwright_store.domain.checks import (
     check_name,
     check_shown,
 )
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
@@ -54,7 +54,7 @@ def enqueue_loop(
     settings: LoopSettings,
     run_settings: RunSettings,
 ) -> Enqueued:
-    """Queue a loop, making the run where there is none; settings are settled now, never guessed later."""
+    """Queue a loop; creates the run if necessary. Settings and their defaults are resolved now."""
     if not prompt:
         raise invalid("prompt", "prompt is required.")
     check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
@@ -147,8 +147,8 @@ def _write_run_entry(tx: Transaction, rules: StoreRules, caller: Caller, run: Ru
 
 
 def request_abort(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef) -> tuple[Run, Cursor]:
-    """Mark that the active loop shall end. Nothing happens when none is active (C36)."""
-    check_floor(caller, Tier.CLIENT, "RequestAbort")
+    """Request the end of the active loop; does nothing if there is none (C36)."""
+    check_min_tier(caller, Tier.CLIENT, "RequestAbort")
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(rules.incarnation)
     if run.loop_active and not run.abort_requested:

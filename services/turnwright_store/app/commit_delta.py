@@ -1,10 +1,10 @@
-"""The delta of a commit: what it changed in one run, for followers of the run, who then need not read the database.
+"""Commit deltas: what a commit changed in one run, so that followers of the run need not read the database.
 
-Theory of operation. Whoever has just written knows what was written. A use case that knows all of it publishes a delta
-at its end (`publish`). The run's followers get it with their wake-up; one whose cursor is exactly where the commit
-began makes its message from it (`merge`). Anything else (a use case that publishes nothing, another scope, another
-process, more than a follower keeps) leaves a gap, and behind a gap the database is read. So a delta is a shortcut,
-never a source: the messages are those that reading gives.
+Theory of operation. A use case that knows everything it has written publishes a delta at its end (`publish`). Followers
+of the run get it with their wake-up; one whose cursor is exactly where the commit began makes its message from it
+(`merge`). In all other cases (no delta, a write to another scope or by another replica, more deltas than a follower
+keeps) there is a gap, and the follower reads the database. Deltas are an optimization: the messages are those that
+reading would give.
 Source: architecture 3 (revisions and the change feed), 12.4; docs/adr/0003.
 """
 
@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.read_view import ENTRY_BYTES
+from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
 from turnwright_store.domain.path_state import DraftVersion, PathState, StoredVersion, View
-from turnwright_store.domain.weights import run_bytes, turn_bytes
 from turnwright_store.ports import DELTA_BYTES_MAX, Transaction, WrittenPaths
 from turnwright_store.sql.runs import RunHead, RunRow
 from turnwright_store.sql.views import Wanted, cut, is_wanted
@@ -61,12 +61,10 @@ def _draft_bytes(made: DraftVersion) -> int:
 def publish(
     tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = (), *, shows_files: bool = False
 ) -> CommitDelta | None:
-    """Publish the delta of a transaction that has changed this run since the revision `before`, and nothing else.
+    """Publish the delta of a transaction that has changed only this run, since the revision `before`.
 
-    `shows_files`: the run was shown archived files of its project, too.
-
-    None, and nothing published, where a shared scope has changed: what that means for the run, only the database can
-    tell.
+    `shows_files`: views of archived project files were added, too. None, and no delta, if a shared scope has changed:
+    the effect on the run has to be read from the database.
     """
     scope = run.scope
     is_followed = tx.is_followed(scope)
@@ -86,7 +84,7 @@ def publish(
     return delta
 
 
-class UnknownError(Exception):
+class ContentMissingError(Exception):
     """A follower wants content that the commit did not write: only the database has it."""
 
 
@@ -102,10 +100,7 @@ class MergedDelta(Struct):
 
 
 def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> MergedDelta | None:
-    """The deltas as one, for a follower that has seen everything up to a cursor; None: the database must be read.
-
-    `hidden`: the schemes that no packet shows.
-    """
+    """Merge deltas, for a follower at a cursor; None if the database must be read. `hidden`: schemes not in packets."""
     fresh = [one for one in deltas if one.revision > after.run_revision]
     if not fresh or not _is_unbroken(fresh, after):
         return None
@@ -113,7 +108,7 @@ def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: 
     merged = MergedDelta(last.run.cursor(after.incarnation), _last_row(fresh))
     try:
         merged.entries, merged.removed = merge_views(fresh, wanted, hidden)
-    except UnknownError:
+    except ContentMissingError:
         return None
     turns = {turn.number: turn for one in fresh for turn in one.turns}
     merged.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
@@ -124,7 +119,7 @@ def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: 
 
 
 def _is_unbroken(deltas: Sequence[CommitDelta], after: Cursor) -> bool:
-    """Whether the first commit follows the cursor, and each the one before, with nothing else in between."""
+    """Whether the deltas begin at the cursor and have no gaps."""
     at = after
     for one in deltas:
         if (one.before, one.run.revision_project, one.run.revision_global) != (
@@ -147,13 +142,13 @@ def merge_views(
 ) -> tuple[list[Entry], list[str]]:
     """What is shown, and the paths of what was shown before, in the order of revisions as the feed has them.
 
-    Raises UnknownError.
+    Raises ContentMissingError.
     """
     shown: dict[str, Entry | None] = {}
     was_shown: dict[str, tuple[int, int] | None] = {}
     for one in deltas:
         if one.shows_files and _wants_archived_files(one.run, wanted, hidden):
-            raise UnknownError
+            raise ContentMissingError
         for moment in one.stored:
             for state in moment.states:
                 path = state.path
@@ -174,7 +169,7 @@ def _wants_archived_files(run: RunHead, wanted: Wanted, hidden: Collection[str])
 def _closed_at(
     state: PathState, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
 ) -> tuple[int, int] | None:
-    """Where the view that was shown before stands in the feed: when it ended, and its number; None where none was."""
+    """The feed position (end and number) of the view that was replaced; None if there was none."""
     closed = state.closed
     if closed is None:
         return None
@@ -187,7 +182,7 @@ def _closed_at(
 def _entry(
     state: PathState, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
 ) -> Entry | None:
-    """What the run sees of a path after a write, where the follower wants to see it. Raises UnknownError."""
+    """The view of a path after a write, if the follower wants it. Raises ContentMissingError."""
     view, content = state.view, state.content
     if view is None:
         return None
@@ -206,10 +201,10 @@ def _entry(
 
 
 def _whole_entry(state: PathState, view: View, content: StoredVersion, run: RunHead, moment: WrittenPaths) -> Entry:
-    """The entry with its body. Raises UnknownError."""
+    """The entry with its body. Raises ContentMissingError."""
     body = state.draft.body if state.draft else state.given
     if body is None or state.appended:
-        raise UnknownError
+        raise ContentMissingError
     return Entry(
         path=state.path,
         scheme=state.scheme,

@@ -46,7 +46,7 @@ def compaction(database: Database, every_s: float) -> Chore:
 
 
 async def compact_some(database: Database, pieces_max: int = PIECES_MAX) -> bool:
-    """Compact some bodies; returns whether there may be more. A growing body needs PIECES_MAX chunks."""
+    """Compact some bodies; returns whether there may be more. A body that still grows needs PIECES_MAX chunks."""
     folded = await database.read(partial(prepare, pieces_max=pieces_max))
     if not folded:
         return False
@@ -57,10 +57,10 @@ async def compact_some(database: Database, pieces_max: int = PIECES_MAX) -> bool
 def prepare(connection: Connection, pieces_max: int = PIECES_MAX) -> list[CompactedBody]:
     """Join the chunks of some bodies that wait for compaction."""
     folded: list[CompactedBody] = []
-    for waiting in rows.find_waiting(connection, pieces_max, BODIES_MAX):
+    for waiting in rows.find_uncompacted(connection, pieces_max, BODIES_MAX):
         if sum(one.after for one in folded) >= BYTES_MAX:
             break
-        pieces = rows.load_pieces(connection, waiting)
+        pieces = rows.load_chunks(connection, waiting)
         if pieces is not None:
             folded.append(_joined(connection, waiting, pieces))
     return folded

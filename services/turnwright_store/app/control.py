@@ -24,7 +24,7 @@ from turnwright_store.app.run_events import free_path
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
@@ -85,7 +85,7 @@ def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: 
 
     It is written to the latest turn that has ended, because the records of an open turn are its owner's.
     """
-    check_floor(caller, Tier.CLIENT, "InjectMessage")
+    check_min_tier(caller, Tier.CLIENT, "InjectMessage")
     if not message.strip():
         raise invalid("message", "The message is empty. Say what the model should read.")
     check_bytes("message", message, COMMENT_BYTES_MAX)

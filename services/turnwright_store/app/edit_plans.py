@@ -1,6 +1,6 @@
-"""From a command that edits messages to what it does: one edit, and a loop behind it where something is sent again.
+"""Plans for commands that edit messages: one edit, and perhaps a message to send again after it.
 
-Indexes and ids become paths when a command comes, so that it means the same messages when its place in the queue comes.
+Indexes and ids are resolved to paths when a command is received, because the list may change while it is queued.
 Source: rows RC03-RC05; decisions C40, C48.
 """
 
@@ -17,7 +17,7 @@ from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
 from turnwright_core.runs import Loop, LoopSettings, Mode
 from turnwright_store.app import message_edits
-from turnwright_store.app.message_edits import Rewound
+from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.session_commands import (
     EditCommand,
@@ -40,7 +40,7 @@ _LOOPS_PAGE: Final = 20
 
 
 class Edit(Struct, frozen=True, omit_defaults=True):
-    """One edit: the first field that is given says which. It can be kept and carried out later."""
+    """One edit, by the first field that is set; can be stored and carried out later."""
 
     rewrite: str = ""
     """Path of a message that gets another content."""
@@ -56,14 +56,14 @@ class Edit(Struct, frozen=True, omit_defaults=True):
 
 
 class Resend(Struct, frozen=True):
-    """What is sent after an edit."""
+    """A message to send after an edit."""
 
     text: str
     settings: LoopSettings
 
 
 class EditPlan(Struct, frozen=True):
-    """What a command does; both may be missing."""
+    """The effects of a command."""
 
     edit: Edit | None = None
     resend: Resend | None = None
@@ -96,7 +96,7 @@ def _of_user(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:
 
 
 def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: bool) -> EditPlan:
-    """What a command does. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT."""
+    """Plan a command. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT."""
     if isinstance(command, TruncateMessages):
         return _truncated(tx, run, command)
     if isinstance(command, RestoreFromTrajectory):
@@ -169,7 +169,7 @@ def _loop(tx: Transaction, run: RunRow, sequence: object) -> Loop | None:
     return found if found and found.sequence == sequence else None
 
 
-def carry_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> Rewound:
+def carry_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:
     """Carry out an edit. Raises ENTRY_NOT_FOUND, TURN_NOT_FOUND."""
     done = _carried_out(tx, rules, run, actor, edit)
     # Its row says so too: what was taken away has no entry by which a client could know the revision of its list.
@@ -178,12 +178,12 @@ def carry_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit:
     return done
 
 
-def _carried_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> Rewound:
+def _carried_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:
     if edit.rewrite:
         message_edits.update_message(tx, rules, run, actor, edit.rewrite, edit.content)
-        return Rewound()
+        return RewindResult()
     if edit.remove:
-        return Rewound(closed=message_edits.remove_message(tx, rules, run, actor, edit.remove))
+        return RewindResult(closed=message_edits.remove_message(tx, rules, run, actor, edit.remove))
     if edit.restore:
         return message_edits.restore(tx, rules, run, actor, edit.restore)
     path = edit.truncate or _prompt_of(tx, run, edit.truncate_loop)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from turnwright_core.entries import State
-from turnwright_store.app.maintenance import Chore, is_done, look_every_s
+from turnwright_store.app.maintenance import Chore, is_done, poll_interval_s
 from turnwright_store.app.proposals import expired, find_record, write_decision
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.store_rules import StoreRules
@@ -56,4 +56,4 @@ def expiry(database: Database, rules_now: Callable[[], StoreRules], wait_ms: int
         settled = [await _settle_one(database, rules_now(), one, wait_ms) for one in overdue]
         return len(settled) == PROPOSALS_MAX and all(settled)
 
-    return Chore("expiry", look_every_s(wait_ms), piece)
+    return Chore("expiry", poll_interval_s(wait_ms), piece)

@@ -57,7 +57,7 @@ def _moment(connection: Connection, parent: RunRow, turn: int) -> _Moment:
     if not turn:
         # The number of an open turn is taken: its records are in the view.
         return _Moment(parent.id, None, parent.run.turn, rows.latest_ended(connection, parent.id))
-    home = rows.home_of_turn(connection, parent.id, turn)
+    home = rows.find_turn_home(connection, parent.id, turn)
     if home is None:
         raise turn_not_found(parent, turn, f"No turn {turn} of {parent.run.run} has ended.")
     return _Moment(home.run_id, home.revision, turn, turn)

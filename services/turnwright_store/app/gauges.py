@@ -1,4 +1,4 @@
-"""Gauges of what waits in the store, for telemetry. The database is read only when somebody collects metrics."""
+"""Gauges of the backlog, for telemetry. The database is read only when metrics are collected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BacklogGauges:
         observe(QUEUE_AGE, lambda: self._value(self._age_s))
 
     def close(self) -> None:
-        """From now on there are no values. Call it before the database is closed."""
+        """Stop reading; to be called before the database is closed."""
         self._is_closed = True
 
     def _age_s(self, found: Backlog) -> float:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_store.ports import Connection
-from turnwright_store.sql.forks import TurnHome, home_of_turn
+from turnwright_store.sql.forks import TurnHome, find_turn_home
 from turnwright_store.sql.history import Moment
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.turns import get_turn
@@ -86,7 +86,7 @@ def _packet_of_turn(connection: Connection, run: RunHead, now: Cursor, number: i
 
 
 def _home_of(connection: Connection, run: RunHead, number: int) -> TurnHome:
-    home = home_of_turn(connection, run.id, number) if 0 < number <= NUMBER_MAX else None
+    home = find_turn_home(connection, run.id, number) if 0 < number <= NUMBER_MAX else None
     if home is None:
         message = f"No turn {number} of {run.alias} has ended, or the run that had it was removed."
         raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=number)
@@ -94,7 +94,7 @@ def _home_of(connection: Connection, run: RunHead, number: int) -> TurnHome:
 
 
 def _past(run: RunHead, now: Cursor, moment: Moment) -> PastRun:
-    # A fork has no revision for what came before it: for its own feed such a moment is the very beginning.
+    # A fork has no revision for a moment before it: in its feed that is the beginning.
     revision = moment.run if moment.run_id == run.id else 0
     cursor = Cursor(now.incarnation, revision, moment.project, moment.global_)
     return PastRun(replace(run, id=moment.run_id), moment, cursor)

@@ -107,7 +107,7 @@ def forget(tx: Transaction, days: int, rows_max: int = FORGET_ROWS_MAX) -> bool:
     return rows.forget(tx.connection, tx.now_ms - days * _DAY_MS, rows_max) == rows_max
 
 
-def forgetting(database: Database, days: int) -> Chore:
+def idempotency_cleanup(database: Database, days: int) -> Chore:
     """The chore that deletes old answers."""
     work = partial(forget, days=days)
     return Chore("forgetting", FORGET_EVERY_S, lambda: database.write(work, Durability.NORMAL, {ANSWERS_LOCK}))

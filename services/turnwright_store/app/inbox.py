@@ -21,7 +21,7 @@ from turnwright_core.parts import in_parts
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
-from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import inbox as rows
@@ -40,7 +40,7 @@ ROWS_A_READ: Final = 100
 _START: Final = (0, 0)
 
 
-class Pending(Struct, frozen=True):
+class PendingProposal(Struct, frozen=True):
     """A record that waits for a decision."""
 
     project: str
@@ -61,7 +61,7 @@ class ClosedProposal(Struct, frozen=True):
 class InboxMessage(Struct, frozen=True):
     """One message of a watch; a heartbeat if it is empty."""
 
-    pending: Sequence[Pending] = ()
+    pending: Sequence[PendingProposal] = ()
     decided: Sequence[ClosedProposal] = ()
     complete: bool = True
 
@@ -75,12 +75,12 @@ class InboxQuery(Struct, frozen=True):
     token: str = ""
 
 
-def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[Pending], str]:
+def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[PendingProposal], str]:
     """A page of waiting proposals, the longest waiting first. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
     if query.run and not query.project:
         raise invalid("project", "Name the project of the run, too.")
     size = page_size(query.size)
-    since_ms, view = place_of(query.token, int, int) or _START
+    since_ms, view = decode_page_token(query.token, int, int) or _START
     after = int(since_ms), int(view)
     run = get_run(connection, query.project, query.run).id if query.run else None
     project = get_project(connection, query.project).id if query.project else None
@@ -97,14 +97,14 @@ def _place(row: InboxRow) -> tuple[int, int]:
 
 def _loaded(
     connection: Connection, waiting: Sequence[InboxRow], shown: dict[int, EntryRow]
-) -> list[tuple[int, Pending]]:
+) -> list[tuple[int, PendingProposal]]:
     """The records of rows, each with its row, in order; those whose run was removed meanwhile are left out."""
     runs = {run.id: run for run in load_runs(connection, sorted({one.run for one in waiting}))}
     found = []
     for one in waiting:
         if run := runs.get(one.run):
             entry = load_entries(connection, run, [shown[one.view]], Wanted())[0]
-            found.append((one.view, Pending(run.run.project, run.run.run, entry, one.since_ms)))
+            found.append((one.view, PendingProposal(run.run.project, run.run.run, entry, one.since_ms)))
     return found
 
 
@@ -175,7 +175,7 @@ def _waiting(connection: Connection, project: str) -> list[InboxRow]:
     return rows.all_waiting(connection, get_project(connection, project).id if project else None)
 
 
-def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, Pending]]:
+def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, PendingProposal]]:
     """The records of rows, each with its row; removed ones are left out."""
     shown = rows.shown_of(connection, [one.view for one in waiting])
     there = [one for one in waiting if one.view in shown]
@@ -192,10 +192,10 @@ def _entry_of(connection: Connection, sent: _SentRow) -> Entry | None:
     return load_entries(connection, run, [shown], Wanted(bodies=False))[0] if run and shown else None
 
 
-def _sent_row(one: Pending) -> _SentRow:
+def _sent_row(one: PendingProposal) -> _SentRow:
     return _SentRow(one.project, one.run, one.entry.path)
 
 
-def _bytes(one: Pending) -> int:
+def _bytes(one: PendingProposal) -> int:
     entry = one.entry
     return len(entry.attributes_json) + len(entry.record) + entry.body_size_bytes + len(entry.path)

@@ -22,15 +22,15 @@ from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import RUNNING, Run, Turn
 from turnwright_store.app.commit_delta import publish
-from turnwright_store.app.ledger import check_fence, moved
+from turnwright_store.app.ledger import check_fence, with_status
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_revision import bump_revision, records_prefix
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import run_lock
+from turnwright_store.domain.message_sizes import ROW_BYTES, run_bytes
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.domain.weights import ROW_BYTES, run_bytes
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
@@ -117,7 +117,7 @@ def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
 
     Raises LEASE_HELD while another owner's lease or its grace has not expired.
     """
-    check_floor(caller, Tier.SYSTEM, "ClaimRun")
+    check_min_tier(caller, Tier.SYSTEM, "ClaimRun")
     run = get_run(tx.connection, address.project, address.run)
     free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
@@ -172,7 +172,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
     if loop is None:
         return run
-    before, run = run.revision_run, bump_revision(tx, moved(run, RUNNING))
+    before, run = run.revision_run, bump_revision(tx, with_status(run, RUNNING))
     waited = bool(loop.reason)
     if waited:
         # It waited for its workspace, and so did the loops behind it.
@@ -235,7 +235,7 @@ def list_work(
     with_held: bool,
 ) -> list[Run]:
     """Claimable runs, in the order in which they are claimed; `with_held` also those with an owner."""
-    check_floor(caller, Tier.SYSTEM, "ListWork")
+    check_min_tier(caller, Tier.SYSTEM, "ListWork")
     check_workspaces(workspaces)
     size = page_size(size)
     grace_ms = NO_LEASE_LIVES_MS if with_held else rules.lease_grace_ms
@@ -249,7 +249,7 @@ def find_work(
     connection: Connection, rules: StoreRules, caller: Caller, workspaces: Collection[str], limit: int
 ) -> list[RunRef]:
     """Candidates for claims, best first, some more than requested."""
-    check_floor(caller, Tier.SYSTEM, "ClaimWork")
+    check_min_tier(caller, Tier.SYSTEM, "ClaimWork")
     check_workspaces(workspaces)
     check_count("limit", limit, CLAIMS_MAX)
     wanted = (limit or 1) + CANDIDATES_MORE
@@ -340,7 +340,7 @@ class LeaseHolder(Struct, frozen=True):
 
 def get_lease(connection: Connection, caller: Caller, address: RunRef) -> LeaseHolder:
     """The current owner of a run; an expired lease has none."""
-    check_floor(caller, Tier.SYSTEM, "GetLease")
+    check_min_tier(caller, Tier.SYSTEM, "GetLease")
     run = get_run(connection, address.project, address.run)
     left_ms = run.lease_expires_ms - lease_rows.read_now(connection) if run.lease_owner else 0
     if left_ms <= 0:
@@ -350,7 +350,7 @@ def get_lease(connection: Connection, caller: Caller, address: RunRef) -> LeaseH
 
 def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) -> None:
     """Release a run's lease. Raises LEASE_LOST."""
-    check_floor(caller, Tier.SYSTEM, "ReleaseRun")
+    check_min_tier(caller, Tier.SYSTEM, "ReleaseRun")
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     if run.lease_owner:

@@ -41,7 +41,7 @@ from turnwright_store.app.view_change import view_change
 from turnwright_store.app.waiting_edits import carry_out_waiting
 from turnwright_store.app.writing import TurnTag, Written, apply_writes, check_writes, written_paths
 from turnwright_store.domain.events import mode_switched
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
@@ -52,7 +52,7 @@ from turnwright_store.sql.scopes import coalesced_bumps
 
 
 def check_fence(run: RunHead, epoch: int) -> None:
-    """Refuse a write of somebody who does not hold the run. Raises LEASE_LOST."""
+    """Check the fencing token of a write. Raises LEASE_LOST."""
     if epoch != run.epoch:
         raise fault(
             Reason.LEASE_LOST,
@@ -63,11 +63,11 @@ def check_fence(run: RunHead, epoch: int) -> None:
 
 
 def forbidden(kind: str, source: object, target: object, message: str) -> Exception:
-    """What a caller is told of a change that the state does not allow."""
+    """The error for a transition that the state does not allow."""
     return fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": source, "to": target, "object": kind})
 
 
-def moved(run: RunRow, status: int) -> RunRow:
+def with_status(run: RunRow, status: int) -> RunRow:
     """The run at another status. Raises TRANSITION_FORBIDDEN (RU107)."""
     if not may_move(run.run.status, status):
         raise forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
@@ -86,7 +86,7 @@ def begin_turn(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, new: TurnStart
 ) -> OpenedTurn:
     """Open the next turn of the active loop and write entries with it."""
-    check_floor(caller, Tier.SYSTEM, "BeginTurn")
+    check_min_tier(caller, Tier.SYSTEM, "BeginTurn")
     _check_new(new)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
@@ -103,15 +103,15 @@ def _check_new(new: TurnStart) -> None:
 
 
 def _opened(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: TurnStart) -> tuple[RunRow, Turn]:
-    """The next turn, and the run with it, which is still to be stored."""
+    """The next turn, and the run with it (not stored yet)."""
     loop = _running_loop(run)
     number = run.turn + 1
     checked = check_writes(rules, caller, [_named(write, number) for write in new.writes])
     if not loop.first_turn:
-        checked = [*_begun_otherwise(tx, run, loop, number), *checked]
+        checked = [*_mode_switch(tx, run, loop, number), *checked]
     run = apply_writes(tx, rules, run, checked, caller.principal, TurnTag(number, loop.sequence)).run
     run = bump_revision(tx, run)
-    # Settings of now, whatever the owner has heard of.
+    # The current settings, which the owner may not have seen yet.
     request = with_settings_of_run(new.request, run.run.settings)
     turn = Turn(number, loop.sequence, request, None, tx.now_ms, 0, run.revision_run)
     turn_rows.add_turn(tx.connection, run.id, turn)
@@ -121,8 +121,8 @@ def _opened(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new
     return replace(run, turn=number, turn_open=number, run=replace(run.run, turn=number, loop=loop)), turn
 
 
-def _begun_otherwise(tx: Transaction, run: RunRow, loop: Loop, number: int) -> list[EntryWrite]:
-    """What is told where a loop begins in another mode than the one before it."""
+def _mode_switch(tx: Transaction, run: RunRow, loop: Loop, number: int) -> list[EntryWrite]:
+    """The event for a loop that begins in another mode than the one before it."""
     before = loop_rows.mode_before(tx.connection, run.id, loop.sequence) if loop.sequence > 1 else None
     if before in (None, loop.settings.mode):
         return []
@@ -157,13 +157,13 @@ def write_entries(
     run_status: int,
     packet: TurnPacket | None = None,
 ) -> Written[RunHead]:
-    """Write entries, and move the run and its active loop where a status is given."""
+    """Write entries, and set the status of the run and its active loop if given."""
     checked = check_writes(rules, caller, writes)
     run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
         check_fence(run, epoch)
     else:
-        _check_outside(run, checked, run_status or packet)
+        _check_unfenced(run, checked, run_status or packet)
     if packet is not None:
         record_packet(tx, run, packet)
     written = apply_writes(tx, rules, run, checked, caller.principal)
@@ -172,7 +172,7 @@ def write_entries(
     return replace(written, run=_follow(tx, get_run(tx.connection, address.project, address.run), run_status))
 
 
-def _check_outside(run: RunHead, writes: Sequence[EntryWrite], owners: object) -> None:
+def _check_unfenced(run: RunHead, writes: Sequence[EntryWrite], owners: object) -> None:
     if owners:
         raise invalid("fence", "Changing the status of a run and storing its packet need the owner's fence.")
     prefix = records_prefix(run.turn_open)
@@ -189,7 +189,7 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
         raise forbidden("loop", run.run.status, status, "The run has no active loop whose status could change.")
     if run.run.status == loop.status == status:
         return run
-    run = bump_revision(tx, moved(run, status))
+    run = bump_revision(tx, with_status(run, status))
     loop = replace(loop, status=status, revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
     return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
@@ -210,7 +210,7 @@ class Ended(Struct, frozen=True):
 
 def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: TurnEnd) -> Ended:
     """End a turn, and the loop where the request says so, or open the next turn."""
-    check_floor(caller, Tier.SYSTEM, "EndTurn")
+    check_min_tier(caller, Tier.SYSTEM, "EndTurn")
     _check_end(end)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
@@ -222,7 +222,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     with coalesced_bumps(tx):
         run, ended = _closed(tx, rules, caller, run, end, is_read_back=is_read_back)
         if end.next:
-            # Whoever goes back to the end of this turn does not see what the next one began with.
+            # A rewind to the end of this turn must not show what the next one began with.
             tx.next_moment()
             run, opened = _opened(tx, rules, caller, run, end.next)
     loop = run.run.loop
@@ -245,7 +245,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
 def _closed(
     tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd, *, is_read_back: bool
 ) -> tuple[RunRow, Turn | None]:
-    """The run after its open turn has ended, which is still to be stored; the turn, where it is told."""
+    """The run after the end of its open turn (not stored yet); the turn, if the caller wants it."""
     number = end.number
     if number != run.turn_open:
         raise forbidden("turn", run.turn_open, number, f"Turn {number} is not open; turn {run.turn_open} is (0: none).")
@@ -302,7 +302,7 @@ def _check_loop_end(end: LoopEnd) -> None:
 def _ended(run: RunRow, loop: Loop, end: LoopEnd, now_ms: int) -> RunRow:
     """The run after its active loop has ended (C6, C27)."""
     loop = replace(loop, status=end.status, reason=end.reason, summary=end.summary, end_ms=now_ms)
-    run = moved(run, run_status_after(end.status, end.reason))
+    run = with_status(run, run_status_after(end.status, end.reason))
     says = end.summary or end.status in TERMINAL_UPDATES
     summary = end.summary if says else run.run.summary
     return replace(run, loop_active=0, abort_requested=False, run=replace(run.run, loop=loop, summary=summary))

@@ -18,7 +18,7 @@ from turnwright_core.patterns import PatternError, Shape, match, search, shape_o
 from turnwright_store.app.history import NUMBER_MAX, At, PacketOf, PastRun, run_at
 from turnwright_store.app.read_view import RunRef, batches, weight_of
 from turnwright_store.domain.checks import page_size
-from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.feed import END_OF_REVISION
@@ -130,13 +130,13 @@ def _places(at: At) -> tuple[str, int, int, int, int]:
 
 
 def _end_of_page(query: EntryQuery, one: EntryRow) -> str:
-    """What says in a token behind which entry the next page begins."""
+    """The entry in a page token after which the next page begins."""
     return str(one.position) if query.by_position else one.path
 
 
 def _place_of(query: EntryQuery) -> tuple[At | None, str]:
-    """The moment of a page, None for now, and what it begins behind: a path, or a position."""
-    place = place_of(query.token, str, int, int, int, int, str)
+    """The moment of a page (None: now), and the path or position after which it begins."""
+    place = decode_page_token(query.token, str, int, int, int, int, str)
     if place is None:
         return query.at, ""
     incarnation, run, project, global_, turn, after = place
@@ -169,7 +169,7 @@ def fitting_entries(
     after: str,
     check_time: Callable[[], None],
 ) -> Iterator[EntryRow]:
-    """What fits a query, behind a path or a position. Raises PatternError, and what `check_time` raises."""
+    """Matching entries after a path or a position. Raises PatternError, and what `check_time` raises."""
     for found in _candidates(candidates, query, after):
         fitting = []
         for one in found:
@@ -243,7 +243,7 @@ class HistoryQuery(Struct, frozen=True):
 def list_entry_history(connection: Connection, address: RunRef, query: HistoryQuery) -> tuple[list[PastEntry], str]:
     """A page of the states of a path, latest first."""
     size = page_size(query.size)
-    (before,) = place_of(query.token, int) or (END_OF_REVISION,)
+    (before,) = decode_page_token(query.token, int) or (END_OF_REVISION,)
     run = get_run_head(connection, address.project, address.run)
     wanted = Wanted(bodies=query.bodies)
     intervals = list_history(connection, run.id, query.path, max(0, min(int(before), END_OF_REVISION)), size + 1)

@@ -1,4 +1,4 @@
-"""Background chores: compaction, indexing, retention, forgetting. Each chore has its own task.
+"""Background chores: compaction, indexing, retention, garbage collection. Each chore has its own task.
 
 A chore does a bounded piece of work and says whether there is more, so it never blocks the writer for long and can be
 stopped between two pieces. Replicas may run the same chore at once: every piece is decided inside its transaction.
@@ -38,7 +38,7 @@ class Chore(Struct, frozen=True):
     """All of its work comes from commits to this database: when idle, it waits for a commit."""
 
 
-def look_every_s(time_ms: int) -> float:
+def poll_interval_s(time_ms: int) -> float:
     """Seconds between two checks for what may wait this many milliseconds."""
     return min(time_ms / 1000 / LOOKS, EVERY_S_MAX)
 

@@ -1,8 +1,7 @@
-"""Edits of messages: rewriting one, taking one away, rewinding a run to before one or to the end of a turn.
+"""Edits of messages: updating or removing one, rewinding a run to before one or to the end of a turn.
 
-Views change, versions stay: what a run saw before can still be read (ListEntryHistory), and `restore` shows it again.
-Project files and everything that the run shares with others stay as they are; an event says so, because the model would
-take files for unchanged.
+Only views change: earlier versions can still be read (ListEntryHistory), and `restore` shows them again. Project files
+and other shared entries are not rewound; an event says so, because the model would assume that they are.
 Source: architecture 4; rows RC03-RC05, RC08, OM14; decisions C40, C49.
 """
 
@@ -27,19 +26,19 @@ from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import messages as rows
-from turnwright_store.sql.forks import TurnHome, home_of_turn
+from turnwright_store.sql.forks import TurnHome, find_turn_home
 from turnwright_store.sql.rewind import RewindTarget, rewind_views
 from turnwright_store.sql.runs import RunRow
 from turnwright_store.sql.views import Wanted, find_shown, list_shown, load_entries
 
 UNSIGNED: Final = ("thinking", "server_blocks")
-"""Attributes of a reply that its vendor signed, or that stand at places of its text."""
+"""Attributes of a reply that are signed by its vendor or refer to offsets in its text."""
 
 _SOURCE: Final = "session"
 
 
-class Rewound(Struct, frozen=True):
-    """What a rewind came to: entries that are not seen any more, or otherwise, and those that are seen again."""
+class RewindResult(Struct, frozen=True):
+    """The number of entries that a rewind has hidden or changed, and of those that are visible again."""
 
     closed: int = 0
     opened: int = 0
@@ -56,9 +55,9 @@ def find_message(tx: Transaction, run: RunRow, path: str) -> Entry:
 
 
 def message_at(connection: Connection, run: RunRow, index: int, expected_revision: int) -> Entry | None:
-    """The message at an index of the list that somebody read at a revision; None: the list ends before.
+    """The message at an index of a list read at a revision; None after its end.
 
-    Raises REVISION_CONFLICT where another message stands there now, or the list before it has changed.
+    Raises REVISION_CONFLICT if the list up to there has changed.
     """
     if index < 0:
         raise invalid("from_index", f"from_index must be 0 or more; it is {index}.")
@@ -104,7 +103,7 @@ def find_editable(tx: Transaction, run: RunRow, path: str) -> Entry:
 
 
 def prompt_before(connection: Connection, run: RunRow, position: int = rows.LAST) -> Entry | None:
-    """The latest prompt before a place that a user wrote (OM32)."""
+    """The latest prompt of a user before a position (OM32)."""
     while shown := rows.latest_prompt(connection, run.id, position):
         entry = load_entries(connection, run, [shown], Wanted(bodies=False))[0]
         if not is_synthetic(entry):
@@ -114,21 +113,21 @@ def prompt_before(connection: Connection, run: RunRow, position: int = rows.LAST
 
 
 def next_message(connection: Connection, run: RunRow, position: int) -> Entry | None:
-    """The first message behind a place."""
+    """The first message after a position."""
     pages = rows.pages_by_position(connection, run.id, position)
     entries = (entry for page in pages for entry in load_entries(connection, run, page, Wanted(bodies=False)))
     return next((entry for entry in entries if kind_of(entry)), None)
 
 
 def update_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, path: str, content: str) -> None:
-    """Rewrite what a message says. Raises ENTRY_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
+    """Replace the content of a message. Raises ENTRY_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
     entry = find_editable(tx, run, path)
     change = SetEntry(content, _unsigned(entry) if entry.scheme == "assistant" else None)
     _write(tx, rules, run, actor, [EntryWrite(path, change, Tier.SYSTEM, turn=entry.turn, loop=entry.loop)])
 
 
 def _unsigned(entry: Entry) -> str:
-    """The attributes of a reply without what was signed for the text that it had."""
+    """The attributes of a reply without signatures of its earlier text."""
     attributes = {name: value for name, value in entry.attributes.items() if name not in UNSIGNED}
     if CALLS in attributes:
         attributes[CALLS] = [{k: v for k, v in call.items() if k != "signature"} for call in attributes[CALLS]]
@@ -136,7 +135,7 @@ def _unsigned(entry: Entry) -> str:
 
 
 def remove_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, path: str) -> int:
-    """Take a message away, with a reply the results of its calls; returns how many entries went.
+    """Remove a message, and with a reply the results of its calls; returns the number of removed entries.
 
     Raises ENTRY_NOT_FOUND, INVALID_FIELD.
     """
@@ -167,17 +166,17 @@ def _is_of_reply(entry: Entry) -> bool:
     return bool(entry.writer is Tier.SYSTEM and entry.attributes.get("call_id"))
 
 
-def truncate(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, message: Entry) -> Rewound:
-    """Take away a message and all that followed: the run sees again what it saw before the message's turn."""
+def truncate(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, message: Entry) -> RewindResult:
+    """Rewind a run to before the turn of a message."""
     turn = turn_of(message)
-    home = home_of_turn(tx.connection, run.id, turn - 1) if turn > 1 else None
+    home = find_turn_home(tx.connection, run.id, turn - 1) if turn > 1 else None
     moment = RewindTarget(home.run_id, home.revision) if home else RewindTarget(run.id, 0)
     told = f"The conversation was taken back to before {message.path}."
     return _rewound(tx, rules, run, actor, moment, message.position, {"before": message.path}, told)
 
 
-def restore(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> Rewound:
-    """Show again what the run saw at the end of a turn, taken away since or not. Raises TURN_NOT_FOUND."""
+def restore(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> RewindResult:
+    """Restore the view at the end of a turn, rewound since or not. Raises TURN_NOT_FOUND."""
     home = get_turn_home(tx, run, turn)
     told = f"The conversation was set to what it was at the end of turn {turn}."
     return _rewound(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, told)
@@ -185,7 +184,7 @@ def restore(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: i
 
 def get_turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
     """Where an ended turn is stored. Raises TURN_NOT_FOUND."""
-    home = home_of_turn(tx.connection, run.id, turn) if turn > 0 else None
+    home = find_turn_home(tx.connection, run.id, turn) if turn > 0 else None
     if home is None:
         message = f"No turn {turn} of {run.run.run} has ended."
         raise fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=turn)
@@ -201,7 +200,7 @@ def _rewound(
     position: int,
     said: dict[str, object],
     sentence: str,
-) -> Rewound:
+) -> RewindResult:
     run = bump_revision(tx, run)
     closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
     if closed or opened:
@@ -209,7 +208,7 @@ def _rewound(
         event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, whole, REWIND_SLUG)
         write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
         _write(tx, rules, run, actor, [write])
-    return Rewound(closed, opened)
+    return RewindResult(closed, opened)
 
 
 def notice(

@@ -29,7 +29,7 @@ def check_identity(connection: Connection) -> None:
 
 
 class Opened(Struct, frozen=True):
-    """What was found or made."""
+    """The state of an opened database."""
 
     incarnation: str
     schemes: Mapping[str, Scheme]

@@ -1,8 +1,7 @@
 """Orphaned streams: ends streams whose producer is gone, an executor that died or a client that left.
 
-If channels have been silent for the grace period, their producer either has nothing to say or is gone. A client that
-produces must send heartbeats (empty appends). The owner of a run need not: its commands may be silent while its lease
-lives, and afterwards nobody holds them any more. All channels of a stream end together; what was received is kept.
+A client that produces must send heartbeats (empty appends) within the grace period. The owner of a run need not: its
+lease is its heartbeat. All channels of a stream end together; what was received is kept.
 Source: architecture 11 (streaming channels without a producer: 499 after the grace time); row RU237.
 """
 
@@ -15,8 +14,8 @@ from typing import Final
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
-from turnwright_store.app.maintenance import Chore, is_done, look_every_s
-from turnwright_store.app.streams import End, StreamEnd, ended, streaming_of
+from turnwright_store.app.maintenance import Chore, is_done, poll_interval_s
+from turnwright_store.app.streams import End, StreamEnd, ended, open_channels
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.store_rules import StoreRules
@@ -47,7 +46,7 @@ def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], gr
                 await _end_one(database, rules_now(), one, grace_ms)
         return False
 
-    return Chore("orphaned_streams", look_every_s(grace_ms), piece)
+    return Chore("orphaned_streams", poll_interval_s(grace_ms), piece)
 
 
 async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_ms: int) -> None:
@@ -75,7 +74,7 @@ def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: i
 def _is_silent(tx: Transaction, run: RunRow, shown: EntryRow, since_ms: int) -> bool:
     """Whether all channels of the stream are silent."""
     channel = record_of_channel(shown.path)
-    others = streaming_of(tx, run, channel[0]) if channel else []
+    others = open_channels(tx, run, channel[0]) if channel else []
     return all(one.view_ms <= since_ms for one in (shown, *others))
 
 

@@ -85,7 +85,7 @@ def _stored(
 
 
 def _pieces_in(connection: Connection, run: RunHead, base: PacketRow, wanted: Container[str]) -> dict[str, int]:
-    """The numbers of those texts that another packet has; asked where somebody sends a packet whole."""
+    """The ids of texts that another packet already has, for a packet that was sent whole."""
     pieces = [piece for piece in dict.fromkeys(_ids(connection, run.id, base)) if piece < 0]
     texts = _texts(connection, run.id, RunRef(run.project, run.alias), pieces)
     return {text: piece for piece, text in zip(pieces, texts, strict=True) if text in wanted}

@@ -45,13 +45,13 @@ from turnwright_core.plans import (
     version_path,
 )
 from turnwright_store.app.ledger import check_fence
-from turnwright_store.app.plan_room import check_room
+from turnwright_store.app.plan_limits import check_plan_size
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import turn_of_cause
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain import events
 from turnwright_store.domain.checks import check_name, page_size
-from turnwright_store.domain.pages import page_of, place_of
+from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import plans as rows
@@ -62,7 +62,7 @@ from turnwright_store.sql.views import find_shown
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
 
 
-class Writing(Struct, frozen=True):
+class PlanWriter(Struct, frozen=True):
     """The writer of a run's plans."""
 
     caller: Caller
@@ -71,10 +71,10 @@ class Writing(Struct, frozen=True):
     """Epoch of the owner's fencing token; None: a write from outside the loop."""
     writer: Tier
     window: int | None = None
-    """Tokens that a packet may take; 0: what is known of the run says it, None: the plans are held against none."""
+    """Tokens of a packet; 0: by the settings of the run; None: the plans are not checked against it."""
 
 
-class _Seen(Struct, frozen=True):
+class _LoadedPlan(Struct, frozen=True):
     """A version of a plan as a run sees it, with its deltas, oldest first."""
 
     head: PlanRow
@@ -95,7 +95,7 @@ def _sequence_of(delta: PlanRow) -> int:
     return part_of(delta.path).sequence
 
 
-def _see(connection: Connection, run: RunHead, plan_id: str, version: int) -> _Seen | None:
+def _load(connection: Connection, run: RunHead, plan_id: str, version: int) -> _LoadedPlan | None:
     """The latest version of a plan, or the given one. Other versions are not read."""
     head = rows.find_piece(connection, run.id, plan_path(plan_id))
     if version and not (head and _version_of(head) == version):
@@ -103,21 +103,21 @@ def _see(connection: Connection, run: RunHead, plan_id: str, version: int) -> _S
     return _with_deltas(connection, run, plan_id, head, version or _version_of(head)) if head else None
 
 
-def _with_deltas(connection: Connection, run: RunHead, plan_id: str, head: PlanRow, version: int) -> _Seen:
-    return _seen(head, version, rows.pieces_under(connection, run.id, version_path(plan_id, version)))
+def _with_deltas(connection: Connection, run: RunHead, plan_id: str, head: PlanRow, version: int) -> _LoadedPlan:
+    return _loaded(head, version, rows.find_pieces(connection, run.id, version_path(plan_id, version)))
 
 
-def _seen(head: PlanRow, version: int, deltas: Sequence[PlanRow]) -> _Seen:
-    return _Seen(head, version, sorted(deltas, key=_sequence_of))
+def _loaded(head: PlanRow, version: int, deltas: Sequence[PlanRow]) -> _LoadedPlan:
+    return _LoadedPlan(head, version, sorted(deltas, key=_sequence_of))
 
 
-def _standing(pieces: PlanPieces) -> _Seen | None:
-    return _seen(pieces.head, _version_of(pieces.head), pieces.deltas) if pieces.head else None
+def _current(pieces: PlanPieces) -> _LoadedPlan | None:
+    return _loaded(pieces.head, _version_of(pieces.head), pieces.deltas) if pieces.head else None
 
 
-def _present(pieces: PlanPieces, plan_id: str) -> _Seen:
+def _require(pieces: PlanPieces, plan_id: str) -> _LoadedPlan:
     """A plan in the run's view. Raises ENTRY_NOT_FOUND."""
-    return _standing(pieces) or _refuse_missing(plan_id)
+    return _current(pieces) or _refuse_missing(plan_id)
 
 
 def _refuse_missing(plan_id: str, version: int = 0) -> NoReturn:
@@ -151,56 +151,58 @@ def _check_evidence(connection: Connection, run: RunHead, items: Sequence[PlanIt
                 raise invalid(field, f"{field}: there is no entry {path!r} in this run's view.")
 
 
-def set_plan(tx: Transaction, rules: StoreRules, by: Writing, plan: Plan) -> tuple[Plan, Cursor]:
+def set_plan(tx: Transaction, rules: StoreRules, by: PlanWriter, plan: Plan) -> tuple[Plan, Cursor]:
     """Create or replace a plan; a replaced plan begins a version without deltas. Raises LIMIT_EXCEEDED."""
     items = check_plan(plan)
     run = _run_for(tx, by)
     _check_evidence(tx.connection, run, items)
-    pieces = rows.standing_pieces(tx.connection, run.id, plan_path(plan.plan_id))
-    seen = _standing(pieces)
+    pieces = rows.current_pieces(tx.connection, run.id, plan_path(plan.plan_id))
+    seen = _current(pieces)
     check_count("plans", pieces.others + 1, PLANS_MAX)
-    _check_room(tx, rules, by, run, plan.body, pieces.others_bytes, replaced=seen)
+    _check_size(tx, rules, by, run, plan.body, pieces.others_bytes, replaced=seen)
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
         SetEntry(plan.body, _attributes(plan.kind, plan.version, plan.mode), visibility=Visibility.VISIBLE),
         by.writer,
     )
-    writes = [*(_keep(plan.plan_id, seen, by.writer) if seen else ()), write]
-    return plan, _written(tx, rules, by, run, writes, events.plan_set(plan.plan_id, plan.version, plan.kind))
+    writes = [*(_archive_writes(plan.plan_id, seen, by.writer) if seen else ()), write]
+    return plan, _apply(tx, rules, by, run, writes, events.plan_set(plan.plan_id, plan.version, plan.kind))
 
 
 def _attributes(kind: PlanKind, version: int, mode: str) -> str:
     return to_attributes_json({"kind": kind.name.lower(), "version": version, "mode": mode})
 
 
-def _check_room(
+def _check_size(
     tx: Transaction,
     rules: StoreRules,
-    by: Writing,
+    by: PlanWriter,
     run: RunHead,
     text: str,
-    beside_bytes: int,
+    other_plans_bytes: int,
     *,
-    replaced: _Seen | None = None,
+    replaced: _LoadedPlan | None = None,
 ) -> None:
     size = len(text.encode())
-    # What takes less room than before is never refused: one plan after the other can be made shorter.
+    # A shorter plan is never refused, so that a run over the limit can be brought below it plan by plan.
     is_less = replaced is not None and size <= replaced.head.body_size_bytes + replaced.deltas_bytes
     window = None if is_less else by.window
     path = replaced.head.path if replaced else ""
-    check_room(tx.connection, run, path, text, beside_bytes + size, window=window, divisor=rules.token_divisor)
+    check_plan_size(
+        tx.connection, run, path, text, other_plans_bytes + size, window=window, divisor=rules.token_divisor
+    )
 
 
-def _run_for(tx: Transaction, by: Writing) -> RunHead:
+def _run_for(tx: Transaction, by: PlanWriter) -> RunHead:
     run = get_run_head(tx.connection, by.address.project, by.address.run)
     if by.epoch is not None:
         check_fence(run, by.epoch)
     return run
 
 
-def _written(
-    tx: Transaction, rules: StoreRules, by: Writing, run: RunHead, writes: Sequence[EntryWrite], event: RunEvent
+def _apply(
+    tx: Transaction, rules: StoreRules, by: PlanWriter, run: RunHead, writes: Sequence[EntryWrite], event: RunEvent
 ) -> Cursor:
     """Write the change of a plan, and the event about it."""
     checked = check_writes(rules, by.caller, writes, of_plans=True)
@@ -208,15 +210,15 @@ def _written(
     return apply_writes(tx, rules, run, [*checked, told], by.caller.principal).run.cursor(rules.incarnation)
 
 
-def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _Seen | None) -> int:
+def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _LoadedPlan | None) -> int:
     """One more than any version that this run has ever seen; they are all kept."""
     if seen:
         return seen.version + 1
-    kept = rows.pieces_under(connection, run.id, plan_path(plan_id))
+    kept = rows.find_pieces(connection, run.id, plan_path(plan_id))
     return max((part_of(piece.path).version for piece in kept), default=0) + 1
 
 
-def _keep(plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
+def _archive_writes(plan_id: str, seen: _LoadedPlan, writer: Tier) -> list[EntryWrite]:
     """The writes that archive the latest version and its deltas."""
     kept = SetEntry(seen.head.body, seen.head.attributes, visibility=Visibility.ARCHIVED)
     archived = SetEntry(visibility=Visibility.ARCHIVED)
@@ -226,17 +228,17 @@ def _keep(plan_id: str, seen: _Seen, writer: Tier) -> list[EntryWrite]:
     ]
 
 
-def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, text: str) -> tuple[Plan, Cursor]:
+def update_plan(tx: Transaction, rules: StoreRules, by: PlanWriter, plan_id: str, text: str) -> tuple[Plan, Cursor]:
     """Append a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
     run = _run_for(tx, by)
     check_name("plan_id", plan_id, PLAN_ID)
     size = check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
     if not size:
         raise invalid("delta", "A delta needs some text.")
-    pieces = rows.standing_pieces(tx.connection, run.id, plan_path(plan_id))
-    seen = _present(pieces, plan_id)
+    pieces = rows.current_pieces(tx.connection, run.id, plan_path(plan_id))
+    seen = _require(pieces, plan_id)
     _check_deltas(plan_id, seen, size)
-    _check_room(tx, rules, by, run, text, pieces.others_bytes + seen.head.body_size_bytes + seen.deltas_bytes)
+    _check_size(tx, rules, by, run, text, pieces.others_bytes + seen.head.body_size_bytes + seen.deltas_bytes)
     sequence = _sequence_of(seen.deltas[-1]) + 1 if seen.deltas else 1
     attributes = to_attributes_json({"version": seen.version, "sequence": sequence})
     write = EntryWrite(
@@ -244,12 +246,12 @@ def update_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str, t
         SetEntry(text, attributes, visibility=Visibility.VISIBLE),
         by.writer,
     )
-    cursor = _written(tx, rules, by, run, [write], events.plan_delta(plan_id, seen.version, sequence))
+    cursor = _apply(tx, rules, by, run, [write], events.plan_delta(plan_id, seen.version, sequence))
     plan = _plan(tx.connection, plan_id, seen)
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
 
-def _check_deltas(plan_id: str, seen: _Seen, size: int) -> None:
+def _check_deltas(plan_id: str, seen: _LoadedPlan, size: int) -> None:
     if len(seen.deltas) >= PLAN_DELTAS_MAX:
         raise _full(plan_id, PLAN_DELTAS_MAX, len(seen.deltas) + 1, "items")
     total = seen.deltas_bytes + size
@@ -265,26 +267,26 @@ def _full(plan_id: str, limit: int, actual: int, unit: str) -> Exception:
     return fault(Reason.LIMIT_EXCEEDED, message, field="deltas", limit=limit, actual=actual, unit=unit)
 
 
-def remove_plan(tx: Transaction, rules: StoreRules, by: Writing, plan_id: str) -> Cursor:
+def remove_plan(tx: Transaction, rules: StoreRules, by: PlanWriter, plan_id: str) -> Cursor:
     """Remove a plan from the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
-    seen = _present(rows.standing_pieces(tx.connection, run.id, plan_path(plan_id)), plan_id)
+    seen = _require(rows.current_pieces(tx.connection, run.id, plan_path(plan_id)), plan_id)
     kind = _kind_of(json.loads(seen.head.attributes))
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
-    writes = [*_keep(plan_id, seen, by.writer), remove]
-    return _written(tx, rules, by, run, writes, events.plan_removed(plan_id, seen.version, kind))
+    writes = [*_archive_writes(plan_id, seen, by.writer), remove]
+    return _apply(tx, rules, by, run, writes, events.plan_removed(plan_id, seen.version, kind))
 
 
 def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int) -> Plan:
     """A plan with its deltas; version 0 is the latest, which must be in the view. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = get_run_head(connection, address.project, address.run)
-    seen = _see(connection, run, plan_id, version) or _refuse_missing(plan_id, version)
+    seen = _load(connection, run, plan_id, version) or _refuse_missing(plan_id, version)
     return _plan(connection, plan_id, seen)
 
 
-def _plan(connection: Connection, plan_id: str, seen: _Seen) -> Plan:
+def _plan(connection: Connection, plan_id: str, seen: _LoadedPlan) -> Plan:
     texts = rows.bodies_of(connection, seen.deltas)
     said: dict[str, Any] = json.loads(seen.head.attributes)
     return Plan(
@@ -304,7 +306,7 @@ def _kind_of(said: dict[str, Any]) -> PlanKind:
 
 def list_plans(connection: Connection, address: RunRef, size: int, token: str) -> tuple[list[Plan], str]:
     size = page_size(size)
-    (after,) = place_of(token, str) or ("",)
+    (after,) = decode_page_token(token, str) or ("",)
     run = get_run_head(connection, address.project, address.run)
     heads = rows.plan_heads(connection, run.id, plan_path(str(after)) if after else "")
     plans = (_plan_under(connection, run, head) for head in heads)
@@ -319,6 +321,6 @@ def _plan_under(connection: Connection, run: RunHead, head: PlanRow) -> Plan:
 
 
 def _weight(plan: Plan) -> int:
-    # A plan of items is told twice, as its text and as its items.
+    # A plan of items is sent as its text and as its items.
     times = 2 if plan.kind is PlanKind.ITEMS else 1
     return times * len(plan.body.encode()) + sum(64 + len(delta.text.encode()) for delta in plan.deltas) + 512

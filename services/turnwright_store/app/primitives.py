@@ -155,7 +155,7 @@ def apply(
     """Write what was planned. Raises REVISION_CONFLICT if something was written that the pattern may match."""
     run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
-        # First of all: an owner that has lost the run must learn that, whatever matches.
+        # First: a lost lease must be reported, whatever matches.
         check_fence(run, epoch)
     if planned.refusal:
         raise planned.refusal

@@ -15,7 +15,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.read_view import RunRef
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import project_files as rows
@@ -26,11 +26,11 @@ from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 def adopt_files(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, like_run: str
 ) -> list[tuple[str, str]]:
-    """Give a run that sees no file those that another one sees; returns the files that it sees then, with hashes.
+    """Copy the file views of another run to a run without any; returns its files then, with hashes.
 
     Raises LEASE_LOST, LIMIT_EXCEEDED.
     """
-    check_floor(caller, Tier.SYSTEM, "AdoptFiles")
+    check_min_tier(caller, Tier.SYSTEM, "AdoptFiles")
     run = get_run_head(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     seen = rows.files_seen(tx.connection, run.id)

@@ -1,7 +1,6 @@
-"""Decisions on proposals: each is made exactly once, and whoever comes too late learns what was decided.
+"""Decisions on proposals: each is made exactly once; a second decision fails with the first one in its error.
 
-The record itself says what was decided, by whom, when, and with which comment. This is written in the transaction in
-which the record stops waiting, so if two decide at once, the second one finds it. Source: architecture 6, 11; rows
+The decision is written to the record in the transaction that ends its waiting. Source: architecture 6, 11; rows
 RU009, RU013, RU035, RU040, RU249-RU255; decisions C14, C20, C26.
 """
 
@@ -29,7 +28,7 @@ from turnwright_store.app.run_events import new_event
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.events import proposal_decided, tool_returned
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, get_run
@@ -71,7 +70,7 @@ def resolve_proposal(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, path: str, resolution: Resolution
 ) -> Decided:
     """Record the decision on a pending proposal, once (RU040, C20). Raises NOT_PROPOSED."""
-    check_floor(caller, Tier.CLIENT, "ResolveProposal")
+    check_min_tier(caller, Tier.CLIENT, "ResolveProposal")
     check_path(path)
     _check(resolution)
     run = get_run(tx.connection, address.project, address.run)

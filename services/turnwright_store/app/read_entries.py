@@ -60,34 +60,38 @@ class ReadEntry(Struct, frozen=True):
     lines: LineSlice | None
 
 
-def get_entries(connection: Connection, rules: StoreRules, address: RunRef, wish: PathsQuery) -> list[ReadEntry]:
+def get_entries(connection: Connection, rules: StoreRules, address: RunRef, query: PathsQuery) -> list[ReadEntry]:
     """Entries by path, in the order of the request; paths that the run does not see are left out.
 
     Raises LIMIT_EXCEEDED if they do not fit into one message, CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
-    check_count("paths", len(wish.paths), PAGE_SIZE_MAX)
+    check_count("paths", len(query.paths), PAGE_SIZE_MAX)
     run = get_run_head(connection, address.project, address.run)
-    paths = list(dict.fromkeys(wish.paths))
+    paths = list(dict.fromkeys(query.paths))
     loaded: dict[int, Loaded] = {}
-    if wish.at is None:
+    if query.at is None:
         then = PastRun(run, moment_of_cursor(run, run.cursor(rules.incarnation)), run.cursor(rules.incarnation))
-        if wish.bodies and len(paths) <= FEW_PATHS:
+        if query.bodies and len(paths) <= FEW_PATHS:
             found, loaded = find_whole(connection, run.id, paths)
-            if not wish.lines and len(found) == len(paths) and (entries := _at_once(connection, run, found, loaded)):
+            if (
+                not query.lines
+                and len(found) == len(paths)
+                and (entries := _from_loaded(connection, run, found, loaded))
+            ):
                 few = {entry.path: ReadEntry(entry, None) for entry in entries}
-                asked = [few[path] for path in wish.paths]
+                asked = [few[path] for path in query.paths]
                 # A path that is requested several times is returned as often.
                 return asked if len(asked) == len(few) else _within_limit(asked)
         else:
             found = find_shown(connection, run.id, paths)
     else:
-        then = run_at(connection, run, rules.incarnation, wish.at)
+        then = run_at(connection, run, rules.incarnation, query.at)
         found = find_shown_at(connection, then.run, then.moment, paths)
-    got = _got(connection, then, found, wish, loaded)
-    return _within_limit([got[path] for path in wish.paths if path in got])
+    got = _load_batches(connection, then, found, query, loaded)
+    return _within_limit([got[path] for path in query.paths if path in got])
 
 
-def _at_once(
+def _from_loaded(
     connection: Connection, run: RunHead, found: dict[str, EntryRow], loaded: dict[int, Loaded]
 ) -> list[Entry] | None:
     """Entries from a single statement; None if one was not read, or if they are large."""
@@ -99,17 +103,17 @@ def _at_once(
     return load_entries(connection, run, shown, wanted, loaded)
 
 
-def _got(
-    connection: Connection, then: PastRun, found: dict[str, EntryRow], wish: PathsQuery, loaded: dict[int, Loaded]
+def _load_batches(
+    connection: Connection, then: PastRun, found: dict[str, EntryRow], query: PathsQuery, loaded: dict[int, Loaded]
 ) -> dict[str, ReadEntry]:
     """Entries loaded in batches: of long bodies perhaps only a few lines are requested."""
-    wanted = Wanted(bodies=wish.bodies or wish.lines is not None)
-    if not wish.lines:
-        _check_total(sum(weight_of(found[path], wanted) for path in wish.paths if path in found))
+    wanted = Wanted(bodies=query.bodies or query.lines is not None)
+    if not query.lines:
+        _check_total(sum(weight_of(found[path], wanted) for path in query.paths if path in found))
     got: dict[str, ReadEntry] = {}
     total = 0
-    for entry in _loaded(connection, then, found, wish, wanted, loaded):
-        got[entry.path] = _cut(entry, wish)
+    for entry in _loaded(connection, then, found, query, wanted, loaded):
+        got[entry.path] = _cut(entry, query)
         total += len(got[entry.path].entry.body)
         _check_total(total)
     return got
@@ -119,22 +123,22 @@ def _loaded(
     connection: Connection,
     then: PastRun,
     found: dict[str, EntryRow],
-    wish: PathsQuery,
+    query: PathsQuery,
     wanted: Wanted,
     loaded: dict[int, Loaded],
 ) -> Iterator[Entry]:
     for batch in batches(list(found.values()), wanted):
         yield from load_entries(connection, then.run, batch, wanted, loaded)
-    for path in dict.fromkeys(wish.paths):
-        if path not in found and (entry := _sent(connection, then, path)):
+    for path in dict.fromkeys(query.paths):
+        if path not in found and (entry := _packet_entry(connection, then, path)):
             yield entry if wanted.bodies else replace(entry, body="")
 
 
-def _cut(entry: Entry, wish: PathsQuery) -> ReadEntry:
-    if not wish.lines:
+def _cut(entry: Entry, query: PathsQuery) -> ReadEntry:
+    if not query.lines:
         return ReadEntry(entry, None)
-    lines = slice_lines(entry.body, wish.lines.line, wish.lines.limit)
-    return ReadEntry(replace(entry, body=lines.text if wish.bodies else ""), replace(lines, text=""))
+    lines = slice_lines(entry.body, query.lines.line, query.lines.limit)
+    return ReadEntry(replace(entry, body=lines.text if query.bodies else ""), replace(lines, text=""))
 
 
 def _within_limit(got: list[ReadEntry]) -> list[ReadEntry]:
@@ -151,7 +155,7 @@ def _check_total(total: int) -> None:
         raise over_limit("paths", ANSWER_BYTES_MAX, total, "bytes")
 
 
-def _sent(connection: Connection, then: PastRun, path: str) -> Entry | None:
+def _packet_entry(connection: Connection, then: PastRun, path: str) -> Entry | None:
     """The packet of a turn as an entry; None for any other path (C22)."""
     named = _SENT.fullmatch(path)
     if not named or int(named[2]) > NUMBER_MAX:

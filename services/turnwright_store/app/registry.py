@@ -22,9 +22,9 @@ from turnwright_store.domain.checks import (
     check_words,
     page_size,
 )
+from turnwright_store.domain.message_sizes import loop_bytes, run_bytes, turn_bytes
 from turnwright_store.domain.names import project_names, run_aliases
-from turnwright_store.domain.pages import page_of, place_of
-from turnwright_store.domain.weights import loop_bytes, run_bytes, turn_bytes
+from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.forks import run_of_turn
@@ -78,7 +78,7 @@ def _project_name(tx: Transaction, root: str, wanted: str) -> str:
 
 def list_projects(connection: Connection, size: int, token: str) -> tuple[list[Project], str]:
     size = page_size(size)
-    (after,) = place_of(token, str) or ("",)
+    (after,) = decode_page_token(token, str) or ("",)
     found = registry.list_projects(connection, str(after), size + 1)
     return page_of(found, size, lambda project: (project.name,), lambda project: len(f"{project}".encode()))
 
@@ -94,7 +94,7 @@ def put_models(tx: Transaction, models: Sequence[Model]) -> Sequence[Model]:
 
 def list_models(connection: Connection, size: int, token: str) -> tuple[list[Model], str]:
     size = page_size(size)
-    (after,) = place_of(token, str) or ("",)
+    (after,) = decode_page_token(token, str) or ("",)
     found = registry.list_models(connection, str(after), size + 1)
     return page_of(found, size, lambda model: (model.alias,))
 
@@ -151,7 +151,7 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
 def list_runs(connection: Connection, project: str, size: int, token: str) -> tuple[list[Run], str]:
     """A page of a project's runs, most recently written first."""
     size = page_size(size)
-    at, key = place_of(token, int, int) or (_LAST_MS, 0)
+    at, key = decode_page_token(token, int, int) or (_LAST_MS, 0)
     owner = registry.get_project(connection, project)
     found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
     page, more = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
@@ -181,7 +181,7 @@ def state_of(connection: Connection, row: runs.RunRow) -> SessionState:
 def list_loops(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Loop], str]:
     """A page of a run's loops, latest first."""
     size = page_size(size)
-    (before,) = place_of(token, int) or (_LAST_MS,)
+    (before,) = decode_page_token(token, int) or (_LAST_MS,)
     run = runs.get_run(connection, project, alias)
     found = loops.list_loops(connection, run.id, int(before), size + 1)
     return page_of(found, size, lambda loop: (loop.sequence,), loop_bytes)
@@ -190,7 +190,7 @@ def list_loops(connection: Connection, project: str, alias: str, size: int, toke
 def list_turns(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Turn], str]:
     """A page of a run's turns, latest first."""
     size = page_size(size)
-    (before,) = place_of(token, int) or (_LAST_MS,)
+    (before,) = decode_page_token(token, int) or (_LAST_MS,)
     run = runs.get_run(connection, project, alias)
     found = turns.list_turns(connection, run.id, int(before), size + 1)
     return page_of(found, size, lambda turn: (turn.number,), turn_bytes)

@@ -1,15 +1,14 @@
-"""Removal of runs: at once for everybody, then row by row behind the scenes.
+"""Removal of runs: a tombstone at once, then deletion of the rows in the background.
 
-Theory of operation. A removed run keeps its row under another alias until nothing is left of it. What it saw goes
-first: views, turns, packets, loops; then the blocks that no packet of the project names any more. Its entries follow,
-but for the versions that a younger run of its family sees, now or at any moment of its own history. Which these are is
-asked before the entries are deleted, outside of the writer: the answer can only shrink, because a fork copies what a
-living run sees, and nobody can fork a removed one. Then go the versions of shared entries that were replaced before the
-eldest run was made. At last, when no fork needs it, the run's row and its scope.
+Theory of operation. A removed run keeps its row under another alias until everything else is deleted. First its views,
+turns, packets and loops, then unused blocks of the project. Then its entries, except the versions that a younger run of
+its family sees, now or in its history. These are found on a reader connection before the deletion: the set can only
+shrink, because a removed run cannot be forked. Then the versions of shared entries that were replaced before the oldest
+run was created. Last, when no fork needs it, the run's row and its scope.
 
-Packets are stored by the bodies that they show. None of these goes before its packet: a packet shows what its run sees
-in that moment, which is a part of the run's history, and what is in the history of a run that is there is not deleted.
-Source: architecture 3 (retention removes whole runs).
+Packets are compressed against the bodies that they show. No such body is deleted before its packet: it is in the
+history of the run, and the history of an existing run is not deleted. Source: architecture 3 (retention removes whole
+runs).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def remove_run(tx: Transaction, address: RunRef) -> None:
 
 
 def _remove(tx: Transaction, run: RunRow) -> None:
-    # Watchers are woken, and learn that the run is gone.
+    # Wakes watchers, whose next read fails with RUN_NOT_FOUND.
     bump_scope(tx, run.scope)
     rows.mark_removed(tx.connection, run.id, run.scope, tx.now_ms)
 
@@ -104,7 +103,7 @@ class Purge:
         # Families may be large and nothing is written here, so this does not run on the writer.
         found, families = await self._database.read(partial(_removed_runs, before_ms=now_ms - self._after_ms))
         lost = {family: _youngest_lost(kin, families.get(family, ())) for family, kin in self._kin.items()}
-        # New relatives see nothing that their parents do not see; only a removal can make more of their elders
+        # New forks see nothing that their parents do not see; only a removal can make more of their elders
         # deletable.
         self._settled = {run.id for run in found if run.id in self._settled and run.id >= lost.get(run.family, 0)}
         self._kin = families

@@ -10,7 +10,7 @@ from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
 
 def records_prefix(turn: int) -> str:
-    """What the paths of a turn's records begin with (RU075)."""
+    """The path prefix of a turn's records (RU075)."""
     return f"log://turn_{turn}/"
 
 

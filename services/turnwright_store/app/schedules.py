@@ -1,10 +1,9 @@
-"""Schedules of runs: what happens at their times, in one transaction each, whoever is alive.
+"""Schedules of runs (cron or interval). Each tick is one transaction.
 
-A time adds an event to the run, whatever it is doing: it interrupts nothing and needs no room in the queue. A schedule
-with a prompt also begins a loop. Where the run is busy the model reads the event in the next turn; the schedule is
-looked at again until such a turn has begun, or the run is at rest and the loop begins after all. What is due is found
-in an index by every store; inside the transaction it is checked once more, so it happens once.
-Source: architecture 7; rows RE07, RH04, OM32.
+A tick adds an event to the run, whatever it is doing: it interrupts nothing and needs no room in the queue. A schedule
+with a prompt also begins a loop. If the run is busy, the model reads the event in the next turn; the schedule is
+checked again until such a turn has begun, or the run is idle and the loop begins after all. Every replica finds what is
+due by an index; the transaction checks again, so each tick happens once. Source: architecture 7; rows RE07, RH04, OM32.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ SCHEDULES_MAX: Final = 100
 """Most schedules of a run."""
 
 LOOK_EVERY_S: Final = 1.0
-"""Seconds between two looks at what is due."""
+"""Seconds between two queries for what is due."""
 
 LOOK_AGAIN_MS: Final = 10_000
-"""Milliseconds after which it is looked at again whether a busy run has read what happened."""
+"""Milliseconds until the next check whether a busy run has read the event."""
 
 _PAGE: Final = 50
 _SOURCE: Final = "schedule"
@@ -71,8 +70,8 @@ def list_schedules(connection: Connection, address: RunRef) -> list[Schedule]:
     return rows.list_schedules(connection, get_run(connection, address.project, address.run).id)
 
 
-def look_at(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> None:
-    """Do what a schedule is due for, if it still is."""
+def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> None:
+    """Run a schedule if it is still due."""
     project, alias, name = due
     run = find_run(tx.connection, project, alias)
     row = rows.find_schedule(tx.connection, run.id, name) if run else None
@@ -106,7 +105,7 @@ def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Sche
 
 
 def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
-    """Begin a loop with the prompt, which is no input of a user."""
+    """Queue a loop with the prompt of the schedule."""
     settings = replace(latest_settings(tx, run), synthetic=True)
     address = RunRef(run.project, run.alias)
     try:
@@ -121,14 +120,14 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) 
 
 
 def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:
-    """The chore that looks at what is due."""
+    """The chore that runs due schedules."""
 
     async def piece() -> bool:
         due = await database.read(partial(rows.list_due, page=_PAGE), inline=True)
         done = []
         for one in due:
             project, run, name = one
-            work = partial(look_at, rules=rules_now(), due=one)
+            work = partial(run_due, rules=rules_now(), due=one)
             writing = database.write(work, Durability.FULL, {run_lock(project, run)})
             done.append(await is_done(writing, "scheduling", project=project, run=run, schedule=name))
         return len(done) == _PAGE and all(done)

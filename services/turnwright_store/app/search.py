@@ -38,7 +38,7 @@ PIECE_BYTES_MAX: Final = 512 * 1024
 _LAST_ENTRY: Final = 2**62
 
 
-class IndexPiece(Struct, frozen=True):
+class IndexBatch(Struct, frozen=True):
     """What one write adds to the index."""
 
     behind: StaleIndex
@@ -49,7 +49,7 @@ class IndexPiece(Struct, frozen=True):
     """Where the next piece begins; None: there is none."""
 
 
-def read_piece(connection: Connection, last: int, places: dict[int, IndexPosition]) -> IndexPiece | None:
+def read_batch(connection: Connection, last: int, places: dict[int, IndexPosition]) -> IndexBatch | None:
     """The next piece, of the next project after `last` that has one."""
     behind = rows.next_stale_index(connection, last)
     if behind is None:
@@ -64,15 +64,15 @@ def read_piece(connection: Connection, last: int, places: dict[int, IndexPositio
             break
         documents.append(rows.read_document(connection, head))
     if len(heads) < PIECE_ENTRIES_MAX and len(documents) == len(heads):
-        return IndexPiece(behind, documents, behind.revision, None)
+        return IndexBatch(behind, documents, behind.revision, None)
     end = documents[-1].head
-    return IndexPiece(behind, documents, end.revision - 1, (end.revision, end.entry))
+    return IndexBatch(behind, documents, end.revision - 1, (end.revision, end.entry))
 
 
-def write_piece(tx: Transaction, piece: IndexPiece) -> None:
+def write_batch(tx: Transaction, piece: IndexBatch) -> None:
     """Add a piece to the index; entries that were written meanwhile come with a later one."""
     rows.put_documents(tx.connection, piece.behind.scope, rows.still_heads(tx.connection, piece.documents))
-    rows.raise_mark(tx.connection, piece.behind.scope, piece.reached)
+    rows.advance_watermark(tx.connection, piece.behind.scope, piece.reached)
 
 
 def _reset_index(tx: Transaction) -> None:
@@ -93,11 +93,11 @@ class Indexer:
         if not self._is_checked and await self._database.read(rows.is_outdated):
             await self._database.write(_reset_index, Durability.NORMAL, set())
         self._is_checked = True
-        piece = await self._database.read(partial(read_piece, last=self._last, places=self._places))
+        piece = await self._database.read(partial(read_batch, last=self._last, places=self._places))
         if piece is None:
             return False
         behind = piece.behind
-        await self._database.write(partial(write_piece, piece=piece), Durability.NORMAL, {project_lock(behind.name)})
+        await self._database.write(partial(write_batch, piece=piece), Durability.NORMAL, {project_lock(behind.name)})
         self._last = behind.project
         if piece.place:
             self._places[behind.scope] = piece.place

@@ -1,4 +1,4 @@
-"""The commands of a session as values; what they mean stands in types/v1/session_command.proto."""
+"""The commands of a session as values; see types/v1/session_command.proto."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class Regenerate(Struct, frozen=True):
 
 
 class RestoreFromTrajectory(Struct, frozen=True):
-    """What the run saw at the end of a turn."""
+    """Restore the view at the end of a turn."""
 
     turn: int
 
 
 class IdeToolResult(Struct, frozen=True):
-    """What a tool of the client came to."""
+    """The result of a client tool."""
 
     call: str
     content: str

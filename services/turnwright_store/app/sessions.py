@@ -1,7 +1,7 @@
 """Commands of a session: each is carried out, queued or refused in one transaction, by the state of the run.
 
-A command is what the rpcs of a run do already, under one space of ids and one table of gates; there is no second queue:
-a user's message is a loop, and steering is an injected message.
+Commands use the functions of the other rpcs, and there is no second queue: a user's message is a loop, and a priority
+message is injected.
 Source: architecture 7; rows RS06, RS07, RC01, RC02, RC06-RC12; decision C48.
 """
 
@@ -26,7 +26,7 @@ from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.command_kinds import kind_of, preview_of
 from turnwright_store.app.edit_plans import EditPlan, Resend, carry_out, plan_edit, settings_of
 from turnwright_store.app.forks import fork_run
-from turnwright_store.app.message_edits import Rewound
+from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import state_of
@@ -48,7 +48,7 @@ from turnwright_store.app.session_commands import (
 )
 from turnwright_store.app.waiting_edits import add_waiting
 from turnwright_store.app.writing import apply_writes
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.session_gates import GATES, Gate, gated
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
@@ -76,15 +76,13 @@ class Submitted(Struct, frozen=True):
     loop: Loop | None = None
     created: bool = False
     queued: bool = False
-    rewound: Rewound | None = None
+    rewound: RewindResult | None = None
 
 
-class _Done(Struct, frozen=True):
-    """What a command came to."""
-
+class _Outcome(Struct, frozen=True):
     loop: Loop | None = None
     queued: bool = False
-    rewound: Rewound | None = None
+    rewound: RewindResult | None = None
 
 
 class _Session(Struct, frozen=True):
@@ -103,20 +101,23 @@ class _Session(Struct, frozen=True):
 def submit_command(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: SessionCommand, command_id: str
 ) -> Submitted:
-    """Carry out a command, or queue it. Raises COMMAND_GATED, and what the command itself raises."""
-    check_floor(caller, Tier.CLIENT, "SubmitCommand")
+    """Carry out or queue a command. Raises COMMAND_GATED, and the errors of the command itself."""
+    check_min_tier(caller, Tier.CLIENT, "SubmitCommand")
     if isinstance(command, BranchFromChat):
-        return _branched(tx, rules, caller, address, command)
+        return _branch(tx, rules, caller, address, command)
     row = find_run(tx.connection, address.project, address.run) if address.run else None
     if row is None and isinstance(command, UserMessage):
-        return _begun(tx, rules, caller, address, command)
+        return _start_session(tx, rules, caller, address, command)
     row = row or get_run(tx.connection, address.project, address.run)
     state = state_of(tx.connection, row)
     kind = kind_of(command)
     gate = GATES[kind][state]
     if gate is Gate.REFUSE:
         raise gated(address.run, kind, state)
-    done = _DONE[type(command)](command, _Session(tx, rules, caller, address, command_id, row, state, gate)) or _Done()
+    done = (
+        _HANDLERS[type(command)](command, _Session(tx, rules, caller, address, command_id, row, state, gate))
+        or _Outcome()
+    )
     after = get_run(tx.connection, address.project, address.run)
     cursor = row.cursor(rules.incarnation)
     return Submitted(_shown(tx, after), cursor, done.loop, queued=done.queued, rewound=done.rewound)
@@ -126,30 +127,30 @@ def _shown(tx: Transaction, row: RunRow) -> Run:
     return replace(row.run, state=state_of(tx.connection, row))
 
 
-def _branched(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: BranchFromChat
-) -> Submitted:
+def _branch(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: BranchFromChat) -> Submitted:
     run = fork_run(tx, RunRef(address.project, command.source), address.run, 0)
     row = get_run(tx.connection, run.project, run.run)
     rewound = None
     if command.up_to:
-        rewound = _cut_behind(tx, rules, caller, row, command.up_to)
+        rewound = _truncate_after(tx, rules, caller, row, command.up_to)
         row = get_run(tx.connection, run.project, run.run)
     return Submitted(_shown(tx, row), row.cursor(rules.incarnation), created=True, rewound=rewound)
 
 
-def _cut_behind(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow, path: str) -> Rewound | None:
-    """Take away what follows a message."""
+def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow, path: str) -> RewindResult | None:
+    """Rewind to after a message."""
     last = message_edits.find_message(tx, row, path)
     following = message_edits.next_message(tx.connection, row, last.position)
     if following is None:
         return None
-    # What the branch has got it has had for a moment.
+    # The branch gets its copy at an earlier moment than the rewind.
     tx.next_moment()
     return message_edits.truncate(tx, rules, row, caller.principal, following)
 
 
-def _begun(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage) -> Submitted:
+def _start_session(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage
+) -> Submitted:
     """A message that opens a session."""
     content = user_content(command.parts, command.context_files)
     settings = settings_of(command, tx, None, content.images)
@@ -158,11 +159,11 @@ def _begun(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, 
     return Submitted(_shown(tx, row), done.cursor, done.loop, created=True)
 
 
-def _message(command: UserMessage, at: _Session) -> _Done | None:
+def _message(command: UserMessage, at: _Session) -> _Outcome | None:
     content = user_content(command.parts, command.context_files)
     is_plain = not content.images and len(content.text.encode()) <= COMMENT_BYTES_MAX
     if at.state is SessionState.WAITING_USER_INPUT and not command.priority and is_plain:
-        asked = [path for path, wait in _waits(at).items() if wait is Wait.ANSWER]
+        asked = [path for path, wait in _open_waits(at).items() if wait is Wait.ANSWER]
         if len(asked) == 1:
             resolve_proposal(at.tx, at.rules, at.caller, at.address, asked[0], Resolution(True, content.text))
             return None
@@ -172,31 +173,31 @@ def _message(command: UserMessage, at: _Session) -> _Done | None:
         check_bytes("parts", content.text, COMMENT_BYTES_MAX)
         control.inject_message(at.tx, at.rules, at.caller, at.address, content.text)
         return None
-    return _sent(at, Resend(content.text, settings_of(command, at.tx, at.row, content.images)))
+    return _enqueue(at, Resend(content.text, settings_of(command, at.tx, at.row, content.images)))
 
 
-def _sent(at: _Session, message: Resend, rewound: Rewound | None = None) -> _Done:
+def _enqueue(at: _Session, message: Resend, rewound: RewindResult | None = None) -> _Outcome:
     """Add a loop to the queue."""
     settings, given = message.settings, RunSettings()
     done = commands.enqueue_loop(at.tx, at.rules, at.caller, at.address, message.text, settings, given)
-    return _Done(done.loop, at.gate is Gate.QUEUE, rewound)
+    return _Outcome(done.loop, at.gate is Gate.QUEUE, rewound)
 
 
-def _edit(command: EditCommand, at: _Session) -> _Done:
+def _edit(command: EditCommand, at: _Session) -> _Outcome:
     is_queued = at.gate is Gate.QUEUE
     plan = plan_edit(at.tx, at.row, command, is_queued=is_queued)
     if is_queued:
-        return _queued(command, at, plan)
-    rewound = carry_out(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else Rewound()
-    return _sent(at, plan.resend, rewound) if plan.resend else _Done(rewound=rewound)
+        return _queue_edit(command, at, plan)
+    rewound = carry_out(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else RewindResult()
+    return _enqueue(at, plan.resend, rewound) if plan.resend else _Outcome(rewound=rewound)
 
 
-def _queued(command: EditCommand, at: _Session, plan: EditPlan) -> _Done:
+def _queue_edit(command: EditCommand, at: _Session, plan: EditPlan) -> _Outcome:
     commands.check_queue(at.tx, at.row, at.rules.loops_queued_max)
     if plan.edit:
         kept = (kind_of(command).value, preview_of(command), at.command_id, at.caller.principal)
         add_waiting(at.tx, at.rules, at.row, plan.edit, kept, brings_loop=plan.resend is not None)
-    return _sent(at, plan.resend) if plan.resend else _Done(queued=plan.edit is not None)
+    return _enqueue(at, plan.resend) if plan.resend else _Outcome(queued=plan.edit is not None)
 
 
 def _set_params(command: SetParams, at: _Session) -> None:
@@ -213,12 +214,12 @@ def _decide(command: DecideTools, at: _Session) -> None:
     check_count("calls", len(command.calls), CALLS_MAX)
     if len(command.calls) > 1 and (command.contents or (command.accept and command.comment)):
         raise invalid("calls", "Contents and an answer are for one call: name one call.")
-    named = _named(at)
+    named = _open_calls(at)
     paths = [named.get(call, call) for call in command.calls]
     if len(set(paths)) < len(paths):
         raise invalid("calls", "calls must name each call once.")
     resolution = Resolution(command.accept, command.comment, command.contents)
-    waits = _waits(at)
+    waits = _open_waits(at)
     waiting = waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
     tools = {path: record.tool for path, (wait, record) in waiting.items() if wait is Wait.APPROVAL}
     for call, path in zip(command.calls, paths, strict=True):
@@ -228,11 +229,11 @@ def _decide(command: DecideTools, at: _Session) -> None:
             _check_answer(call, command.comment, is_question=waits.get(path) is Wait.ANSWER)
         resolve_proposal(at.tx, at.rules, at.caller, at.address, path, resolution)
     if command.for_run:
-        _keep_decision(at, {tools[path] for path in paths if path in tools}, accept=command.accept)
+        _apply_to_run(at, {tools[path] for path in paths if path in tools}, accept=command.accept)
 
 
-def _keep_decision(at: _Session, tools: Collection[str], *, accept: bool) -> None:
-    """Have a decision hold for what these tools do later in the run."""
+def _apply_to_run(at: _Session, tools: Collection[str], *, accept: bool) -> None:
+    """Apply a decision to later effects of these tools in the run."""
     rules = at.row.run.settings.tool_rules or ToolRules()
     for tool in sorted(tools):
         rules = rules.decided(tool, accept=accept)
@@ -248,18 +249,18 @@ def _check_answer(call: str, answer: str, *, is_question: bool) -> None:
 
 def _tool_result(command: IdeToolResult, at: _Session) -> None:
     check_bytes("content", command.content, RESULT_BYTES_MAX)
-    path = _named(at).get(command.call, command.call)
-    if _waits(at).get(path) is not Wait.CLIENT:
+    path = _open_calls(at).get(command.call, command.call)
+    if _open_waits(at).get(path) is not Wait.CLIENT:
         raise fault(Reason.ENTRY_NOT_FOUND, f"No call {command.call!r} waits for its client.", path=command.call)
     result = Resolution(True, contents=(("", command.content),), tool_failed=command.failed)
     resolve_proposal(at.tx, at.rules, at.caller, at.address, path, result)
 
 
-def _waits(at: _Session) -> dict[str, Wait]:
+def _open_waits(at: _Session) -> dict[str, Wait]:
     return {path: wait for path, (wait, _) in waiting_commands(at.tx.connection, at.row.id, at.row.run.turn).items()}
 
 
-def _named(at: _Session) -> dict[str, str]:
+def _open_calls(at: _Session) -> dict[str, str]:
     """The paths of the calls that have not ended, by their ids."""
     waiting = waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
     return {record.call_id: path for path, (_, record) in waiting.items() if record.call_id}
@@ -282,7 +283,7 @@ def _write(at: _Session, write: EntryWrite) -> None:
     apply_writes(at.tx, at.rules, at.row, [write], at.caller.principal)
 
 
-_DONE: Final[Mapping[type, Callable[[Any, _Session], _Done | None]]] = {
+_HANDLERS: Final[Mapping[type, Callable[[Any, _Session], _Outcome | None]]] = {
     UserMessage: _message,
     SetParams: _set_params,
     AbortSession: _abort,
@@ -295,4 +296,4 @@ _DONE: Final[Mapping[type, Callable[[Any, _Session], _Done | None]]] = {
     Regenerate: _edit,
     RestoreFromTrajectory: _edit,
 }
-"""What carries out a command; None: there is nothing to tell of it."""
+"""Handlers by type of command."""

@@ -88,7 +88,7 @@ def _check_once(writes: Sequence[EntryWrite]) -> None:
 
 
 def _steered(tx: Transaction, address: RunRef, writes: Sequence[EntryWrite]) -> dict[str, EntryRow]:
-    """What the run sees at the paths that may steer it; most requests have none."""
+    """The views of the paths that may steer the run; most requests have none."""
     paths = [write.path for write in writes if scheme_of(write.path) == "run" or _decides(write)]
     run = find_run(tx.connection, address.project, address.run) if paths else None
     return find_shown(tx.connection, run.id, list(dict.fromkeys(paths))) if run else {}

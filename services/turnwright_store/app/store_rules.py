@@ -27,8 +27,8 @@ from turnwright_core.patterns import PatternError, Shape, match, shape_of
 from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size
-from turnwright_store.domain.pages import page_of, place_of
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.pages import decode_page_token, page_of
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import registry
@@ -46,7 +46,7 @@ def put_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Schem
 
     It increments the global scope's revision, like every change that all runs share.
     """
-    check_floor(caller, Tier.PLUGIN, "PutScheme")
+    check_min_tier(caller, Tier.PLUGIN, "PutScheme")
     check_scheme(wanted)
     known = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
     old = known.get(wanted.name) or Scheme(wanted.name)
@@ -151,7 +151,7 @@ def remove_constraints(tx: Transaction, project: str, patterns: Sequence[str]) -
 def list_constraints(connection: Connection, project: str, size: int, token: str) -> tuple[list[FileConstraint], str]:
     """A page of a project's constraints, sorted by pattern."""
     size = page_size(size)
-    (after,) = place_of(token, str) or ("",)
+    (after,) = decode_page_token(token, str) or ("",)
     owner = registry.get_project(connection, project)
     found = rows.list_constraints(connection, owner.id, str(after), size + 1)
     return page_of(found, size, lambda one: (one.pattern,), lambda one: len(one.pattern.encode()))

@@ -14,7 +14,7 @@ from turnwright_store.ports import Transaction, WrittenPaths
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.dialect import DIGEST_BYTES
 from turnwright_store.sql.keys import version_key
-from turnwright_store.sql.next_loop import settle_next_loop
+from turnwright_store.sql.next_loop import update_next_loop
 from turnwright_store.sql.runs import RunHead, mark_written, with_revisions
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
@@ -44,7 +44,7 @@ def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | 
     if tx.returns_view_change or tx.is_followed(run.scope):
         tx.stored.append(WrittenPaths(run.scope, reached.revision, tx.now_ms, touched))
     if run.loop_active and any(state.is_proposal for state in touched):
-        settle_next_loop(tx.connection, run.id)
+        update_next_loop(tx.connection, run.id)
     return with_revisions(
         run,
         reached.revision,

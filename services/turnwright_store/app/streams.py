@@ -47,7 +47,7 @@ from turnwright_core.text import slugify
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import new_event, turn_of_cause
 from turnwright_store.app.writing import apply_writes, check_writes
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead, get_run_head
@@ -114,32 +114,32 @@ class StreamEnd(Struct, frozen=True):
 
 
 def open_stream(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, wish: Opening
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, opening: Opening
 ) -> tuple[str, list[Channel], RunHead]:
     """Write the record of a stream and its channels; returns the record's path, the channels, the run."""
-    check_floor(caller, Tier.PLUGIN, "OpenStream")
-    numbers = _check_opening(rules, wish)
+    check_min_tier(caller, Tier.PLUGIN, "OpenStream")
+    numbers = _check_opening(rules, opening)
     run = get_run_head(tx.connection, address.project, address.run)
-    path = _free_record(tx, run, f"log://turn_{run.turn}/{wish.tool}/{slugify(wish.target) or 'stream'}")
-    writes = [_opened_record(path, wish, numbers)]
-    writes += [_opened_channel(path, number, wish.target, wish.producer) for number in numbers]
+    path = _free_record(tx, run, f"log://turn_{run.turn}/{opening.tool}/{slugify(opening.target) or 'stream'}")
+    writes = [_opened_record(path, opening, numbers)]
+    writes += [_opened_channel(path, number, opening.target, opening.producer) for number in numbers]
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     return path, [Channel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
 
 
-def _check_opening(rules: StoreRules, wish: Opening) -> list[int]:
-    if not TOOL.fullmatch(wish.tool):
-        raise invalid("tool", f"tool must match {TOOL.pattern}; it is {wish.tool!r}.")
-    scheme = rules.schemes.get(wish.tool)
+def _check_opening(rules: StoreRules, opening: Opening) -> list[int]:
+    if not TOOL.fullmatch(opening.tool):
+        raise invalid("tool", f"tool must match {TOOL.pattern}; it is {opening.tool!r}.")
+    scheme = rules.schemes.get(opening.tool)
     if scheme is None or scheme.default_scope != "run" or scheme.category != "data":
-        message = f"{wish.tool} is not a scheme for data of a run: use sh or env, or register one first."
+        message = f"{opening.tool} is not a scheme for data of a run: use sh or env, or register one first."
         raise invalid("tool", message)
-    if not wish.target.strip():
+    if not opening.target.strip():
         raise invalid("target", "target is required: the command, or the name of what is streamed.")
-    check_chars("target", wish.target, TARGET_CHARS_MAX)
-    _check_producer(wish.producer)
-    check_count("channels", len(wish.channels), CHANNELS_MAX)
-    return [_checked_number(number) for number in dict.fromkeys(wish.channels or CHANNELS)]
+    check_chars("target", opening.target, TARGET_CHARS_MAX)
+    _check_producer(opening.producer)
+    check_count("channels", len(opening.channels), CHANNELS_MAX)
+    return [_checked_number(number) for number in dict.fromkeys(opening.channels or CHANNELS)]
 
 
 def _check_producer(producer: str) -> None:
@@ -164,10 +164,10 @@ def _free_record(tx: Transaction, run: RunHead, path: str) -> str:
     raise AssertionError("unreachable")
 
 
-def _opened_record(path: str, wish: Opening, numbers: Sequence[int]) -> EntryWrite:
+def _opened_record(path: str, opening: Opening, numbers: Sequence[int]) -> EntryWrite:
     output = ", ".join(channel_path(path, number) for number in numbers)
-    attributes = {"tool": wish.tool, "target": wish.target, PRODUCER: wish.producer}
-    body = f"started '{wish.target}', Output: {output}"
+    attributes = {"tool": opening.tool, "target": opening.target, PRODUCER: opening.producer}
+    body = f"started '{opening.target}', Output: {output}"
     change = SetEntry(body, to_attributes_json(attributes), state=State.RESOLVED)
     return EntryWrite(path, change, Tier.PLUGIN)
 
@@ -186,7 +186,7 @@ def append_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, piece: StreamPiece
 ) -> tuple[Channel, RunHead]:
     """Append to a channel; idempotent if the offset is given."""
-    check_floor(caller, Tier.PLUGIN, "AppendStream")
+    check_min_tier(caller, Tier.PLUGIN, "AppendStream")
     _checked_number(piece.channel)
     _check_producer(piece.producer)
     run = get_run_head(tx.connection, address.project, address.run)
@@ -244,7 +244,7 @@ def list_channels(tx: Transaction, run: RunHead, path: str) -> list[Channel]:
     return [_channel(one) for one in shown if _is_channel_of(one, path)]
 
 
-def streaming_of(tx: Transaction, run: RunHead, path: str) -> list[EntryRow]:
+def open_channels(tx: Transaction, run: RunHead, path: str) -> list[EntryRow]:
     """The views of a record's channels that have not ended."""
     shown = list_shown(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
     return [one for one in shown if _is_channel_of(one, path) and one.state == State.STREAMING]
@@ -267,7 +267,7 @@ def end_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, ending: StreamEnd
 ) -> tuple[list[Channel], RunHead]:
     """End the open channels of a stream, and write its record with the figures unless the run's owner does."""
-    check_floor(caller, Tier.PLUGIN, "EndStream")
+    check_min_tier(caller, Tier.PLUGIN, "EndStream")
     _check_ending(ending)
     run = get_run_head(tx.connection, address.project, address.run)
     record = _record(tx, run, ending.path)
@@ -300,7 +300,7 @@ def ended(
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     if PRODUCER in record.attributes:
         event = new_event(tx, run, turn_of_cause(run, is_owners=False), _completed(record, channels, ending, outcome))
-        # What a process came to is not lost because the run is full.
+        # Unbounded: the exit code of a process must not be lost because the run is full.
         run = apply_writes(tx, rules, run, [event], caller.principal, is_unbounded=True).run
     return [Channel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 

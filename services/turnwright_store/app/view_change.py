@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.owner_calls import ReturnView, ViewChange
-from turnwright_store.app.commit_delta import CommitDelta, UnknownError, merge_views
+from turnwright_store.app.commit_delta import CommitDelta, ContentMissingError, merge_views
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.views import ViewFilter, Wanted
 
@@ -25,13 +25,13 @@ _WANTED: Final = {
 def view_change(rules: StoreRules, delta: CommitDelta | None, wanted: ReturnView) -> ViewChange | None:
     """What a commit changed in the view that packets or transcripts are built from.
 
-    None if nobody wants to be told, or only the database can tell.
+    None if it was not asked for, or has to be read from the database.
     """
     if delta is None or wanted is ReturnView.NONE:
         return None
     try:
         entries, removed = merge_views([delta], _WANTED[wanted], rules.hidden_schemes)
-    except UnknownError:
+    except ContentMissingError:
         return None
     after = delta.run.cursor(rules.incarnation)
     is_messages = wanted is ReturnView.MESSAGES

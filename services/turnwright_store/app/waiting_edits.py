@@ -1,9 +1,8 @@
-"""Edits that wait for the end of work before them: entries of the run, so that they outlive every process.
+"""Queued edits of messages, stored as entries of the run.
 
-An edit stands between the loops of the queue: it says after which one it is carried out. That happens in the
-transaction which ends that loop, so that nobody can work in between. One that has become impossible by then, because
-its message is gone, is told by an event, and the loop that it brought is cancelled.
-Source: rows RS07, RS08, RC11; decision C48.
+An edit has a place between the loops of the queue. It is carried out in the transaction that ends the loop before it,
+so that no other work comes between. If it has become impossible, because its message is gone, an event says so, and the
+loop that it brought is cancelled. Source: rows RS07, RS08, RC11; decision C48.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def carry_out_waiting(tx: Transaction, rules: StoreRules, run: RunRow, ended: in
     """Carry out the edits that waited for a loop that has ended; the run after that, None where none did."""
     waiting = waiting_edits(tx.connection, run, ended)
     for one in waiting:
-        # Whoever goes back to the end of the turn before does not see what follows.
+        # A rewind to the end of the turn before must not show what follows.
         tx.next_moment()
         run = get_run(tx.connection, run.project, run.alias)
         try:

@@ -1,14 +1,12 @@
 """The watch over the runs of a project: a snapshot of all, then those that change.
 
-Theory of operation. A watcher hears of every commit which scopes it raised, and reads the runs of its project that
-own one of them: one question for all that happened since its last look, whatever the number of runs, and none while
-nothing happens. A lease that passes is no commit, so the runs that are running are read at each heartbeat too. A
-commit is heard of after it is visible, on whichever replica it was made, so what was heard is never read too early.
-Where a notification may be missing (the connection to the database was away, and every few seconds), the watcher
-compares the revisions of all runs with those that it has told: what differs is read. No run waits for another one,
-and no row is written for the watchers. What it knows of scopes that belong to others it forgets when a scope is
-deleted: a file of SQLite gives such numbers again.
-Source: architecture 3 (revisions and the change feed), 7; rows RU242, RU246.
+Theory of operation. A watcher is notified of the scopes that each commit has raised, and reads the runs of its project
+that own one of them: one query for all changes since the last one, whatever the number of runs. A lease expires without
+a commit, so running runs are read at each heartbeat too. Notifications come after the commit is visible, on every
+replica, so a read never comes too early. If one may be missing (after a reconnection, and every few seconds), the
+watcher compares the revisions of all runs with those that it has sent. When a scope is deleted, it forgets the scopes
+of other projects, because SQLite reuses their ids. Source: architecture 3 (revisions and the change feed), 7; rows
+RU242, RU246.
 """
 
 from __future__ import annotations
@@ -62,11 +60,11 @@ class RunsChange(Struct, frozen=True):
 
 
 class _Known(Struct):
-    """What the watcher was sent, by the scope of each run: its state, and its alias."""
+    """What the watcher was sent, by the scope of each run."""
 
     runs: dict[int, tuple[RunMark, str]] = field(default_factory=dict)
     running: dict[int, tuple[bool, SessionState]] = field(default_factory=dict)
-    """Of those that are running, whether somebody holds them, and what they are doing: no row is written for either."""
+    """For running runs: whether they are held, and what they are doing; both change without a commit."""
     strangers: set[int] = field(default_factory=set)
     """Scopes that belong to no run of the project and need not be asked for again."""
 
@@ -142,7 +140,7 @@ def _shortened(text: str) -> str:
 async def _changes(
     database: Database, project_id: int, known: _Known, woken_by: frozenset[int] | None, running: frozenset[int]
 ) -> list[RunsChange]:
-    """The differences to what was sent; `heard` None: check all runs. Those in `running` are checked too."""
+    """The differences to what was sent, in the scopes of `woken_by` (None: all runs) and in `running`."""
     is_anew = woken_by is None or ANY_SCOPE in woken_by
     if woken_by is None:
         marks = await database.read(partial(rows.marks_of, project_id=project_id))
@@ -170,8 +168,8 @@ def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> 
 
 
 def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRow, Overview]]) -> RunsChange:
-    """What the watcher does not have of the runs that were read."""
-    news = [(row, overview) for row, overview in found if _is_news(known, row, overview)]
+    """The difference between the runs that were read and what was sent."""
+    news = [(row, overview) for row, overview in found if _is_changed(known, row, overview)]
     present = {row.scope for row, _ in found}
     gone = [scope for scope in asked if scope not in present and scope in known.runs]
     removed = [known.runs.pop(scope)[1] for scope in gone]
@@ -187,7 +185,7 @@ def _difference(known: _Known, asked: Sequence[int], found: Sequence[tuple[RunRo
     return RunsChange([overview for _, overview in news], [alias for alias in removed if alias not in used])
 
 
-def _is_news(known: _Known, row: RunRow, overview: Overview) -> bool:
+def _is_changed(known: _Known, row: RunRow, overview: Overview) -> bool:
     now = _running(overview)
     return known.runs.get(row.scope) != _mark(row, overview) or known.running.get(row.scope, now) != now
 

@@ -49,18 +49,18 @@ R = TypeVar("R", bound=RunHead)
 
 
 class Written(Struct, Generic[R], frozen=True):
-    """What a request's writes came to."""
+    """The result of a request's writes."""
 
     run: R
     """The run with the revisions after the writes."""
     revisions: tuple[int, ...]
     paths: tuple[str, ...]
     view_change: ViewChange | None = None
-    """What they have changed of the run's view, where that is told."""
+    """Changes of the run's view, if requested."""
 
 
 class TurnTag(Struct, frozen=True):
-    """The turn and loop that the writes of a request belong to, where they do not say; None: the views keep theirs."""
+    """The default turn and loop for the writes of a request; None: the views keep theirs."""
 
     turn: int | None = None
     loop: int | None = None
@@ -72,9 +72,9 @@ _NO_TURN: Final = TurnTag()
 def check_writes(
     rules: StoreRules, caller: Caller, writes: Sequence[EntryWrite], *, of_plans: bool = False
 ) -> list[EntryWrite]:
-    """The writes with their writers settled. Raises what forbids one of them, before anything is read.
+    """Check writes and fill in their writers, before anything is read. Raises the error of the first bad one.
 
-    `of_plans`: they are what a plan rpc makes; nobody else writes plans.
+    `of_plans`: they come from a plan rpc; other requests cannot write plans.
     """
     check_count("writes", len(writes), rules.limits.writes_max)
     checked = []
@@ -154,10 +154,10 @@ def apply_writes(
     *,
     is_unbounded: bool = False,
 ) -> Written[R]:
-    """Apply checked writes and raise the scopes that they touch. Raises what the state forbids.
+    """Apply checked writes and bump the scopes that they touch. Raises if the state does not allow one.
 
-    `is_unbounded`: they are taken however many entries the run has. A loop ends with them, or a decision is made: the
-    run could never go on or end otherwise.
+    `is_unbounded`: accept them however many entries the run has. For the end of a loop and for decisions: a full run
+    must be able to end.
     """
     if not writes:
         return Written(run, (), ())
@@ -197,9 +197,9 @@ def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:
 
 
 def _check_turn(run: RunHead, write: EntryWrite, turning: TurnTag) -> None:
-    """Refuse a message of a turn that there is not: nobody could say what it was made with (OM06).
+    """Refuse a message of a turn that does not exist (OM06).
 
-    A record of the log is stamped with its turn: models write to the log too, and their paths mean nothing.
+    Records of the log are stamped with their turn, since models write to the log too, under any path.
     """
     scheme = scheme_of(write.path)
     if scheme not in MESSAGE_SCHEMES:
@@ -284,7 +284,7 @@ class _PathStates:
         return self._bodies[content.version]
 
     def count_body(self, body_size_bytes: int) -> None:
-        """Refuse a request that would hold more bodies than memory is meant for; a copy alone costs it only a path."""
+        """Limit the memory of a request: copies are small requests with large bodies."""
         self._bodies_bytes += body_size_bytes
         self._check_bodies(self._bodies_bytes)
 
@@ -299,7 +299,7 @@ class _PathStates:
         fresh = {path: self._place_of(path) for path in paths if path not in known}
         asked = self._prefetch(fresh)
         found = rows.seen(self._tx.connection, self._run.id, fresh)
-        # Of a path that is seen with an entry of another scope, its own scope may hold one too.
+        # A path can have a view of an entry in another scope, and an entry in its own scope too.
         elsewhere = {
             path: place
             for path, place in fresh.items()
@@ -317,7 +317,7 @@ class _PathStates:
             known[path] = PathState(path, scheme, mine, self.limits, stored.content, stored.tail, stored.view)
 
     def _prefetch(self, places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, list[Any] | None]:
-        """Ask what is stored in the scopes of these paths, where the answer would be waited for."""
+        """Prefetch what is stored at these paths, if the database is remote."""
         if not self._tx.connection.is_remote:
             return {}
         return {
@@ -369,7 +369,7 @@ def _by_scope(places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, dict[str
 
 
 def _needs_body(change: EntryChange, state: PathState) -> bool:
-    """Whether a write reads the stored body, as far as can be told before the writes are applied."""
+    """Whether a write probably reads the stored body."""
     if isinstance(change, SetEntry):
         return change.body is None and gives_content(change)
     return isinstance(change, CopyEntry | MoveEntry) or (isinstance(change, AppendEntry) and state.home.shared)

@@ -109,7 +109,7 @@ def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: st
 
 
 def is_valid_by_fast_parser(text: str) -> bool:
-    """Whether attributes are good, as far as a faster parser and a count of brackets can tell; False says nothing."""
+    """A fast check that accepts most valid attributes; False: check with `is_valid_object`."""
     if text.count("{") + text.count("[") > ATTRIBUTES_DEPTH_MAX:
         return False
     with suppress(ValueError):
@@ -183,7 +183,7 @@ def check_answer_format(form: AnswerFormat | None) -> None:
 
 
 def check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
-    """Refuse edits that no prompt could take, more images than a loop may show, and what is no path."""
+    """Check the images and edits of a prompt: their number, and that each is a path."""
     check_edits(edits, "settings.edits")
     if any(edit.plugin for edit in edits):
         raise invalid("settings.edits.plugin", "Only the runtime says which plugin made an edit: leave `plugin` empty.")

@@ -1,4 +1,4 @@
-"""Words of texts and queries, and the place of a text where the words of a query stand densest.
+"""Tokenizer of the full-text search, and snippets of the hits.
 
 Words are runs of letters and digits, without case and accents. A name in camelCase counts as itself and as its parts,
 so that `parseHttpReply` is found by `reply`.
@@ -41,7 +41,7 @@ def folded(text: str) -> str:
     return "".join(character for character in parted if not unicodedata.combining(character))
 
 
-def parts_of(text: str) -> Iterator[str]:
+def split_camel_case(text: str) -> Iterator[str]:
     """The parts of every name in camelCase."""
     if not _HUMP.search(text):
         return
@@ -52,17 +52,17 @@ def parts_of(text: str) -> Iterator[str]:
 
 
 def lexemes_of(name: str) -> tuple[str, ...]:
-    """A word as it is compared, and its parts: without case and accents, `½` as the words `1` and `2`."""
+    """The normalized forms of a word and its parts: without case and accents, `½` as the words `1` and `2`."""
     if not name.isascii():
         return tuple(dict.fromkeys(found[0][:WORD_CHARS_MAX] for found in _WORD.finditer(folded(name))))
-    parts = parts_of(name) if _NAME.fullmatch(name) else ()
+    parts = split_camel_case(name) if _NAME.fullmatch(name) else ()
     return tuple(dict.fromkeys(folded(word)[:WORD_CHARS_MAX] for word in (name, *parts)))
 
 
-def odd_lexemes(text: str) -> Iterator[str]:
+def non_ascii_lexemes(text: str) -> Iterator[str]:
     """The lexemes of the words that are more than letters of ASCII in either case, or longer than what counts."""
     if text.isascii():
-        # Most texts are, and nearly none has such a word: to look at each of its words takes many times as long.
+        # The fast path: most texts have no such word, and looking at each word takes many times as long.
         odd = (found[0] for found in _LONG_NAME.finditer(text))
     else:
         odd = (word for word in words_of(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
@@ -71,29 +71,29 @@ def odd_lexemes(text: str) -> Iterator[str]:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text as they stand there, in their order; letters and the accents behind them are one."""
+    """The words of a text in order, with combining accents composed."""
     return (found[0] for found in _WORD.finditer(_composed(text)))
 
 
 def _composed(text: str) -> str:
-    """The text with letters and the accents behind them as one, where there are such."""
+    """The text with combining accents composed (NFC), if it has any."""
     # Not as a whole: that takes quadratic time for a long run of accents.
     return text if text.isascii() else _ACCENTED.sub(lambda found: unicodedata.normalize("NFC", found[0]), text)
 
 
 def query_words(query: str) -> list[str]:
-    """The words to look for as they stand in the query, and their parts, each once."""
-    every = (one for word in words_of(query) for one in (word, *parts_of(word)))
+    """The distinct words of a query, and their parts."""
+    every = (one for word in words_of(query) for one in (word, *split_camel_case(word)))
     return list(islice({folded(word): word for word in every}.values(), QUERY_WORDS_MAX))
 
 
 def snippet(text: str, words: Sequence[str]) -> str:
     """At most 400 characters of a text, around the place where most of the words stand; its beginning without any."""
     places = _places(text, words)
-    first, last = _densest(places) if places else (0, 0)
+    first, last = _best_window(places) if places else (0, 0)
     spare = max(0, SNIPPET_CHARS_MAX - (last - first))
     begin = max(0, first - spare // 3)
-    return _at_spaces(text, begin, first).strip()
+    return _trim_to_words(text, begin, first).strip()
 
 
 def _places(text: str, words: Sequence[str]) -> list[tuple[int, int, str]]:
@@ -104,7 +104,7 @@ def _places(text: str, words: Sequence[str]) -> list[tuple[int, int, str]]:
     return [(found.start(), found.end(), found[0].lower()) for found in islice(either.finditer(text), PLACES_MAX)]
 
 
-def _densest(places: Sequence[tuple[int, int, str]]) -> tuple[int, int]:
+def _best_window(places: Sequence[tuple[int, int, str]]) -> tuple[int, int]:
     """Begin and end of the window that holds most different words, then most words."""
     best, span = (0, 0), (places[0][0], places[0][1])
     inside: Counter[str] = Counter()
@@ -121,8 +121,8 @@ def _densest(places: Sequence[tuple[int, int, str]]) -> tuple[int, int]:
     return span
 
 
-def _at_spaces(text: str, begin: int, first: int) -> str:
-    """The window from `begin` on, shortened so that no word is cut where that loses nothing that was looked for."""
+def _trim_to_words(text: str, begin: int, first: int) -> str:
+    """The window from `begin` on, trimmed to whole words if that loses no hit."""
     if begin:
         gap = _SPACE.search(text, begin, first)
         begin = gap.end() if gap else begin

@@ -1,4 +1,4 @@
-"""Limits of what is written: the contract's figures.
+"""The contract's limits for writes.
 
 Source: architecture 10 (every input has a limit).
 """

@@ -1,10 +1,9 @@
-"""What the model is sent in a turn, as pieces, and the layout that says which pieces in which order.
+"""Stored packets: the pieces of text that a model was sent in a turn, and the layout that lists them.
 
-A layout is written as a difference to the one before: where a run of pieces stands there too, in the same order, the
-difference names the run; what is new it names by itself. A long text is a block, shared by all runs of the project and
-named by its id; any other is named by the turn whose packet was the first to have it, and its place among the new
-texts of that packet. Names that follow one another are written as a range. So a turn's layout is as long as what
-changed in the turn.
+A layout is stored as a delta against the previous one: copied ranges of pieces, and new pieces. A long text is a block,
+shared by all runs of the project and identified by its id; any other text by the turn of the first packet with it and
+its index among the new texts of that packet. Consecutive ids are written as a range. So the size of a layout is
+proportional to what changed in the turn.
 
     system 3-5 +0:40;user 17.0-3 +1:200        blocks 3, 4 and 5, then 40 pieces from place 0 of the base; then the
                                                first four new texts of turn 17, and 200 pieces from place 1
@@ -39,10 +38,10 @@ NOTE_BYTES_MAX: Final = 512 * 1024
 """Longest note with a packet, in bytes of UTF-8."""
 
 CHAIN_MAX: Final = 32
-"""Layouts that reading a packet walks at most: one that stands for itself is kept as often."""
+"""The longest delta chain of layouts; then one is stored whole."""
 
 _DIGEST_DIGITS: Final = 40
-"""Each block has its digest twice, in its row and in an index. Nobody finds two texts that share so much of it."""
+"""Truncated, because each block stores its digest twice; long enough to be collision-resistant."""
 
 ROLES: Final = ("system", "user", "assistant", "tools", "conversation")
 
@@ -64,7 +63,7 @@ def turn_and_place(piece: int) -> tuple[int, int]:
 
 
 def is_block(text: str, shows: Mapping[str, str]) -> bool:
-    """Whether a text is stored once for all runs of its project."""
+    """Whether a text is stored as a block, shared by all runs of its project."""
     return len(text) >= BLOCK_CHARS_MIN and text not in shows
 
 
@@ -97,13 +96,13 @@ def check_copies(packet: TurnPacket, base_length: int) -> None:
 
 
 def base_missing(run: str, turn: int) -> Exception:
-    """What a caller is told who copies from a packet that is not stored."""
+    """The error for a copy from a packet that is not stored."""
     message = f"The packet of turn {turn} is not the run's latest before this one; send this packet whole."
     return fault(Reason.PACKET_BASE_MISSING, message, run=run, turn=turn)
 
 
 def digest_of(text: str) -> str:
-    """What a project knows a text by: 160 bits of its SHA-256, in hexadecimal."""
+    """The key of a text in a project: 160 bits of its SHA-256, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
@@ -116,7 +115,7 @@ MessageParts = tuple[str, Iterable[Copied | int]]
 
 
 def difference(layout: Layout, base: Sequence[int]) -> str:
-    """A layout as text, by what differs from the ids of another one; an empty base makes it stand for itself."""
+    """Encode a layout as a delta against the ids of another one; with an empty base it is self-contained."""
     differences = Differences(base)
     return written((role, differences.of(ids)) for role, ids in layout)
 

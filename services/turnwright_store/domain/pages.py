@@ -13,7 +13,7 @@ from turnwright_core.checks import check_chars, invalid
 from turnwright_core.limits import MESSAGE_BYTES_MAX, PAGE_BYTES_MAX
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
-"""Longest token: that of the longest path has three quarters of it."""
+"""Longest token; that of the longest path needs three quarters of it."""
 
 PLACE_MAX: Final = 2**63 - 1
 """Largest number that a database can be asked for."""
@@ -21,13 +21,13 @@ PLACE_MAX: Final = 2**63 - 1
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024 * 1024
-"""Most bytes of items in an answer that is one message; the rest is for what stands around them."""
+"""Maximum bytes of the items in a message; the rest is for overhead."""
 
 T = TypeVar("T")
 PageStart = tuple[int | str, ...]
 
 
-def token_of(place: PageStart | None) -> str:
+def encode_page_token(place: PageStart | None) -> str:
     """The token of the page after `place`; empty when there is none."""
     if place is None:
         return ""
@@ -35,7 +35,7 @@ def token_of(place: PageStart | None) -> str:
     return base64.urlsafe_b64encode(json.dumps(place, ensure_ascii=False, separators=(",", ":")).encode()).decode()
 
 
-def place_of(token: str, *kinds: type[int | str]) -> PageStart | None:
+def decode_page_token(token: str, *kinds: type[int | str]) -> PageStart | None:
     """The place in a token, None for an empty one. Raises InvalidError for a token that this list did not make."""
     if not token:
         return None
@@ -50,22 +50,22 @@ def place_of(token: str, *kinds: type[int | str]) -> PageStart | None:
 
 
 def _is_unstorable(part: int | str) -> bool:
-    """Whether it is a text that a database cannot even be asked for: no page has ended with one."""
+    """Whether a text cannot be a parameter of a query, so that no page can have ended with it."""
     return isinstance(part, str) and _UNSTORABLE.search(part) is not None
 
 
 def page_of(
     items: Iterable[T], size: int, place: Callable[[T], PageStart], weight: Callable[[T], int] | None = None
 ) -> tuple[list[T], str]:
-    """The first items, as many as were asked for and as a page holds, and the token of the page after them.
+    """The first items, as many as requested and as fit into a message, and the token of the next page.
 
-    `items` are taken one by one and may go on for longer than the page; `weight` is in bytes.
+    `items` is consumed lazily; `weight` is in bytes.
     """
     page: list[T] = []
     total = 0
     for item in items:
         total += weight(item) if weight else 0
         if page and (len(page) == size or total > PAGE_BYTES_MAX):
-            return page, token_of(place(page[-1]))
+            return page, encode_page_token(place(page[-1]))
         page.append(item)
     return page, ""

@@ -1,15 +1,14 @@
 """The state of one path during a request: what is stored, the writes applied in order, what is to be stored.
 
-Theory of operation. A path state begins as what is stored: what the run sees of the path (its view) and what the entry
-holds (its content, and the tail that was appended to it). Writes change the state in memory; only the outcome is
-stored, so that a request costs the same few statements however often it writes a path.
+Theory of operation. A path state begins as what is stored: the run's view of the path, the content of the entry, and
+the tail that was appended to it. Writes change the state in memory; only the result is stored, so a request costs the
+same few statements however often it writes a path.
 
-A body is made of three parts: the content's, the tail of chunks on top of it, and what this request appends. A draft
-takes the place of the first two. A body that is neither given nor needed is never read: an append stores a chunk, a
-close or a removal leaves the chunks where they are.
+A body has three parts: the content, the tail of chunks, and what this request appends. A draft replaces the first two.
+A stored body is read only if a write needs it: an append stores a chunk, a close or a removal leaves the chunks alone.
 
-The content that a run sees may live in another scope than the path's own: a fork sees its elder's entries. Whoever
-writes it makes a version of the path's own scope; a change of the view alone keeps what is seen (C18).
+The content may be in another scope than the path's own: a fork sees the entries of its ancestors. A write creates a
+version in the path's own scope (copy-on-write); a change of the view alone does not (C18).
 
 Source: rows RU021, RU023-RU027, RU055-RU060, RU090-RU095; C18; architecture 3.
 """
@@ -54,10 +53,10 @@ class StoredVersion(NamedTuple):
     entry: int
     scope: int
     version: int
-    """Id of the version; 0 of one that was stored just now, whose body nobody reads any more."""
+    """Id of the version; 0 for one that was just stored, whose body is not read again."""
     rev: int
     hash: str
-    """Of what is stored of the body: that of all of it where nothing was ever appended."""
+    """The digest of the stored body, without appended chunks."""
     body_size_bytes: int
     """Without what was appended."""
     writer: Tier
@@ -104,7 +103,7 @@ class HomeScope(Struct, frozen=True):
     shared: bool
     """Whether other runs read the scope too; views of its entries then follow the head."""
     entry: int = 0
-    """The entry that is there, where the content that is seen is another one's; 0: none."""
+    """The entry in this scope if the visible content belongs to another one; 0: none."""
 
 
 class PathState(Struct):
@@ -120,7 +119,7 @@ class PathState(Struct):
     view: View | None
     draft: DraftVersion | None = None
     appended: list[str] = field(default_factory=list)
-    """What goes on top of the draft, or of the content and its tail."""
+    """Appended after the draft, or after the content and its tail."""
     appended_bytes: int = 0
     closed: ClosedView | None = None
     """The stored view that ends; a path has no more than one."""
@@ -128,7 +127,7 @@ class PathState(Struct):
     """The body, where a write gave the one that is stored."""
     touched: bool = False
     is_proposal: bool = False
-    """Whether it was proposed before, or is now: what waits for a decision holds its run up."""
+    """Whether it was or is a proposal: an undecided one blocks its run."""
 
     @property
     def stored_revision(self) -> int:
@@ -141,7 +140,7 @@ class PathState(Struct):
 
     @property
     def is_inherited(self) -> bool:
-        """Whether what is seen is an entry of another scope than the path's own."""
+        """Whether the visible entry is in another scope than the path's own."""
         return self.draft is None and self.content is not None and self.content.scope != self.home.scope
 
     @property
@@ -153,7 +152,7 @@ class PathState(Struct):
 
     @property
     def base_bytes(self) -> int:
-        """Length of what stands before what this request appends."""
+        """Length of the body without what this request appends."""
         if self.draft:
             return self.draft.body_size_bytes
         return self.content.body_size_bytes + self.tail if self.content else 0
@@ -168,7 +167,7 @@ class PathState(Struct):
 
     @property
     def record(self) -> bytes:
-        """What a command has come through, as it is now."""
+        """The current command record."""
         return self.draft.record if self.draft else self.content.record if self.content else b""
 
     def body(self, read_body: ReadBody) -> str:
@@ -187,9 +186,9 @@ class PathState(Struct):
         return True
 
     def copied(self, visibility: Visibility, read_body: ReadBody) -> SetEntry:
-        """The write that makes another entry the same. Raises ENTRY_NOT_FOUND where the run does not see this one.
+        """A write that copies this entry. Raises ENTRY_NOT_FOUND if the run does not see it.
 
-        A copy is finished, whatever its source is: nobody goes on with it. That of a record is no command.
+        A copy is resolved, whatever the state of its source, and has no command record.
         """
         if self.view is None:
             raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to copy.", path=self.path)
@@ -202,10 +201,7 @@ class PathState(Struct):
         )
 
     def merge_appended(self, read_body: ReadBody) -> None:
-        """Merge what was appended into the draft where chunks cannot hold it.
-
-        A shared body has several readers and perhaps several writers: its chunks would be nobody's own.
-        """
+        """Merge appended text into the draft if the entry is shared: chunks have a single writer."""
         if self.appended and self.home.shared:
             self._draft(self.body(read_body), self.attributes, self.record, self._writer)
 
@@ -296,7 +292,7 @@ class PathState(Struct):
         return merged
 
     def _missing(self, change: AppendEntry) -> str:
-        """What the body does not have of a text that may have been appended before. Raises REVISION_CONFLICT."""
+        """The part of a repeated append that the body does not have yet. Raises REVISION_CONFLICT."""
         there = self.body_size_bytes
         if change.offset is None or change.offset == there:
             return change.text
@@ -340,7 +336,7 @@ class PathState(Struct):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the digest at hand is that of the body as it is now."""
+        """Whether the known digest is that of the current body."""
         if self.appended or self.is_inherited:
             return False
         return self.draft is not None or (self.content is not None and not self.tail)
@@ -361,7 +357,7 @@ def gives_content(change: SetEntry) -> bool:
 
 
 class WriteStamp(Struct, frozen=True):
-    """The writer of a write, and the turn and loop that its view gets: those given here, else those that it has."""
+    """The writer of a write, and the turn and loop for its view, unless that has its own."""
 
     writer: Tier
     turn: int | None

@@ -45,11 +45,11 @@ def check_writer(scheme: Scheme, writer: Tier, path: str) -> None:
 
 
 PLAN_TOOL: str = "plan_tool:409"
-"""Outcome of a write of a plan that is none of the plan rpcs (C45)."""
+"""Outcome of a write to a plan by another rpc than those for plans (C45)."""
 
 
 def check_not_plan(scheme: str, path: str) -> None:
-    """Refuse to change a plan as an entry: its versions, deltas and events would not tell of it (C45)."""
+    """Refuse to change a plan as an entry, without its versions, deltas and events (C45)."""
     if scheme == PLANS:
         raise fault(
             Reason.PLAN_ENTRY,
@@ -61,7 +61,7 @@ def check_not_plan(scheme: str, path: str) -> None:
 
 
 def check_record_writer(writer: Tier, path: str) -> None:
-    """Refuse what a command has come through from anybody but the runtime: it says what was accepted, and by whom."""
+    """Only the runtime may write command records: they say what was accepted, and by whom."""
     if writer is not Tier.SYSTEM:
         raise fault(
             Reason.WRITER_FORBIDDEN,
@@ -72,13 +72,13 @@ def check_record_writer(writer: Tier, path: str) -> None:
         )
 
 
-def check_floor(caller: Caller, floor: Tier, method: str) -> None:
+def check_min_tier(caller: Caller, min_tier: Tier, method: str) -> None:
     """Refuse a method to tiers below its floor."""
-    if caller.tier < floor:
+    if caller.tier < min_tier:
         raise fault(
             Reason.TIER_FORBIDDEN,
-            f"This needs a token of the tier {floor.name.lower()}; the one in use has {caller.tier.name.lower()}.",
+            f"This needs a token of the tier {min_tier.name.lower()}; the one in use has {caller.tier.name.lower()}.",
             method=method,
-            tier=floor.name.lower(),
+            tier=min_tier.name.lower(),
             ceiling=caller.tier.name.lower(),
         )

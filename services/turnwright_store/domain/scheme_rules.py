@@ -1,6 +1,6 @@
-"""What events must be, beyond the rules of every entry; plans are entries that only their rpcs write.
+"""Validation of events, beyond the rules for every entry; plans can only be written by their rpcs.
 
-An event is `event://turn_{n}/{subkind}/{slug}`; what it tells stands in its attributes.
+An event is `event://turn_{n}/{subkind}/{slug}`; its content is in its attributes.
 Source: rows RH01, RH02; architecture 9.
 """
 
@@ -25,7 +25,7 @@ def check_entry(scheme: str, path: str, change: SetEntry) -> None:
 
 
 def _check_event(path: str, change: SetEntry) -> None:
-    """An event is written once, so that whoever gives it a body or a state says all of it."""
+    """An event is written once, with all of its fields."""
     if change.merge_attributes_json is not None:
         raise invalid("merge_attributes_json", f"{path} cannot be merged into: write the whole event.")
     if change.attributes_json is None:

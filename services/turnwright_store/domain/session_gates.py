@@ -39,9 +39,9 @@ class Gate(Enum):
     RUN = "run"
     """It is carried out at once."""
     QUEUE = "queue"
-    """It waits until the work before it has ended."""
+    """Queued behind earlier work."""
     REFUSE = "refuse"
-    """It is refused: nothing of what it is about waits."""
+    """Refused, because there is nothing that it could apply to."""
 
 
 _S: Final = SessionState

@@ -1,7 +1,4 @@
-"""What a user's message says: parts of text and images, and the files that it refers to.
-
-The first bad part is named by its index. Source: row RC01.
-"""
+"""The content of a user's message: parts of text and images, and the files that it refers to. Source: row RC01."""
 
 from __future__ import annotations
 

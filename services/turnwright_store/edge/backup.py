@@ -23,14 +23,14 @@ from turnwright_store.edge.copying import (
     copy_rows,
     count_rows,
     empty_index,
-    explained,
     is_url,
     opened,
     put_in_place,
+    redacted,
     revision_of,
-    server,
-    shown,
+    snapshot_engine,
     too_new,
+    wrapping_database_errors,
 )
 from turnwright_store.edge.schema import REVISIONS, bring_to_head
 from turnwright_store.sql.tables import meta
@@ -42,7 +42,7 @@ def back_up(database: str, file: Path, report: ReportProgress) -> Report:
         raise BackupError(f"{file} already exists: choose another name, or move it.")
     if not file.parent.is_dir():
         raise BackupError(f"There is no directory {file.parent}: create it, or choose another location.")
-    with explained(f"The backup of {shown(database)} failed"), put_in_place(file) as scratch:
+    with wrapping_database_errors(f"The backup of {redacted(database)} failed"), put_in_place(file) as scratch:
         if is_url(database):
             _copy_server(database, scratch, report)
         else:
@@ -78,13 +78,13 @@ def _check_schema(found: str, named: str) -> None:
 
 def _copy_server(url: str, scratch: Path, report: ReportProgress) -> None:
     """Copy everything in one snapshot."""
-    engine = server(url)
+    engine = snapshot_engine(url)
     with engine.connect() as source:
         source.execution_options(postgresql_readonly=True)
         found = revision_of(source)
-        _check_schema(found, shown(url))
+        _check_schema(found, redacted(url))
         if found != REVISIONS[-1]:
-            message = f"{shown(url)} has the schema {found}, and this version reads {REVISIONS[-1]} only: "
+            message = f"{redacted(url)} has the schema {found}, and this version reads {REVISIONS[-1]} only: "
             raise BackupError(message + "back it up with the version that runs on it, or start this version on it.")
         with opened(scratch) as (raw, core):
             bring_to_head(raw, core)

@@ -1,7 +1,7 @@
 """Group commit: one batch of requests as one transaction, in the writer thread; the same for every database.
 
-No exception is caught by name here: whatever a request raises belongs to its caller and is passed to the event loop,
-and what the whole transaction raises is handled by the database's own writer.
+Every exception of a request is passed to its caller; those of the whole transaction are handled by the database's
+writer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Job(Struct, Generic[T]):
     locks: Collection[str]
     answer: asyncio.Future[T]
     inline: bool = False
-    """Whether it is too small to be worth a thread."""
+    """Whether it is small enough to run in the event loop."""
     result: T | None = None
     error: Exception | None = None
     bumped: set[int] = field(default_factory=set)
@@ -48,7 +48,7 @@ class BatchTransaction(Protocol):
 
     @property
     def is_followed(self) -> Callable[[int], bool]:
-        """Whether somebody in this process follows the changes of a scope."""
+        """Whether a watcher in this process follows a scope."""
 
     @property
     def core(self) -> Connection:
@@ -63,20 +63,20 @@ class BatchTransaction(Protocol):
     def try_lock(self, name: str) -> bool:
         """Try to take one more lock without waiting; returns whether it is held."""
 
-    def mark(self, name: str) -> None:
+    def savepoint(self, name: str) -> None:
         """Set a savepoint for a request."""
 
-    def keep(self, name: str) -> None:
-        """Release the savepoint. Raises pending errors of statements that nobody has waited for yet."""
+    def release(self, name: str) -> None:
+        """Release the savepoint. Raises pending errors of pipelined statements."""
 
-    def undo(self, name: str, error: Exception) -> None:
+    def rollback_to(self, name: str, error: Exception) -> None:
         """Roll back to the savepoint. Raises the error if the whole transaction is lost."""
 
     def commit(self, bumped: Collection[int]) -> None:
         """Commit, and notify other replicas of the scopes that changed."""
 
 
-_PART = "request"
+_SAVEPOINT = "request"
 
 
 def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
@@ -95,21 +95,21 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
             # A single request needs no savepoint: it can undo the whole transaction.
             job.result = job.work(transaction)
         else:
-            _part(session, transaction, job)
+            _run_in_savepoint(session, transaction, job)
         if job.error is None:
             job.bumped, job.deltas = transaction.all_bumped(), transaction.deltas
     session.commit(bumped_by(batch))
 
 
-def _part(session: BatchTransaction, transaction: Transaction, job: Job[Any]) -> None:
-    session.mark(_PART)
+def _run_in_savepoint(session: BatchTransaction, transaction: Transaction, job: Job[Any]) -> None:
+    session.savepoint(_SAVEPOINT)
     with CaughtError() as kept:
         job.result = job.work(transaction)
-        session.keep(_PART)
+        session.release(_SAVEPOINT)
     if kept.error is not None:
-        session.undo(_PART, kept.error)
+        session.rollback_to(_SAVEPOINT, kept.error)
         job.error = kept.error
-        session.keep(_PART)
+        session.release(_SAVEPOINT)
 
 
 def bumped_by(batch: Iterable[Job[Any]]) -> set[int]:

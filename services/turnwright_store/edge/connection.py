@@ -16,7 +16,7 @@ from sqlalchemy.pool import StaticPool
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Connection, Durability, Query, followed_by_nobody, lock_always
+from turnwright_store.ports import Connection, Durability, Query, no_followers, single_writer_lock
 
 T = TypeVar("T")
 
@@ -26,13 +26,13 @@ STATEMENTS_CACHED = 512
 _STATEMENTS: Final = Statements(SQLiteDialect_pysqlite())
 
 BUSY_TIMEOUT_MS: Final = 5000
-"""How long a statement waits for somebody who has the file open without our lock (a backup, a shell)."""
+"""How long a statement waits for another process with the file open (a backup, a shell)."""
 
 _CHECKPOINT_PAGES: Final = 2000
 """Pages in the write-ahead log from which a commit in the thread brings them into the file."""
 
 _HERE_MAX: Final = 256
-"""Requests that are written in the event loop before one is written in the thread, which looks after the log."""
+"""Number of requests written in the event loop before one in the thread, which checkpoints the write-ahead log."""
 
 _MODES: Final[dict[object, tuple[str, ...]]] = {
     "here": ("synchronous = NORMAL", "busy_timeout = 0", "wal_autocheckpoint = 0"),
@@ -98,7 +98,7 @@ class SqliteLink:
             pool_reset_on_return=None,
         )
         self.core = engine.connect()
-        # Not the counting one: what goes this way counts itself.
+        # Not the counting one: DirectConnection counts its statements itself.
         self._direct = DirectConnection(self.core, _STATEMENTS, partial(sqlite3.Connection.cursor, self.raw))
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class SqliteLink:
         return self.raw.statements + self._direct.executed if hasattr(self, "_direct") else 0
 
     def snapshot(self, query: Query[T]) -> T:
-        """The result of a query, all of whose statements see the same moment."""
+        """Run a query whose statements all see one snapshot."""
         self.raw.execute("BEGIN")
         try:
             return query(self.direct)
@@ -128,7 +128,7 @@ class SqliteWriter:
     """Commits batches. Used by one thread at a time; is the session of its own transactions."""
 
     def __init__(
-        self, link: SqliteLink, clock_ms: Callable[[], int], is_followed: Callable[[int], bool] = followed_by_nobody
+        self, link: SqliteLink, clock_ms: Callable[[], int], is_followed: Callable[[int], bool] = no_followers
     ) -> None:
         """`clock_ms` gives the time of the writes, in milliseconds since 1970."""
         self.is_followed = is_followed
@@ -147,9 +147,9 @@ class SqliteWriter:
         self._run(batch, max(job.durability for job in batch))
 
     def write_inline(self, batch: Sequence[Job[Any]]) -> bool:
-        """Run a batch in the event loop, as far as it goes without waiting; False when nothing was done.
+        """Run a batch in the event loop if that needs no waiting; returns whether it did.
 
-        What needs full durability is committed then, and not yet on the disk: see `sync`.
+        With FULL durability it is committed but not yet on disk: see `sync`.
         """
         if self._here >= _HERE_MAX:
             return False
@@ -160,7 +160,7 @@ class SqliteWriter:
         return True
 
     def sync(self, batch: Sequence[Job[Any]]) -> None:
-        """Bring to the disk what was committed in the event loop: what a commit with synchronous = FULL does."""
+        """Sync the commits of the event loop to disk, as a commit with synchronous = FULL does."""
         with CaughtError() as failed:
             if self._log_file < 0:
                 self._log_file = os.open(f"{self._link.path}-wal", os.O_RDONLY)
@@ -201,7 +201,7 @@ class SqliteWriter:
         return self._clock_ms
 
     def entry_ids(self, count: int) -> Sequence[int]:
-        """The numbers behind all that were given: nobody else gives any while the file is ours."""
+        """The next numbers: this process is the only one that allocates any."""
         if self._last_entry < 0:
             (self._last_entry,) = self._link.raw.execute("SELECT coalesce(max(id), 0) FROM entries").fetchone()
         self._last_entry += count
@@ -209,17 +209,17 @@ class SqliteWriter:
 
     def try_lock(self, name: str) -> bool:
         """One writer has every name."""
-        return lock_always(name)
+        return single_writer_lock(name)
 
-    def mark(self, name: str) -> None:
+    def savepoint(self, name: str) -> None:
         self._link.raw.execute(f"SAVEPOINT {name}")
 
-    def keep(self, name: str) -> None:
+    def release(self, name: str) -> None:
         self._link.raw.execute(f"RELEASE {name}")
 
-    def undo(self, name: str, error: Exception) -> None:
+    def rollback_to(self, name: str, error: Exception) -> None:
         if not self._link.raw.in_transaction:
-            # The database gave up the whole transaction (disk full, I/O error): nobody's part is left.
+            # SQLite has rolled back the whole transaction (disk full, I/O error).
             raise error
         self._link.raw.execute(f"ROLLBACK TO {name}")
 

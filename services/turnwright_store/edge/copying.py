@@ -78,12 +78,12 @@ def is_url(database: str) -> bool:
     return bool(separator) and scheme in POSTGRESQL_SCHEMES
 
 
-def shown(database: str) -> str:
+def redacted(database: str) -> str:
     """The name of a database for display: a URL without its password."""
     return make_url(database).render_as_string(hide_password=True) if is_url(database) else database
 
 
-def server(url: str) -> sqlalchemy.Engine:
+def snapshot_engine(url: str) -> sqlalchemy.Engine:
     """An engine for a PostgreSQL database whose transactions each see one moment."""
     named = make_url(url).set(drivername="postgresql+psycopg")
     return sqlalchemy.create_engine(named, poolclass=NullPool, isolation_level="REPEATABLE READ")
@@ -131,7 +131,7 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def wrapping_database_errors(what: str) -> Iterator[None]:
     """Turns database errors into BackupError. Only their own messages: statements contain user data."""
     try:
         yield

@@ -1,14 +1,12 @@
 """SQLite as the store's database: one writer with group commit, some readers, wake-ups after each commit.
 
-Theory of operation. Requests queue for the writer, which takes all that wait, up to a limit, as one batch: one BEGIN
-IMMEDIATE, one savepoint for each request, one COMMIT. A request that fails is undone to its savepoint and is the only
-one that hears of it; the others are answered after the commit. `synchronous` is set between transactions to what the
-strongest durability in the batch needs.
+Theory of operation. Group commit: the writer takes all waiting requests, up to a limit, as one batch: one BEGIN
+IMMEDIATE, one savepoint for each request, one COMMIT. A failed request is rolled back to its savepoint; the others are
+answered after the commit. `synchronous` is set between transactions to the strongest durability in the batch.
 
-A thread costs a small request more than its statements do: two threads of one interpreter take turns at every step.
-So brief requests are read and written in the event loop itself, by the same connections, while their threads have
-nothing to do. Nothing waits there: a file that somebody else has locked, bringing the log into the file, and bringing
-the log to the disk are left to the thread.
+A hop to a thread costs more than the statements of a small request. So these are run in the event loop itself, on the
+same connections, while their threads are idle. Whatever may block is left to the thread: a locked file, checkpoints of
+the write-ahead log, and syncs to disk.
 Source: architecture 3, 12.2, 12.3; docs/adr/0003.
 """
 
@@ -75,7 +73,7 @@ class SqliteDatabase:
 
         `mmap_mb`: MiB of the file that each connection maps into memory.
         """
-        # Two names of one file are one database, with one lock; and the log lies beside the file itself.
+        # Resolve symbolic links: the lock and the write-ahead log are next to the file itself.
         self._path = path = Path(os.path.realpath(path))
         mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
         self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
@@ -105,7 +103,7 @@ class SqliteDatabase:
             stack.callback(FileLock(self._path).release)
             stack.callback(self._writer.close)
             refuse_log_alone(self._path)
-            # The files beside it take their mode from it.
+            # The write-ahead log and shared memory get the mode of the file.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             await self._open(stack, self._writing)
             await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
@@ -117,18 +115,18 @@ class SqliteDatabase:
 
     async def _open(self, stack: contextlib.AsyncExitStack, connection: ThreadConnection[SqliteLink]) -> None:
         await connection.open()
-        stack.push_async_callback(connection.shut)
+        stack.push_async_callback(connection.close)
 
     async def close(self) -> None:
         self._health.close()
         await self._writes.close()
         await self._resources.aclose()
 
-    async def look(self) -> None:
-        await self._checks.run(self._health.look)
+    async def quick_check(self) -> None:
+        await self._checks.run(self._health.quick_check)
 
-    async def read_all(self) -> None:
-        await self._checks.run(self._health.read_all)
+    async def integrity_check(self) -> None:
+        await self._checks.run(self._health.integrity_check)
 
     async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
         """Run a function in a transaction and return its result after the commit.
@@ -147,7 +145,7 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise what the database raises as the caller of a request is to hear it. A file that is lost is not used."""
+        """Translate the database's errors to those for callers. A lost or damaged file is not used any more."""
         self._health.require()
         try:
             yield

@@ -1,12 +1,11 @@
-"""Whether the database file that a store works on is still the one under its name, and sound.
+"""Health of the database file: not deleted, replaced or corrupted.
 
-SQLite goes on with a file that was deleted or replaced: it holds the old one open, and what it writes there is gone
-with the process. And it finds damage only when it reads the page. So the file and its log are compared with what was
-opened after each commit, before anybody is answered; a look reads the first pages through a new connection, which has
-nothing in its cache; and once a day everything is read. Damage that was met stays until the store is started again:
-nobody knows what else is lost.
+SQLite does not notice that its file was deleted or replaced: it writes on to the old inode, which is gone with the
+process. And it finds corruption only when it reads a page. So the inodes of the file and its log are compared after
+each commit, before it is acknowledged; the quick check reads the first pages through a new connection with an empty
+cache; the integrity check reads everything once a day. After damage was found, the store must be restarted.
 
-The file is opened by SQLite only: to close another descriptor of it would end SQLite's locks on it.
+Only SQLite may open the file: closing another descriptor of it would release SQLite's locks.
 Source: SQLite, "How To Corrupt An SQLite Database File"; docs/store.md.
 """
 
@@ -70,14 +69,14 @@ class FileHealth:
         self._change = change
         self.require()
 
-    def look(self) -> None:
+    def quick_check(self) -> None:
         """Read the first pages from disk. Raises as `require` does."""
         self.compare()
         if self._read("SELECT count(*) FROM sqlite_master") == 0:
             self._note_damage("it holds no tables")
         self.require()
 
-    def read_all(self) -> None:
+    def integrity_check(self) -> None:
         """Check the structure of every page, unless the file is too large. Raises as `require` does."""
         self.compare()
         if self._file.stat().st_size <= READ_BYTES_MAX:

@@ -1,6 +1,6 @@
 """LISTEN on PostgreSQL: wakes local watchers of scopes that other replicas have changed.
 
-A notification is a hint, and may be lost: after each reconnect, and every few seconds, all watchers are woken. Source:
+Notifications may be lost, so all watchers are woken after each reconnect, and every few seconds. Source:
 architecture 3 (revisions and the change feed).
 """
 

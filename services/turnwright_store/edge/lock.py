@@ -1,4 +1,4 @@
-"""The lock of a database file: one process owns it, and others learn whom to connect to instead.
+"""The lock of a database file: one process owns it, and others are told to connect to that one.
 
 Source: architecture 3 (a lock file makes a second process join the first one's socket).
 """

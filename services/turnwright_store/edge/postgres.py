@@ -1,10 +1,9 @@
 """PostgreSQL as the store's database, for several replicas of the store at once.
 
-Theory of operation. The same shape as on SQLite: one writer with group commit and a savepoint for each request, some
-readers, each a connection in a thread of its own. What SQLite's one writer gives by itself is made here by advisory
-locks: a batch first locks the names of all that it changes. Every commit is synchronous, whatever durability was
-asked for. A notification with each commit wakes the watchers of other replicas.
-Source: architecture 3, 12.2, 12.8; docs/adr/0003, docs/adr/0006.
+Theory of operation. As on SQLite: one writer with group commit and a savepoint for each request, some readers, each a
+connection in its own thread. Where SQLite has a single writer, replicas use advisory locks: a batch first locks the
+names of everything that it changes. Every commit is synchronous. A notification with each commit wakes the watchers of
+other replicas. Source: architecture 3, 12.2, 12.8; docs/adr/0003, docs/adr/0006.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class PostgresDatabase:
 
     async def _open(self, stack: contextlib.AsyncExitStack, connection: ThreadConnection[PostgresLink]) -> None:
         await connection.open()
-        stack.push_async_callback(connection.shut)
+        stack.push_async_callback(connection.close)
 
     async def close(self) -> None:
         self._links.closing.set()
@@ -81,10 +80,10 @@ class PostgresDatabase:
     async def read(self, query: Query[T], *, inline: bool = False) -> T:  # noqa: ARG002 - as above
         return await self._reads.run(lambda link: link.snapshot(query))
 
-    async def look(self) -> None:
+    async def quick_check(self) -> None:
         """Nothing: the server checks its own files."""
 
-    async def read_all(self) -> None:
+    async def integrity_check(self) -> None:
         """Nothing, as above."""
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
@@ -92,7 +91,7 @@ class PostgresDatabase:
 
     def stats(self) -> Stats:
         statements = sum(connection.link.statements for connection in (self._writing, *self._reading))
-        return Stats(statements, self._writer.transactions, self._writer.requests, self._writing.link.trips)
+        return Stats(statements, self._writer.transactions, self._writer.requests, self._writing.link.round_trips)
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
         self._writing.post(lambda _link: self._writer.write(batch), done)

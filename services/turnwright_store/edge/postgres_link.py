@@ -60,7 +60,7 @@ class Server(Struct, frozen=True):
         return "postgresql://" + self.url.partition("://")[2]
 
     @property
-    def silence_s(self) -> float:
+    def lost_after_s(self) -> float:
         """Seconds of silence after which a server counts as lost while it owes an answer."""
         return 2 * self.statement_s
 
@@ -111,7 +111,7 @@ class Links:
         """Prepare; nothing is connected yet."""
         self.server = server
         self.closing = threading.Event()
-        """Set when nobody waits for the server any more."""
+        """Set at the shutdown, which must not wait for the server."""
         self.engine = sqlalchemy.create_engine(
             "postgresql+psycopg://",
             creator=self._connect,
@@ -179,7 +179,7 @@ class PostgresLink:
         return self._counted + (self._direct.executed if self._direct is not None else 0)
 
     @property
-    def trips(self) -> int:
+    def round_trips(self) -> int:
         """Number of round trips."""
         return self._pipe.trips if self._pipe is not None else 0
 
@@ -193,7 +193,7 @@ class PostgresLink:
     def _open(self) -> None:
         self._core = self._links.engine.connect()
         self._raw = cast("psycopg.Connection[Any]", self._core.connection.driver_connection)
-        self._pipe = StatementPipeline(self._raw, self._links.server.silence_s)
+        self._pipe = StatementPipeline(self._raw, self._links.server.lost_after_s)
         self._direct = PostgresConnection(self._core, _STATEMENTS, self._pipe)
         self._lost_s = None
 
@@ -226,7 +226,7 @@ class PostgresLink:
             return False
         return True
 
-    def attempt(self, transaction: Callable[[], T]) -> T:
+    def run_transaction(self, transaction: Callable[[], T]) -> T:
         """Run a transaction with retries. Raises its errors in the form for its caller."""
         for number in range(1, ATTEMPTS_MAX + 1):
             self.ensure_connected()
@@ -249,7 +249,7 @@ class PostgresLink:
             return
         try:
             self.pipe.drain_quietly()
-            self.pipe.ask("ROLLBACK")
+            self.pipe.query("ROLLBACK")
         except psycopg.Error:
             self.close()
 
@@ -263,4 +263,4 @@ class PostgresLink:
             self.pipe.push()
             return result
 
-        return self.attempt(transaction)
+        return self.run_transaction(transaction)

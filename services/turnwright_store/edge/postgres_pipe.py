@@ -1,10 +1,9 @@
-"""Statements on their way to PostgreSQL: sent one behind the other, waited for where an answer is needed.
+"""Pipelined statements for PostgreSQL: sent without waiting, until a result is needed.
 
-Theory of operation. libpq's pipeline mode takes a statement before the one ahead of it is answered. So a statement is
-sent at once and its answer is read when somebody looks at it, together with all answers before: a trip to the server
-for each question instead of each statement. What fails makes the server skip what comes behind it, up to the next
-synchronization, and is raised to whoever waits there. Statements are prepared once for a connection, and values go as
-they are, without the driver's search for the type of each.
+Theory of operation. libpq's pipeline mode accepts a statement before the previous one is answered. A statement is sent
+at once, and its result is read on demand, together with all earlier results: a round trip for each needed result
+instead of each statement. After an error the server skips statements up to the next sync; the error is raised at the
+next wait. Statements are prepared once per connection, and parameters are sent without the driver's type lookup.
 Source: PostgreSQL 15, 34.5 (pipeline mode); docs/adr/0006.
 """
 
@@ -121,7 +120,7 @@ class PipelineResult:
         self.result: pq.abc.PGresult | None = None
         self.error: psycopg.Error | None = None
 
-    def _there(self) -> pq.abc.PGresult:
+    def _fetch(self) -> pq.abc.PGresult:
         if self.result is None and self.error is None:
             self._pipe.sync()
         if self.error is not None:
@@ -130,15 +129,15 @@ class PipelineResult:
         return self.result
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self._pipe.rows(self._there()))
+        return iter(self._pipe.rows(self._fetch()))
 
     @property
     def rowcount(self) -> int:
-        return self._there().command_tuples or 0
+        return self._fetch().command_tuples or 0
 
     @property
     def status(self) -> str:
-        return (self._there().command_status or b"").decode()
+        return (self._fetch().command_status or b"").decode()
 
     def close(self) -> None:
         """Nothing to release."""
@@ -147,15 +146,15 @@ class PipelineResult:
 class StatementPipeline:
     """The pipelined statements of one connection. Not thread-safe."""
 
-    def __init__(self, raw: psycopg.Connection[Any], silence_s: float) -> None:
+    def __init__(self, raw: psycopg.Connection[Any], lost_after_s: float) -> None:
         """For a connection that nobody else uses except between `leave` and the next statement.
 
-        If the server owes an answer and is silent for `silence_s` seconds, the connection is closed as lost.
+        If the server owes an answer and is silent for `lost_after_s` seconds, the connection is closed as lost.
         """
         self.trips = 0
         """Number of round trips."""
         self._pgconn = raw.pgconn
-        self._silence_s = silence_s
+        self._silence_s = lost_after_s
         self._names: dict[str, bytes] = {}
         self._numbers = count(1)
         # What the next results belong to: a statement, a prepared name, or a sync (None).
@@ -178,7 +177,7 @@ class StatementPipeline:
         self._coming.append(answer)
         return answer
 
-    def ask(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
+    def query(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
         """Send a statement and wait for its result. Raises its error or that of an earlier one."""
         answer = self.send(sql, values)
         self.sync()

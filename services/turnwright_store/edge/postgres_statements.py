@@ -56,7 +56,7 @@ _SQL: Final = {BIGINT: "bigint", TEXT: "text", BYTEA: "bytea", BOOLEAN: "boolean
 _KINDS: Final = {sql.upper(): kind for kind, sql in _SQL.items()} | {"FLOAT": FLOAT}
 
 
-class ManyRows(Struct, frozen=True):
+class BulkStatement(Struct, frozen=True):
     """A statement for many rows at once."""
 
     sql: str
@@ -69,7 +69,7 @@ class PostgresStatements(Statements):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        self._many: dict[int, ManyRows | None] = {}
+        self._many: dict[int, BulkStatement | None] = {}
 
     def compiled(self, statement: Any, values: Values) -> CompiledStatement | None:
         """The compiled statement, also for text; None if it must go through Core."""
@@ -96,26 +96,26 @@ class PostgresStatements(Statements):
             compiled = _for_each_path(compiled)
         return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), compiled.sql)))
 
-    def for_many(self, compiled: CompiledStatement) -> ManyRows | None:
+    def for_many(self, compiled: CompiledStatement) -> BulkStatement | None:
         """The statement for many rows at once; None if it must be sent for each."""
         return self._many.get(id(compiled))
 
-    def _for_many(self, statement: Any, compiled: CompiledStatement) -> ManyRows | None:
+    def _for_many(self, statement: Any, compiled: CompiledStatement) -> BulkStatement | None:
         if compiled.constants or compiled.expanded or not compiled.names:
             return None
         if isinstance(statement, Insert):
             return self._insert_many(statement, compiled) if _ROW.search(compiled.sql) else None
         return _update_many(compiled) if isinstance(statement, Update) else None
 
-    def _insert_many(self, statement: Insert, compiled: CompiledStatement) -> ManyRows:
+    def _insert_many(self, statement: Insert, compiled: CompiledStatement) -> BulkStatement:
         columns = [statement.table.c[name].type.compile(dialect=self.dialect) for name in compiled.names]
         kinds = tuple(_KINDS[column.partition(" ")[0]] for column in columns)
         arrays = ", ".join(f"%s::{_SQL[kind]}[]" for kind in kinds)
         rows = f" SELECT * FROM unnest({arrays})"  # noqa: S608 - made of constants
-        return ManyRows(_numbered(_ROW.sub(rows, compiled.sql)), kinds)
+        return BulkStatement(_numbered(_ROW.sub(rows, compiled.sql)), kinds)
 
 
-def _update_many(compiled: CompiledStatement) -> ManyRows | None:
+def _update_many(compiled: CompiledStatement) -> BulkStatement | None:
     """An UPDATE of one row each, by ids; a row given twice is updated once."""
     marks = _TYPED_MARK.findall(compiled.sql)
     if set(marks) != {"BIGINT"} or compiled.returns:
@@ -125,7 +125,7 @@ def _update_many(compiled: CompiledStatement) -> ManyRows | None:
     names = ", ".join(f"c{place}" for place in range(len(marks)))
     arrays = ", ".join(["%s::bigint[]"] * len(marks))
     given = f" FROM unnest({arrays}) AS given({names}) WHERE "
-    return ManyRows(_numbered(changed.replace(" WHERE ", given, 1)), (BIGINT,) * len(marks))
+    return BulkStatement(_numbered(changed.replace(" WHERE ", given, 1)), (BIGINT,) * len(marks))
 
 
 def _for_each_path(compiled: CompiledStatement) -> CompiledStatement:
@@ -198,7 +198,7 @@ class PostgresConnection(DirectConnection):
         return CursorRows((), ())
 
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
-        """Send a query without waiting for its rows; an error is raised to whoever waits next."""
+        """Send a query without waiting for its rows; an error is raised at the next wait."""
         compiled = self._texts.compiled(statement, values)
         assert compiled, "what is asked ahead is a statement of Core"
         return CursorRows(self._send(compiled, values, waits=False), compiled.results)
@@ -210,10 +210,10 @@ class PostgresConnection(DirectConnection):
             pairs = zip(compiled.names, arguments, strict=True)
             arguments = [list(dict.fromkeys(value)) if name in compiled.expanded else value for name, value in pairs]
         # A statement with rows is waited for, so that its error is raised at once.
-        ask = self._pipe.ask if waits and compiled.returns else self._pipe.send
+        ask = self._pipe.query if waits and compiled.returns else self._pipe.send
         return ask(compiled.sql, arguments)
 
-    def _in_arrays(self, many: ManyRows, compiled: CompiledStatement, values: Sequence[Values]) -> CursorRows:
+    def _in_arrays(self, many: BulkStatement, compiled: CompiledStatement, values: Sequence[Values]) -> CursorRows:
         found: list[tuple[Any, ...]] = []
         for first in range(0, len(values), ROWS_A_STATEMENT):
             self.executed += 1
@@ -221,7 +221,7 @@ class PostgresConnection(DirectConnection):
             columns = zip(*rows, strict=True)
             arrays = [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)]
             if compiled.returns:
-                found += CursorRows(self._pipe.ask(many.sql, arrays), compiled.results)
+                found += CursorRows(self._pipe.query(many.sql, arrays), compiled.results)
             else:
                 self._pipe.send(many.sql, arrays)
         return CursorRows(found, ())

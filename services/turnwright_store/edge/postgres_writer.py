@@ -1,9 +1,9 @@
 """Commits batches on PostgreSQL: locks first, then the clock, then the requests, then one NOTIFY with the COMMIT.
 
-All that a batch changes or decides by is locked by name, in one order on every replica, before its first statement
-looks at anything. Each later statement therefore sees everything that an earlier holder of these names has committed:
-READ COMMITTED is what this needs, since a snapshot of the whole transaction would be taken before the locks are held.
-Source: architecture 3; docs/adr/0006.
+Everything that a batch changes or depends on is locked by name, in the same order on every replica, before its first
+statement. Each later statement therefore sees everything that an earlier holder of these locks has committed. This
+needs READ COMMITTED: a snapshot for the whole transaction would be taken before the locks are held. Source:
+architecture 3; docs/adr/0006.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from turnwright_store.edge.postgres_link import PostgresLink
 from turnwright_store.edge.postgres_pipe import BIGINT, Array, PipelineResult, StatementPipeline
 from turnwright_store.edge.sqlstates import RecoveryAction, commit_unknown, recovery_of, to_fault
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Connection, followed_by_nobody
+from turnwright_store.ports import Connection, no_followers
 
 CHANNEL: Final = "turnwright_changes"
 """Notification channel for changed scopes."""
@@ -71,7 +71,7 @@ def _clock_of(locked: PipelineResult) -> int:
 class PostgresWriter:
     """Commits batches. Used by the writer thread only; is the session of its own transactions."""
 
-    def __init__(self, link: PostgresLink, is_followed: Callable[[int], bool] = followed_by_nobody) -> None:
+    def __init__(self, link: PostgresLink, is_followed: Callable[[int], bool] = no_followers) -> None:
         self.is_followed = is_followed
         self.transactions = 0
         self.requests = 0
@@ -95,7 +95,7 @@ class PostgresWriter:
 
     def _commit(self, batch: Sequence[Job[Any]]) -> None:
         with CaughtError() as whole:
-            self._link.attempt(lambda: run_batch(self, batch))
+            self._link.run_transaction(lambda: run_batch(self, batch))
             self.transactions += 1
             self.requests += len(batch)
         if whole.error is not None:
@@ -135,27 +135,27 @@ class PostgresWriter:
             self._ids_from = pipe
         while len(self._entry_ids) < count:
             asked = max(ENTRY_IDS_AT_ONCE, count)
-            self._entry_ids += [one for (one,) in pipe.ask(_ENTRY_IDS, [asked])]
+            self._entry_ids += [one for (one,) in pipe.query(_ENTRY_IDS, [asked])]
         return [self._entry_ids.popleft() for _ in range(count)]
 
     def try_lock(self, name: str) -> bool:
         """Try to take one more lock; waiting could deadlock with another batch."""
-        ((is_locked,),) = self._link.pipe.ask(_TRY_LOCK, [lock_key(name)])
+        ((is_locked,),) = self._link.pipe.query(_TRY_LOCK, [lock_key(name)])
         return bool(is_locked)
 
-    def mark(self, name: str) -> None:
+    def savepoint(self, name: str) -> None:
         self._link.pipe.send(f"SAVEPOINT {name}")
 
-    def keep(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Release the savepoint. Raises pending errors."""
-        self._link.pipe.ask(f"RELEASE {name}")
+        self._link.pipe.query(f"RELEASE {name}")
 
-    def undo(self, name: str, error: Exception) -> None:
+    def rollback_to(self, name: str, error: Exception) -> None:
         """Roll back to the savepoint, unless the error makes the whole batch run again."""
         if recovery_of(error, is_open=self._link.is_open) in (RecoveryAction.AGAIN, RecoveryAction.CONNECT):
             raise error
         self._link.pipe.drain_quietly()
-        self._link.pipe.ask(f"ROLLBACK TO {name}")
+        self._link.pipe.query(f"ROLLBACK TO {name}")
 
     def commit(self, bumped: Collection[int]) -> None:
         """Commit, with a notification of the changed scopes."""
@@ -163,7 +163,7 @@ class PostgresWriter:
         if bumped:
             pipe.send(_NOTIFY, [CHANNEL, payload(bumped)])
         try:
-            ended = pipe.ask("COMMIT")
+            ended = pipe.query("COMMIT")
         except psycopg.Error as error:
             if self._link.is_open:
                 raise

@@ -32,14 +32,14 @@ INLINE_MAX: Final = 32
 
 
 LOCKS_MAX: Final = 1000
-"""Maximum number of locks for a batch of several requests: a server has room for some thousand, for all clients."""
+"""Maximum number of locks for a batch of several requests: a server has some thousand for all clients."""
 
 
 class WriteQueue:
     """Takes all waiting writes, up to a limit, and commits them as one batch."""
 
     def __init__(self, post: Post, wakeups: Wakeups, *, queue_max: int, batch_max: int) -> None:
-        """`queue_max` limits what waits, `batch_max` what is committed together."""
+        """`queue_max` limits waiting requests, `batch_max` the size of a group commit."""
         self._post = post
         self._wakeups = wakeups
         self._queue_max = queue_max
@@ -83,9 +83,9 @@ class WriteQueue:
         if waiting == 1:
             return 1
         inline = sum(1 for _ in islice(takewhile(attrgetter("inline"), self._jobs), INLINE_MAX))
-        return inline or self._others()
+        return inline or self._full_batch_size()
 
-    def _others(self) -> int:
+    def _full_batch_size(self) -> int:
         names = accumulate(len(job.locks) for job in islice(self._jobs, self._batch_max))
         return max(1, sum(1 for _ in takewhile(LOCKS_MAX.__ge__, names)))
 
@@ -98,7 +98,7 @@ class WriteQueue:
 
 
 class ReadQueue(Generic[L]):
-    """Gives each read the most recently used free reader, so that few of them stay warm."""
+    """Gives each read the most recently used free reader, whose caches are warm."""
 
     def __init__(self, queue_max: int) -> None:
         self._queue_max = queue_max
@@ -131,7 +131,7 @@ class ReadQueue(Generic[L]):
         try:
             return await reader.run(function)
         except asyncio.CancelledError:
-            # Its caller is gone, but its thread is still busy: until then the connection must not be used here.
+            # The caller is gone but the thread is still busy with the connection.
             is_free = False
             reader.post(_nothing, partial(self._idle.put_nowait, reader))
             raise
@@ -141,7 +141,7 @@ class ReadQueue(Generic[L]):
 
 
 def _nothing(_link: Link) -> None:
-    """Runs after everything that a thread was given before."""
+    """Run after everything that is queued for a thread."""
 
 
 def _queue_full(queue: str, limit: int) -> Exception:

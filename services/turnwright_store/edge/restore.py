@@ -1,8 +1,7 @@
 """Restores a backup into an empty database of either kind, all or nothing.
 
-What is restored is another history than the one that went on: it gets a new incarnation, so that readers with cursors
-of the old one take a snapshot, and nobody holds a run in it. Every epoch is raised, so that whoever held a run when the
-backup was made cannot write to it any more. Source: architecture 3 (revisions and the change feed), 11.
+A restored database gets a new incarnation, so that cursors of the old one are refused. All leases are released, and all
+epochs incremented, so that earlier owners are fenced out. Source: architecture 3 (revisions and the change feed), 11.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from turnwright_store.edge.copying import (
     copy_rows,
     count_rows,
     empty_index,
-    explained,
     is_url,
     opened,
     put_in_place,
+    redacted,
     revision_of,
-    server,
-    shown,
+    snapshot_engine,
     too_new,
+    wrapping_database_errors,
 )
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.schema import REVISIONS, bring_to_head, make
@@ -51,14 +50,14 @@ _MAKE_ANOTHER: Final = "Make another backup, or use another one."
 
 
 def restore(file: Path, database: str, report: ReportProgress) -> Report:
-    """Fill an empty database, given by its path or its URL. Raises BackupError, OSError, and then changes nothing."""
-    with explained(f"{file} could not be restored into {shown(database)}"):
+    """Fill an empty database, given by its path or URL, or change nothing. Raises BackupError, OSError."""
+    with wrapping_database_errors(f"{file} could not be restored into {redacted(database)}"):
         _check(file, report)
         if is_url(database):
-            tables, incarnation = _into_server(file, database, report)
+            tables, incarnation = _restore_server(file, database, report)
         else:
-            tables, incarnation = _into_file(file, Path(os.path.realpath(database)), report)
-    return Report(shown(database), file.stat().st_size, incarnation, REVISIONS[-1], tables)
+            tables, incarnation = _restore_file(file, Path(os.path.realpath(database)), report)
+    return Report(redacted(database), file.stat().st_size, incarnation, REVISIONS[-1], tables)
 
 
 def _check(file: Path, report: ReportProgress) -> None:
@@ -86,13 +85,13 @@ def _manifest(core: Connection) -> Mapping[str, int] | None:
     return None if found is None else json.loads(found)["tables"]
 
 
-def _into_file(file: Path, target: Path, report: ReportProgress) -> tuple[dict[str, int], str]:
+def _restore_file(file: Path, target: Path, report: ReportProgress) -> tuple[dict[str, int], str]:
     ensure_home(target.parent)
     lock = FileLock(target)
     try:
         _check_free(target)
-        with put_in_place(target) as scratch, _staged(file, scratch, report) as core:
-            return _settle(core, _manifest(core))
+        with put_in_place(target) as scratch, _migrated_copy(file, scratch, report) as core:
+            return _begin_new_history(core, _manifest(core))
     finally:
         lock.release()
 
@@ -107,7 +106,7 @@ def _check_free(target: Path) -> None:
 
 
 @contextmanager
-def _staged(file: Path, scratch: Path, report: ReportProgress) -> Iterator[Connection]:
+def _migrated_copy(file: Path, scratch: Path, report: ReportProgress) -> Iterator[Connection]:
     """A copy of the backup, migrated to the head of the schema."""
     with opened(file, read_only=True) as (raw, _):
         copy_file(raw, scratch, report)
@@ -117,15 +116,15 @@ def _staged(file: Path, scratch: Path, report: ReportProgress) -> Iterator[Conne
         yield core
 
 
-def _into_server(file: Path, url: str, report: ReportProgress) -> tuple[dict[str, int], str]:
-    engine = server(url)
+def _restore_server(file: Path, url: str, report: ReportProgress) -> tuple[dict[str, int], str]:
+    engine = snapshot_engine(url)
     with tempfile.TemporaryDirectory(prefix="turnwright-") as folder, engine.begin() as target:
         _check_empty(target, url)
-        with _staged(file, Path(folder) / "staged.db", report) as source:
+        with _migrated_copy(file, Path(folder) / "staged.db", report) as source:
             make(target)
             copy_rows(source, target, report)
-            _go_on_counting(target)
-            done = _settle(target, _manifest(source))
+            _advance_sequences(target)
+            done = _begin_new_history(target, _manifest(source))
     engine.dispose()
     return done
 
@@ -133,11 +132,11 @@ def _into_server(file: Path, url: str, report: ReportProgress) -> tuple[dict[str
 def _check_empty(target: Connection, url: str) -> None:
     found = sqlalchemy.inspect(target).get_table_names()
     if found:
-        message = f"The target {shown(url)} holds data ({len(found)} tables, among them {min(found)}): "
+        message = f"The target {redacted(url)} holds data ({len(found)} tables, among them {min(found)}): "
         raise BackupError(message + "make an empty database (createdb NAME) and give its URL with --db.")
 
 
-def _go_on_counting(target: Connection) -> None:
+def _advance_sequences(target: Connection) -> None:
     """Advance the key sequence of each table beyond existing rows."""
     for table in metadata.sorted_tables:
         key = table.c.get("id")
@@ -150,8 +149,8 @@ def _go_on_counting(target: Connection) -> None:
             )
 
 
-def _settle(core: Connection, expected: Mapping[str, int] | None) -> tuple[dict[str, int], str]:
-    """Give it a new history without owners. Raises BackupError if rows are missing."""
+def _begin_new_history(core: Connection, expected: Mapping[str, int] | None) -> tuple[dict[str, int], str]:
+    """Start a new incarnation without owners. Raises BackupError if rows are missing."""
     tables = count_rows(core)
     for name, rows in (expected or {}).items():
         if tables.get(name) != rows:

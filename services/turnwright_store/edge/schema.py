@@ -1,9 +1,8 @@
 """Brings a database to the schema that this code needs.
 
-The revision is read with two statements. An empty database gets the tables as they are at head, and the revision of
-that; Alembic is imported only for one that is older, because its import costs more than everything else at the start.
-Schemas expand before they contract: a database of a later schema says in `min_code` which level of code still
-works on it, so that replicas can be replaced one after the other.
+An empty database gets the tables at head. Alembic is only imported for an older one, because its import takes longer
+than the rest of the start. Schemas expand before they contract: a database of a later schema says in `min_code` which
+level of code still works on it, for rolling upgrades.
 """
 
 from __future__ import annotations

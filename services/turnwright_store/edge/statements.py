@@ -1,11 +1,10 @@
 """Runs SQLAlchemy Core statements on the driver's own cursor, compiled once.
 
-Theory of operation. Core makes the SQL and knows the types; its execution costs many times what the database needs
-for a row (a context, a result, an event system at each call). Our statements are module constants, so each is
-compiled once for the dialect, with its parameters by position and the functions that convert them, and from then on
-a call is: convert, execute, convert. An IN list is padded to the next power of two (its last value repeated), so
-that there are few texts to prepare. What does not fit (text(), an empty IN list, many rows with RETURNING) goes the
-ordinary way through Core.
+Theory of operation. Core generates the SQL and knows the types; but its execution costs many times what the database
+needs for a row (a context, a result, events at each call). Our statements are module constants, so each is compiled
+once for the dialect, with positional parameters and their converters; a call is then: convert, execute, convert. An IN
+list is padded to the next power of two (its last value repeated), for few distinct texts to prepare. Other statements
+(text(), an empty IN list, many rows with RETURNING) are executed by Core.
 Source: architecture 12.2; docs/adr/0007.
 """
 
@@ -31,10 +30,10 @@ _EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
 _ROW: Final = re.compile(r"(?<= VALUES )(\(.*?\))(?= RETURNING |$)")
 
 ROWS_A_STATEMENT: Final = 1000
-"""Rows that one INSERT with RETURNING carries; each of their values is a parameter."""
+"""Rows in one INSERT with RETURNING; each of their values is a parameter."""
 
 ROWS_SPELLED_MAX: Final = 16
-"""Rows up to which an INSERT names each: a statement more for the driver to keep for each of these numbers."""
+"""Maximum rows of a multi-row INSERT; each number of rows is another prepared statement."""
 
 Convert = Callable[[Any], Any]
 Values = Mapping[str, Any]
@@ -143,7 +142,7 @@ class Statements:
     def __init__(self, dialect: Dialect) -> None:
         """For a dialect whose parameters go by position."""
         self.dialect = dialect
-        # The statement is kept beside, so that its id is not given to another one.
+        # The statement is kept too, so that its id is not reused.
         self._compiled: dict[int, tuple[Any, CompiledStatement]] = {}
         self._inserts: dict[tuple[int, tuple[str, ...]], tuple[Any, CompiledStatement]] = {}
         self._with_list_lengths: dict[tuple[int, tuple[int, ...]], str] = {}
@@ -162,7 +161,7 @@ class Statements:
         return compiled
 
     def _insert(self, statement: Insert, values: Values) -> CompiledStatement:
-        """One for each set of columns: those that are not given have their defaults."""
+        """An insert for the given columns; the others get their defaults."""
         key = (id(statement), tuple(values))
         found = self._inserts.get(key)
         if found is None:
@@ -180,7 +179,7 @@ class Statements:
 
     def _compile(self, statement: Any, values: Values) -> CompiledStatement:
         keys = list(values) if isinstance(statement, Insert) else None
-        # As for many rows: one row would be asked for its key, which nobody here wants.
+        # Compiled as for many rows: for a single one, Core would add RETURNING for its key.
         compiled: SQLCompiler = statement.compile(dialect=self.dialect, column_keys=keys, for_executemany=True)
         names = tuple(compiled.positiontup or ())
         binds = [compiled.binds[name] for name in names]
@@ -201,10 +200,10 @@ class Statements:
         )
 
     def _reads(self, kind: TypeEngine[Any]) -> Convert | None:
-        # What drivers give for a float is one; Core would ask for the number of its type first.
+        # Drivers return floats as floats; no need for Core's converter.
         return None if isinstance(kind, Float) else kind.dialect_impl(self.dialect).result_processor(self.dialect, None)
 
-    def with_list_lengths(self, compiled: CompiledStatement, counts: tuple[int, ...]) -> str:
+    def expand_lists(self, compiled: CompiledStatement, counts: tuple[int, ...]) -> str:
         """The SQL with lists of these lengths."""
         key = (id(compiled), counts)
         found = self._with_list_lengths.get(key)
@@ -316,7 +315,7 @@ class DirectConnection:
         counts.reverse()
         cursor = self._cursor()
         self.executed += 1
-        cursor.execute(self._statements.with_list_lengths(compiled, tuple(counts)), arguments)
+        cursor.execute(self._statements.expand_lists(compiled, tuple(counts)), arguments)
         return CursorRows(cursor, compiled.results)
 
 
@@ -336,7 +335,7 @@ def converted(compiled: CompiledStatement, rows: Sequence[Sequence[Any]]) -> Seq
 
 
 def values_getter(names: tuple[str, ...]) -> Callable[[Values], Sequence[Any]]:
-    """Takes the values of these names; the operator's own gives one value bare."""
+    """As `itemgetter`, but a single name gives a tuple too."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda values: [values[name] for name in names]

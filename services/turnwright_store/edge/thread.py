@@ -1,4 +1,4 @@
-"""A database connection in a thread of its own that runs whole functions: one hop, however many statements.
+"""A database connection in its own thread that runs whole functions: one hop, however many statements.
 
 Transactions are managed on the driver's connection, which is in autocommit mode; SQLAlchemy's own transactions never
 reach the driver. Source: docs/adr/0003.
@@ -60,7 +60,7 @@ class ThreadConnection(Generic[L]):
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     async def open(self) -> None:
-        """Start the thread and connect in it. Raises what the link raises; then there is nothing to shut."""
+        """Start the thread and connect in it. Raises the errors of the link; then there is nothing to close."""
         self._thread.start()
         try:
             await self.run(lambda link: link.open())
@@ -98,7 +98,7 @@ class ThreadConnection(Generic[L]):
 
         self._calls.put(call)
 
-    async def shut(self) -> None:
+    async def close(self) -> None:
         """Disconnect and end the thread."""
         try:
             await self.run(lambda link: link.close())

@@ -25,7 +25,7 @@ from turnwright_store.app.changes import Watches
 from turnwright_store.app.idempotency import ProtobufMessage, RequestKey, once, starts_nothing
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durability, Transaction
 
@@ -38,33 +38,33 @@ _SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
 
 
 class StoreBackend(Struct):
-    """What the servicers work with; the rules are there once the database is open."""
+    """What the servicers share; `rules` is set when the database is open."""
 
     database: Database
     watches: Watches
     clock_s: Callable[[], float]
-    """Seconds that only grow: for limits of time."""
+    """A monotonic clock, for time limits."""
     clock_ms: Callable[[], int]
-    """Milliseconds since 1970: for what readers see."""
+    """Milliseconds since 1970."""
     opened: StoreRules | None = None
     small_projects: set[str] = field(default_factory=set)
-    """Projects of which a run has seen few files, the last time it adopted them."""
+    """Projects with few files at the last adoption."""
     _cached_registry: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
         default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
     )
 
     @property
     def rules(self) -> StoreRules:
-        """What every transaction knows beforehand."""
+        """The rules of every transaction."""
         assert self.opened is not None, "the service was not started"
         return self.opened
 
     def update(self, schemes: Iterable[Scheme]) -> None:
-        """Go by these schemes from now on."""
+        """Replace the schemes."""
         self.opened = replace(self.rules, schemes={scheme.name: scheme for scheme in schemes})
 
     def newer_schemes(self, rules: StoreRules, version: str) -> scheme_pb2.SchemeRegistry | None:
-        """The registered schemes for a caller that knows some version of them; None where that is the same one."""
+        """The registered schemes; None if the caller has this version."""
         registry = self._registry(rules)
         return None if registry.version == version else registry
 
@@ -78,7 +78,7 @@ class StoreBackend(Struct):
 
 
 class Calls:
-    """Base of the servicers: no rpc of its own."""
+    """Base of the servicers."""
 
     def __init__(self, service: StoreBackend) -> None:
         self._service = service
@@ -98,24 +98,24 @@ class Calls:
         work: Callable[[Transaction, Caller], R],
         *,
         locks: Collection[str],
-        floor: Tier = Tier.CLIENT,
+        min_tier: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
         starts: Callable[[R], str] = starts_nothing,
         inline: bool = False,
     ) -> R:
-        """Do a mutation that a request id can repeat; the name of the response says which.
+        """Run a mutation, idempotent by its request id.
 
-        `locks` is what the work itself locks; the request is locked beside it. `starts` names the run whose work the
-        request started, by its response: the answer is kept at least until that work has ended.
+        `locks` are those of the work; the request is locked too. `starts` returns the run whose work the request
+        started: the answer is kept at least until that work has ended.
         """
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
-        check_floor(caller, floor, method)
+        check_min_tier(caller, min_tier, method)
         inline = inline and is_small(request)
         if not getattr(request, "request_id", ""):
             return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
-        asked = cast("ProtobufMessage", _as_recognised(request))
+        asked = cast("ProtobufMessage", _without_owner_fields(request))
         return await self._database.write(
             lambda tx: once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
             durability,
@@ -124,13 +124,13 @@ class Calls:
         )
 
 
-_OF_OWNERS: Final = ("fence", "window")
-"""What only the owner of a run knows: who repeats a request may be a later one."""
+_OWNER_FIELDS: Final = ("fence", "window")
+"""Fields that differ if a later owner repeats a request."""
 
 
-def _as_recognised(request: Any) -> Any:
-    """A request without what differs where a later owner repeats it."""
-    fields = [name for name in _OF_OWNERS if name in request.DESCRIPTOR.fields_by_name]
+def _without_owner_fields(request: Any) -> Any:
+    """The request without fields that differ if a later owner repeats it."""
+    fields = [name for name in _OWNER_FIELDS if name in request.DESCRIPTOR.fields_by_name]
     if not fields:
         return request
     asked = type(request)()
@@ -143,13 +143,13 @@ def _as_recognised(request: Any) -> Any:
 def mutation(
     *,
     locks: Callable[[Any], Collection[str]],
-    floor: Tier = Tier.CLIENT,
+    min_tier: Tier = Tier.CLIENT,
     durability: Durability = Durability.FULL,
     starts: Callable[[Any], str] = starts_nothing,
     inline: bool = False,
     deployment: bool = False,
 ) -> Callable[[Callable[[C, Q, Transaction, Caller], R]], Handler[C, Q, R]]:
-    """Declares an rpc as one transaction; see `Calls._once`. `deployment`: derived tokens may not call it."""
+    """Declare an rpc as one transaction; see `Calls._once`. `deployment`: not for derived tokens."""
 
     def declare(work: Callable[[C, Q, Transaction, Caller], R]) -> Handler[C, Q, R]:
         method = work.__name__
@@ -163,7 +163,7 @@ def mutation(
                 answer,
                 partial(work, self, request),
                 locks=locks(request),
-                floor=floor,
+                min_tier=min_tier,
                 durability=durability,
                 starts=starts,
                 inline=inline,
@@ -175,7 +175,7 @@ def mutation(
 
 
 def query(read: Callable[[C, Q, Connection], R], *, inline: bool = False) -> Handler[C, Q, R]:
-    """Declares an rpc as one query."""
+    """Declare an rpc as one query."""
 
     async def handle(self: C, request: Q, _context: Any) -> R:
         return await self._database.read(partial(read, self, request), inline=inline)
@@ -184,7 +184,7 @@ def query(read: Callable[[C, Q, Connection], R], *, inline: bool = False) -> Han
 
 
 def inline_query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
-    """Declares an rpc as one query of a few small rows."""
+    """Declare an rpc as one query of a few small rows."""
     return query(read, inline=True)
 
 
@@ -201,16 +201,13 @@ def project_locks(request: Any) -> set[str]:
 
 
 def alias_locks(request: Any) -> set[str]:
-    """For what makes, renames or removes a run.
-
-    The project's name stands for its families: no run is removed while another one inherits from it.
-    """
+    """Locks to create, rename or remove a run: the project's too, so that no run is removed while it is forked."""
     new = {run_lock(request.project, request.new_run)} if hasattr(request, "new_run") else set()
     return {project_lock(request.project), run_lock(request.project, request.run), *new}
 
 
 def is_small(request: Any) -> bool:
-    """Whether the work of a request that changes a few rows is brief."""
+
     return bool(request.ByteSize() <= INLINE_BYTES_MAX)
 
 

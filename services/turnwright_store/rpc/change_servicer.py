@@ -17,7 +17,7 @@ from turnwright_store.app import primitives
 from turnwright_store.app.list_entries import time_limit
 from turnwright_store.app.primitives import ChangePlan, PatternChange, Primitive
 from turnwright_store.domain.locks import write_locks
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, address_of
 from turnwright_store.rpc.ledger_servicer import durability_of
@@ -52,7 +52,7 @@ class ChangeRpcs(Calls):
     async def ChangeEntries(
         self, request: change_pb2.ChangeEntriesRequest, _context: Any
     ) -> change_pb2.ChangeEntriesResponse:
-        check_floor(current_caller(), Tier.MODEL, "ChangeEntries")
+        check_min_tier(current_caller(), Tier.MODEL, "ChangeEntries")
         change = change_of(request)
         primitives.check_change(change)
         find_plan = partial(self._plan, request, change)
@@ -92,7 +92,7 @@ class ChangeRpcs(Calls):
             request,
             change_pb2.ChangeEntriesResponse,
             work,
-            floor=Tier.MODEL,
+            min_tier=Tier.MODEL,
             durability=durability_of(request.durability),
             locks=write_locks(self._rules, request.project, request.run, planned.paths),
         )

@@ -16,7 +16,7 @@ from turnwright_core.wire.entries import cursor_to_pb, known
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import control
 from turnwright_store.app.watch_runs import RunsChange, follow_runs
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks
@@ -69,7 +69,7 @@ class ControlRpcs(Calls):
     async def WatchRuns(
         self, request: control_pb2.WatchRunsRequest, _context: Any
     ) -> AsyncIterator[control_pb2.WatchRunsResponse]:
-        check_floor(current_caller(), Tier.CLIENT, "WatchRuns")
+        check_min_tier(current_caller(), Tier.CLIENT, "WatchRuns")
         rules = self._rules
         changes = follow_runs(self._database, self._service.watches, request.project, rules.heartbeat_s)
         try:

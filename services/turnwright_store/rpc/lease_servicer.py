@@ -17,7 +17,7 @@ from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
 from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
 from turnwright_store.rpc.rules_servicer import constraint_to_pb
@@ -106,7 +106,7 @@ class LeaseRpcs(Calls):
 
     async def RenewLeases(self, request: lease_pb2.RenewLeasesRequest, _context: Any) -> lease_pb2.RenewLeasesResponse:
         caller, who = current_caller(), self._claimant(request)
-        check_floor(caller, Tier.SYSTEM, "RenewLeases")
+        check_min_tier(caller, Tier.SYSTEM, "RenewLeases")
         check_count("leases", len(request.leases), app.LEASES_MAX)
         app.check_workspaces(request.workspace_ids)
         states: list[LeaseState] = []
@@ -131,7 +131,7 @@ class LeaseRpcs(Calls):
             owner=held.owner, address=held.address, expires_in_ms=held.expires_in_ms, run_status=held.run_status
         )
 
-    @mutation(locks=run_locks, floor=Tier.MODEL, durability=Durability.NORMAL, inline=True)
+    @mutation(locks=run_locks, min_tier=Tier.MODEL, durability=Durability.NORMAL, inline=True)
     def ReleaseRun(
         self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller
     ) -> lease_pb2.ReleaseRunResponse:

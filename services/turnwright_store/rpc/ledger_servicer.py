@@ -20,7 +20,7 @@ from turnwright_store.app import commands, ledger, steering
 from turnwright_store.app.project_files import adopt_files
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
-from turnwright_store.domain.permissions import check_floor
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
@@ -52,7 +52,7 @@ def durability_of(value: int) -> Durability:
 
 
 def _queue_locks(request: Any) -> set[str]:
-    """What an enqueued loop locks: an alias that is made must be free in the whole project."""
+    """A generated alias must be unique in the project."""
     return run_locks(request) if request.run else project_locks(request)
 
 
@@ -144,7 +144,7 @@ class LedgerRpcs(Calls):
             request,
             ledger_pb2.WriteEntriesResponse,
             work,
-            floor=Tier.MODEL,
+            min_tier=Tier.MODEL,
             durability=durability_of(call.durability),
             locks=locks,
             inline=not copies(call.writes),
@@ -155,7 +155,7 @@ class LedgerRpcs(Calls):
             raise _view_change_refused()
         write, locks = self._write_of(call)
         caller = current_caller()
-        check_floor(caller, Tier.MODEL, "WriteEntries")
+        check_min_tier(caller, Tier.MODEL, "WriteEntries")
         inline = not copies(call.writes) and call.weight_bytes <= INLINE_BYTES_MAX
         durability = durability_of(call.durability)
         return await self._database.write(lambda tx: write(tx, caller), durability, locks, inline=inline)
@@ -207,7 +207,7 @@ class LedgerRpcs(Calls):
 
 
 def _check_repeatable(call: WriteEntriesCall) -> None:
-    """Refuse to tell of the view beside a write whose answer is kept for a repetition."""
+    """A stored answer cannot contain view changes, so they cannot be combined with a request id."""
     if call.return_view_change:
         raise _view_change_refused()
 

@@ -12,34 +12,34 @@ from turnwright_core.plans import MAIN
 from turnwright_core.wire.entries import cursor_to_pb, known
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_store.app import plans
-from turnwright_store.app.plans import Writing
+from turnwright_store.app.plans import PlanWriter
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
 
 
-def _by(request: Any, caller: Caller) -> Writing:
+def _by(request: Any, caller: Caller) -> PlanWriter:
     epoch = request.fence.epoch if request.HasField("fence") else None
     has_window = not isinstance(request, plan_pb2.RemovePlanRequest) and request.HasField("window")
     window = request.window if has_window else None
-    return Writing(caller, address_of(request), epoch, known(Tier, request.writer, "writer"), window)
+    return PlanWriter(caller, address_of(request), epoch, known(Tier, request.writer, "writer"), window)
 
 
 class PlanRpcs(Calls):
     """Rpcs of plan.proto."""
 
-    @mutation(locks=run_locks, floor=Tier.MODEL)
+    @mutation(locks=run_locks, min_tier=Tier.MODEL)
     def SetPlan(self, request: plan_pb2.SetPlanRequest, tx: Transaction, caller: Caller) -> plan_pb2.SetPlanResponse:
         plan, cursor = plans.set_plan(tx, self._rules, _by(request, caller), plan_from_pb(request.plan))
         return plan_pb2.SetPlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
 
-    @mutation(locks=run_locks, floor=Tier.MODEL)
+    @mutation(locks=run_locks, min_tier=Tier.MODEL)
     def UpdatePlan(
         self, request: plan_pb2.UpdatePlanRequest, tx: Transaction, caller: Caller
     ) -> plan_pb2.UpdatePlanResponse:
         plan, cursor = plans.update_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN, request.delta)
         return plan_pb2.UpdatePlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
 
-    @mutation(locks=run_locks, floor=Tier.MODEL)
+    @mutation(locks=run_locks, min_tier=Tier.MODEL)
     def RemovePlan(
         self, request: plan_pb2.RemovePlanRequest, tx: Transaction, caller: Caller
     ) -> plan_pb2.RemovePlanResponse:

@@ -14,7 +14,14 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import proposals
-from turnwright_store.app.inbox import ClosedProposal, InboxMessage, InboxQuery, Pending, list_proposals, watch_inbox
+from turnwright_store.app.inbox import (
+    ClosedProposal,
+    InboxMessage,
+    InboxQuery,
+    PendingProposal,
+    list_proposals,
+    watch_inbox,
+)
 from turnwright_store.app.proposals import Resolution
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
@@ -70,7 +77,7 @@ class ProposalRpcs(Calls):
         )
 
 
-def _pending_to_pb(one: Pending) -> proposal_pb2.PendingProposal:
+def _pending_to_pb(one: PendingProposal) -> proposal_pb2.PendingProposal:
     return proposal_pb2.PendingProposal(
         project=one.project,
         run=one.run,

@@ -101,11 +101,11 @@ class ReadRpcs(Calls):
             schemes = None
 
     async def GetEntries(self, request: read_pb2.GetEntriesRequest, _context: Any) -> read_pb2.GetEntriesResponse:
-        wish = PathsQuery(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
+        query = PathsQuery(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
         address = address_of(request)
-        query = partial(get_entries, rules=self._rules, address=address, wish=wish)
-        inline = len(wish.paths) <= INLINE_PATHS_MAX and wish.lines is None and wish.at is None
-        got = await self._database.read(query, inline=inline)
+        read = partial(get_entries, rules=self._rules, address=address, query=query)
+        inline = len(query.paths) <= INLINE_PATHS_MAX and query.lines is None and query.at is None
+        got = await self._database.read(read, inline=inline)
         return read_pb2.GetEntriesResponse(
             entries=[entry_wire.entry_to_pb(one.entry) for one in got],
             spans=[span_of(one.lines) for one in got if one.lines],

@@ -43,7 +43,7 @@ class RegistryRpcs(Calls):
         found, token = app.list_projects(connection, request.page_size, request.page_token)
         return registry_pb2.ListProjectsResponse(projects=map(wire.project_to_pb, found), next_page_token=token)
 
-    @mutation(locks=_registry_locks, floor=Tier.MODEL, deployment=True)
+    @mutation(locks=_registry_locks, min_tier=Tier.MODEL, deployment=True)
     def PutModels(
         self, request: registry_pb2.PutModelsRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.PutModelsResponse:
@@ -57,7 +57,7 @@ class RegistryRpcs(Calls):
         found, token = app.list_models(connection, request.page_size, request.page_token)
         return registry_pb2.ListModelsResponse(models=map(wire.model_to_pb, found), next_page_token=token)
 
-    @mutation(locks=_registry_locks, floor=Tier.MODEL, deployment=True)
+    @mutation(locks=_registry_locks, min_tier=Tier.MODEL, deployment=True)
     def DeleteModel(
         self, request: registry_pb2.DeleteModelRequest, tx: Transaction, _caller: Caller
     ) -> registry_pb2.DeleteModelResponse:

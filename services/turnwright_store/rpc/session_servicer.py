@@ -17,7 +17,7 @@ from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.messages import part_from_pb
 from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_store.app import command_queue, sessions
-from turnwright_store.app.message_edits import Rewound
+from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.session_commands import (
     AbortSession,
     BranchFromChat,
@@ -142,5 +142,5 @@ class SessionRpcs(Calls):
         return session_pb2.CancelCommandResponse(run=wire.run_to_pb(run))
 
 
-def _rewound(done: Rewound) -> pb.Rewound:
+def _rewound(done: RewindResult) -> pb.Rewound:
     return pb.Rewound(entries_closed=done.closed, entries_opened=done.opened, files_kept=True)

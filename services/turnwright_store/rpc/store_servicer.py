@@ -37,4 +37,4 @@ class StoreServicer(
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,
 ):
-    """Decodes, makes one call, encodes. What is raised becomes a status in kit.guard."""
+    """All rpcs of StoreService. Exceptions become a status in kit.guard."""

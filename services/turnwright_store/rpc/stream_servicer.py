@@ -34,15 +34,15 @@ class StreamRpcs(Calls):
     def _cursor(self, run: RunHead) -> Any:
         return cursor_to_pb(run.cursor(self._rules.incarnation))
 
-    @mutation(locks=run_locks, floor=Tier.PLUGIN)
+    @mutation(locks=run_locks, min_tier=Tier.PLUGIN)
     def OpenStream(
         self, request: stream_pb2.OpenStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.OpenStreamResponse:
-        wish = streams.Opening(request.tool, request.target, list(request.channels), request.producer)
-        path, channels, run = streams.open_stream(tx, self._rules, caller, address_of(request), wish)
+        opening = streams.Opening(request.tool, request.target, list(request.channels), request.producer)
+        path, channels, run = streams.open_stream(tx, self._rules, caller, address_of(request), opening)
         return stream_pb2.OpenStreamResponse(path=path, channels=_channels(channels), cursor=self._cursor(run))
 
-    @mutation(locks=run_locks, floor=Tier.PLUGIN, durability=Durability.NORMAL)
+    @mutation(locks=run_locks, min_tier=Tier.PLUGIN, durability=Durability.NORMAL)
     def AppendStream(
         self, request: stream_pb2.AppendStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.AppendStreamResponse:
@@ -51,7 +51,7 @@ class StreamRpcs(Calls):
         channel, run = streams.append_stream(tx, self._rules, caller, address_of(request), piece)
         return stream_pb2.AppendStreamResponse(channel=_channels([channel])[0], cursor=self._cursor(run))
 
-    @mutation(locks=run_locks, floor=Tier.PLUGIN)
+    @mutation(locks=run_locks, min_tier=Tier.PLUGIN)
     def EndStream(
         self, request: stream_pb2.EndStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.EndStreamResponse:
@@ -108,5 +108,5 @@ def _read_body(connection: Connection, request: stream_pb2.ReadBodyRequest) -> s
 
 
 def _torn(data: bytes) -> int:
-    """Bytes at the beginning that belong to a character which began before."""
+    """Number of leading continuation bytes of UTF-8."""
     return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))

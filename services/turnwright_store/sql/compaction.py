@@ -104,13 +104,13 @@ class VersionChunks(Struct, frozen=True):
     chunks: list[str]
 
 
-def find_waiting(connection: Connection, pieces: int, limit: int) -> list[UncompactedVersion]:
+def find_uncompacted(connection: Connection, pieces: int, limit: int) -> list[UncompactedVersion]:
     """Versions with chunks that nobody appends to any more, and those with this many chunks."""
     rows = connection.execute(_WAITING, {"pieces": pieces, "limit": limit})
     return [UncompactedVersion(*row) for row in rows]
 
 
-def load_pieces(connection: Connection, one: UncompactedVersion) -> VersionChunks | None:
+def load_chunks(connection: Connection, one: UncompactedVersion) -> VersionChunks | None:
     """What to compact; None if it was compacted or removed meanwhile."""
     stored = connection.execute(_STORED, {"version": one.version}).one_or_none()
     found = connection.execute(_PIECES, {"entry": one.entry, "rev": one.rev}).all()

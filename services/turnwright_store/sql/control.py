@@ -1,4 +1,4 @@
-"""Rows behind the control of runs: another alias, other settings, what was spent, the runs of a project at a glance."""
+"""Rows for the control of runs: aliases, settings, spend, overviews of a project's runs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def family_had_alias(connection: Connection, run: RunRow, alias: str) -> bool:
 
 
 def rename(connection: Connection, run: RunRow, alias: str) -> None:
-    """Give a run another alias; the forks of it name it by that one from now on, so that their turns are found."""
+    """Rename a run, also as the parent of its forks, so that their inherited turns are found."""
     old = run.run.run
     connection.execute(_RENAME, {"run_is": run.id, "new_alias": alias})
     connection.execute(_RENAME_KEY, {"scope_is": run.scope, "new_key": f"run:{run.project_id}:{alias}"})
@@ -155,12 +155,12 @@ def runs_of_scopes(connection: Connection, project_id: int, wanted: Collection[i
 
 
 class RunMark(Struct, frozen=True):
-    """How a run stands, as far as an overview shows it."""
+    """The state of a run that an overview shows."""
 
     revision: int
     """At which the run's own row was written."""
     proposals: int
-    """How many wait: what is proposed and decided need not write the row."""
+    """The number of waiting proposals, which change without a write of the row."""
 
 
 def marks_of(connection: Connection, project_id: int) -> dict[int, RunMark]:
@@ -171,7 +171,7 @@ def marks_of(connection: Connection, project_id: int) -> dict[int, RunMark]:
 
 
 def proposals_of(connection: Connection, ids: Sequence[int]) -> dict[int, int]:
-    """How many proposals of each of these runs wait; runs without any are left out."""
+    """The number of waiting proposals by run; runs without any are left out."""
     if not ids:
         return {}
     return {int(row[0]): int(row[1]) for row in connection.execute(_PROPOSED, {"ids": list(ids)})}

@@ -84,7 +84,7 @@ DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 
 class DigestOrText(Digest):
-    """The same of a SHA-256; or a text that is shorter than its digest, which stands for it."""
+    """A SHA-256 digest; or the text itself if it is shorter."""
 
     cache_ok = True
 

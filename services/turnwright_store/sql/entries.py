@@ -162,7 +162,7 @@ class StoredPath(Struct, frozen=True):
 
 
 def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, StoredPath]:
-    """What a run sees at these paths; those without a view are missing."""
+    """The views of a run at these paths; paths without a view are missing."""
     found: dict[str, StoredPath] = {}
     for part in batched(paths):
         for row in connection.execute(_SEEN, {"run_id": run_id, "paths": part}):
@@ -180,7 +180,7 @@ def prefetch_unseen(connection: Connection, scope: int, paths: Collection[str]) 
 def unseen(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
 ) -> dict[str, StoredPath]:
-    """What is stored in a shared scope at these paths, whoever sees it. None of it has a tail."""
+    """The entries of a shared scope at these paths, whether a run sees them or not. None has a tail."""
     found: dict[str, StoredPath] = {}
     if asked is None:
         asked = [connection.execute(_UNSEEN, {"scope": scope, "paths": part}) for part in batched(paths)]
@@ -194,7 +194,7 @@ def unseen(
 def unseen_own(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
 ) -> dict[str, StoredPath]:
-    """What is stored in a run's scope at these paths, with everything that was ever appended to it."""
+    """The entries of a run's scope at these paths, with everything that was ever appended."""
     found = unseen(connection, scope, paths, asked)
     if not found:
         return found
@@ -213,7 +213,7 @@ def _content(row: Sequence[Any]) -> StoredVersion:
 
 
 def load_bodies(connection: Connection, wanted: Mapping[StoredVersion, int]) -> dict[int, str]:
-    """Whole bodies by version, given the length appended to each; wherever their parts are stored by now."""
+    """Whole bodies by version, given the length appended to each, whether compacted yet or not."""
     bodies: dict[int, str] = {}
     by_version = {content.version: (content, tail) for content, tail in wanted.items()}
     for part in batched(by_version):

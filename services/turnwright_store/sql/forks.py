@@ -41,7 +41,7 @@ _IS_UNSETTLED: Final = views.c.state.in_(_UNSETTLED)
 COPIED: Final[dict[str, ColumnElement[Any]]] = {
     "run_id": cast(bindparam("child"), BigInteger),
     "from_rev": cast(bindparam("first"), BigInteger),
-    # What had not ended in the parent can be ended by nobody in the child.
+    # Open entries of the parent have no owner in the child that could close them.
     "state": case((_IS_UNSETTLED, literal_column(str(int(State.CANCELLED)))), else_=views.c.state),
     "outcome": case((_IS_UNSETTLED, literal_column("'aborted:499'")), else_=views.c.outcome),
     **{
@@ -120,7 +120,7 @@ _ORIGIN: Final = select(runs.c.forked_from_run, runs.c.forked_from_turn, runs.c.
 
 def of_family(statement: Select[Any]) -> CompoundSelect[Any]:
     """The query for the oldest run of a family and all of its descendants."""
-    # Literals for partial indexes, and two statements: planners see through neither.
+    # Literals and two statements, so that planners use the partial indexes.
     return union_all(
         statement.where(runs.c.lineage == bindparam("family"), not_zero(runs.c.lineage)),
         statement.where(runs.c.id == bindparam("family")),
@@ -153,7 +153,7 @@ class TurnHome(Struct, frozen=True):
     global_: int
 
 
-def home_of_turn(connection: Connection, run_id: int, number: int) -> TurnHome | None:
+def find_turn_home(connection: Connection, run_id: int, number: int) -> TurnHome | None:
     """Where a run's own or inherited ended turn is stored; None if there is none, or its run was removed."""
     home = run_of_turn(connection, run_id, number)
     if home is None:

@@ -107,7 +107,7 @@ SHOWN_AT: Final[Select[Any]] = (
 )
 
 
-def halves(statement: Select[Any], *ended: ColumnElement[bool]) -> CompoundSelect[Any]:
+def current_and_ended(statement: Select[Any], *ended: ColumnElement[bool]) -> CompoundSelect[Any]:
     """A query for the views of a run at a moment; `ended` applies to those that have ended since."""
     return union_all(
         statement.where(OPEN_STILL, FROM_REV <= AT_RUN),
@@ -115,9 +115,9 @@ def halves(statement: Select[Any], *ended: ColumnElement[bool]) -> CompoundSelec
     )
 
 
-SNAPSHOT_AT: Final = {kind: halves(SHOWN_AT.where(fits(kind))).order_by("position") for kind in KINDS}
-PATHS_AT: Final = halves(SHOWN_AT.where(views.c.path.in_(bindparam("paths", expanding=True))), HAS_ENDED)
-RANGE_AT: Final = halves(SHOWN_AT.where(IN_RANGE), HAS_ENDED).order_by("path").limit(number("page"))
+SNAPSHOT_AT: Final = {kind: current_and_ended(SHOWN_AT.where(fits(kind))).order_by("position") for kind in KINDS}
+PATHS_AT: Final = current_and_ended(SHOWN_AT.where(views.c.path.in_(bindparam("paths", expanding=True))), HAS_ENDED)
+RANGE_AT: Final = current_and_ended(SHOWN_AT.where(IN_RANGE), HAS_ENDED).order_by("path").limit(number("page"))
 
 
 def snapshot_at(
@@ -194,7 +194,7 @@ class _Written(Struct, frozen=True):
 
 
 _SAME_MS_MAX: Final = 20
-"""Writes of one path in one millisecond that can be told apart."""
+"""Writes of one path within a millisecond that can be distinguished."""
 
 
 class Interval(Struct, frozen=True):

@@ -55,5 +55,5 @@ def _values(key: IdempotencyKey) -> dict[str, object]:
 
 
 def forget(connection: Connection, before_ms: int, rows_max: int) -> int:
-    """Drop the oldest of what is older, except answers whose run still has a loop to work on; how many were dropped."""
+    """Delete the oldest expired answers, except of runs with unfinished loops; returns the number of deleted ones."""
     return connection.execute(_FORGET, {"before_ms": before_ms, "rows_max": rows_max}).rowcount

@@ -15,8 +15,8 @@ from turnwright_core.converters import converter
 from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import number_in
+from turnwright_store.sql.revision_range import rows_in_revisions
 from turnwright_store.sql.tables import loops
-from turnwright_store.sql.written import written_between
 
 LOOP_COLUMNS: Final = (
     loops.c.sequence,
@@ -45,7 +45,7 @@ _OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id
 _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
 )
-_CHANGED: Final = written_between(_OF_RUN, loops.c.revision, loops.c.sequence)
+_CHANGED: Final = rows_in_revisions(_OF_RUN, loops.c.revision, loops.c.sequence)
 _NEXT: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(1)
 _QUEUED: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(bindparam("page"))
 _BEGUN_BEFORE: Final = (
@@ -108,7 +108,7 @@ def list_loops(connection: Connection, run_id: int, before: int, page: int) -> I
 
 
 def changed_loops(connection: Connection, run_id: int, place: tuple[int, int], to: int, page: int) -> list[Loop]:
-    """Loops of a run behind (revision, sequence), written up to a revision, in the order of the writes."""
+    """Loops of a run after (revision, sequence), written up to a revision, in the order of the writes."""
     values = {"run_id": run_id, "from_revision": place[0], "from_number": place[1], "to": to, "page": page}
     return list(_loops(connection.execute(_CHANGED, values)))
 
@@ -124,7 +124,7 @@ def list_queued(connection: Connection, run_id: int, page: int) -> list[Loop]:
 
 
 def mode_before(connection: Connection, run_id: int, sequence: int) -> Mode | None:
-    """The mode of the latest loop before this one that has had a turn; None where there is none."""
+    """The mode of the latest loop before this one that has had a turn; None if there is none."""
     settings = connection.execute(_BEGUN_BEFORE, {"run_id": run_id, "before": sequence}).scalar_one_or_none()
     return _settings(settings).mode if settings else None
 

@@ -1,4 +1,4 @@
-"""Messages of a run by their places, and when one before a place has changed last.
+"""Messages of a run by position, and when one before a position has changed last.
 
 Source: decision C40.
 """
@@ -61,7 +61,7 @@ _CLOSED: Final = (
 
 
 def pages_by_position(connection: Connection, run_id: int, after: int = 0) -> Iterator[list[EntryRow]]:
-    """What may be messages behind a place, in their order, some at a time."""
+    """Candidates for messages after a position, in order, in pages."""
     while True:
         values = {"run_id": run_id, "after": after, "page": PAGE}
         page = shown_rows(connection.execute(_BY_POSITION, values))

@@ -1,8 +1,8 @@
-"""Which loop of a run an owner can go on with: kept in the run's row, so that the queue is an index of them.
+"""The next loop of a run, denormalized into the run's row, so that an index on it is the work queue.
 
-Theory of operation. `runs.next_loop` says something that follows from the run, its loops and its undecided proposals;
-it is settled anew by whatever changes one of these. A run that waits for a decision has none, whatever is queued
-behind. Who holds the run is another question: leases end by themselves.
+Theory of operation. `runs.next_loop` is derived from the run, its loops and its undecided proposals, and recomputed by
+every write to one of these. A run that waits for a decision has none, whatever is queued behind. It does not depend on
+the lease, which expires without a write.
 Source: architecture 3 (fair between projects); rows RU109, RU110; docs/adr/0010.
 """
 
@@ -64,6 +64,6 @@ def next_loop(new: Mapping[str, ColumnElement[Any]]) -> ColumnElement[int]:
 _SETTLE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=next_loop(dict(runs.c)))
 
 
-def settle_next_loop(connection: Connection, run_id: int) -> None:
+def update_next_loop(connection: Connection, run_id: int) -> None:
     """Recompute the loop that an owner can continue, after other rows than the run's own were written."""
     connection.execute(_SETTLE, {"run_is": run_id})

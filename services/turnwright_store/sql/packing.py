@@ -1,9 +1,8 @@
 """Compression of stored values: by themselves, against a fixed dictionary, or against texts that they show.
 
-Most values of a store are short, and say nearly the same: attributes, requests and results of turns, notes, records.
-By themselves they hardly get shorter; against a dictionary of what usually stands in them, a fifth to a half is left.
-Compressed values begin with a mark that begins neither a text in UTF-8 nor a record (a protobuf message whose first
-field is a text), so a stored value says itself whether it is compressed.
+Most values are short and similar: attributes, requests and results of turns, notes, records. Alone they compress badly;
+with a dictionary they shrink to a fifth to a half. Compressed values begin with a byte that begins neither a text in
+UTF-8 nor a record (a protobuf message whose first field is a text), so stored values are self-describing.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ Total: 1 visible + 0 summarized entries; tokenUsage 1000 / ceiling 1000. 1000 to
 \n\x06update\x12\x18\n\r\n\x06status\x12\x03102\x12\x07\x18\x02 \x01r\x00\
 \n\x03get\x12\x12\n\x10\n\x04path\x12\x08src/\x18\x00 \x01r\x00
 {"tool":"update","target":"","status":102}{"tool":"get","target":\""""
-"""What stands in most values: the more frequent, the nearer to the end.
+"""The dictionary: common content of values, the more frequent the nearer to the end.
 
 Never change this: stored data depends on it.
 """
@@ -144,7 +143,7 @@ _codecs: Final = _Codecs()
 
 
 def is_compressed(stored: bytes) -> bool:
-    """Whether a stored value is compressed; else it is the value itself."""
+
     return stored.startswith((_BY_DICTIONARY, _BY_DEFLATE, _ALONE))
 
 

@@ -1,9 +1,8 @@
-"""The texts that a packet is the first of its run to have: compressed together, against the bodies that they show.
+"""New texts of a packet: compressed together, with the entry bodies that they show as the dictionary.
 
-Most of such a text is the body of an entry, so what is stored is little more than a reference to the version with the
-body. A version that a run was shown is there as long as the run (see app.retention), and bodies only ever grow, at
-their end. Texts are grouped, so that no more than some bodies are in memory at a time.
-Source: architecture 3 (what the model was sent).
+Most of such a text is the body of an entry, so little more than a reference to its version is stored. The version
+exists as long as the run (see app.retention), and bodies change only by appends. Texts are grouped to bound the bodies
+in memory. Source: architecture 3 (what the model was sent).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class PlanRow(Struct, frozen=True):
 
 
 class PlanPieces(Struct, frozen=True):
-    """A plan as it stands, and what the run has beside it."""
+    """The latest version of a plan, and the size of the run's other plans."""
 
     head: PlanRow | None
     """With its body; None: there is no such plan."""
@@ -112,26 +112,26 @@ def _pieces(rows: Any) -> list[PlanRow]:
 
 
 def find_piece(connection: Connection, run_id: int, path: str) -> PlanRow | None:
-    """What a run sees under a path, with its body."""
+    """The view of a path, with its body."""
     found = _pieces(connection.execute(_BY_PATH, {"run_id": run_id, "wanted": path}))
     return found[0] if found else None
 
 
-def pieces_under(connection: Connection, run_id: int, path: str) -> list[PlanRow]:
-    """What a run sees below a path."""
+def find_pieces(connection: Connection, run_id: int, path: str) -> list[PlanRow]:
+    """The views below a path."""
     values = {"run_id": run_id, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
     return _pieces(connection.execute(_UNDER, values))
 
 
-def standing_pieces(connection: Connection, run_id: int, path: str) -> PlanPieces:
-    """The plan at a path, without earlier versions, and what the run has beside it."""
+def current_pieces(connection: Connection, run_id: int, path: str) -> PlanPieces:
+    """The plan at a path, without earlier versions, and the size of the run's other plans."""
     own = {"wanted": path, "own_low": f"{path}/", "own_high": f"{path}{_AFTER_SLASH}"}
     by_path = {piece.path: piece for piece in _pieces(connection.execute(_STANDING, {"run_id": run_id, **own}))}
     others, head = by_path.pop(""), by_path.pop(path, None)
     return PlanPieces(head, [*by_path.values()], others.content, others.body_size_bytes)
 
 
-def standing_bodies(connection: Connection, run_id: int, without: str) -> Iterator[str]:
+def current_bodies(connection: Connection, run_id: int, without: str) -> Iterator[str]:
     """The texts of the plans of a run and of their latest deltas, but those of the plan at a path; empty: of all."""
     for path, body in connection.execute(_STANDING_BODIES, {"run_id": run_id}):
         if not (without and (path == without or path.startswith(f"{without}/"))):

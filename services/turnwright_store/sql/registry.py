@@ -140,18 +140,18 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
 
 
 def delete_model(connection: Connection, alias: str) -> bool:
-    """Whether there was such a model; there is none now."""
+    """Delete a model; returns whether it existed."""
     return bool(connection.execute(_MODELS_DELETE, {"aliases": [alias]}).rowcount)
 
 
 def model_not_found(connection: Connection, alias: str) -> Exception:
-    """What a caller is told who names a model that is not registered."""
+    """The error for a model that is not registered."""
     near = did_you_mean(alias, connection.execute(_ALIASES).scalars())
     return _missing_model(connection, Reason.MODEL_NOT_FOUND, f"There is no model {alias!r}{near}.", model=alias)
 
 
 def model_required(connection: Connection) -> Exception:
-    """What a caller is told who names no model where none is known (RU100)."""
+    """The error for a request without a model if there is no default (RU100)."""
     return _missing_model(connection, Reason.MODEL_REQUIRED, "Name a model.")
 
 

@@ -1,4 +1,4 @@
-"""Rows of runs that are to go, piece by piece; what others still see of them stays.
+"""Deletion of the rows of removed runs, in bounded steps; what other runs still see stays.
 
 Source: architecture 3 (a version lives while a kept view interval or turn needs it; retention removes whole runs).
 """
@@ -207,13 +207,13 @@ def related_runs(connection: Connection, families: Iterable[int], before_ms: int
 
 
 def drop_rows(connection: Connection, run_id: int, rows_max: int) -> bool:
-    """Delete views, turns, packets and loops of a run, a bounded number of each; whether there were any."""
+    """Delete a bounded number of views, turns, packets and loops of a run; returns whether there were any."""
     values = {"run": run_id, "rows_max": rows_max}
     return sum(connection.execute(statement, values).rowcount for statement in _ROWS) > 0
 
 
 def held_by(connection: Connection, kin: int, scope: int, held: SeenVersions) -> SeenVersions:
-    """What a run sees of the entries of another one's scope, now or at any moment of its history, added to `held`."""
+    """Add to `held` the entries of another run's scope that a run sees, now or in its history."""
     found = dict(held)
     for half in _HELD:
         for entry, rev, chunk_bytes in connection.execute(half, {"run": kin, "scope": scope}):
@@ -228,7 +228,7 @@ def entries_after(connection: Connection, scope: int, after: str, page: int) -> 
 
 
 def drop_versions(connection: Connection, among: Collection[int], held: SeenVersions, rows_max: int) -> bool:
-    """Delete what nobody sees of some entries, a bounded number of versions; whether all of it is gone."""
+    """Delete a bounded number of unused versions of some entries; returns whether none is left."""
     kept = {at: end for at, end in held.items() if at[0] in among}
     found = connection.execute(_VERSIONS, {"entries": list(among), "page": rows_max + len(kept)}).all()
     unseen = [row for row in found if (row[1], row[2]) not in kept]
@@ -250,7 +250,7 @@ def _drop(connection: Connection, statement: Delete, ids: Iterable[int]) -> None
 
 
 def drop_run(connection: Connection, run: RemovedRun) -> bool:
-    """Delete the rows of a run and its scope, unless somebody sees its entries or descends from it; whether it went."""
+    """Delete the rows of a run and its scope, unless its entries are visible elsewhere or it has forks."""
     alias = run.alias.removesuffix(f"~{run.id}")
     if _exists(connection, _HAS_ENTRIES, {"scope": run.scope}):
         return False

@@ -1,8 +1,8 @@
-"""Rewinding what a run sees: three statements, whatever the number of entries.
+"""Rewinding a run's view: three statements, whatever the number of entries.
 
-Views are intervals, so an earlier moment is still there: the views that have changed since are closed, and those that
-ended since are opened again with their versions and positions. Only entries of the run's own are touched (and those
-that it inherited), never what it shares with others.
+Views are intervals, so an earlier moment is still stored: views that began since are closed, and those that ended since
+are opened again with their versions and positions. Only the run's own and inherited entries are touched, never shared
+ones.
 Source: architecture 4 (truncation), 3 (versions, views); rows RC04, RC05; decision C49.
 """
 
@@ -136,7 +136,7 @@ _REOPEN_OWN: Final = insert(views).from_select(list(COPIED), _seen_then(views.c.
 
 
 class RewindTarget(Struct, frozen=True):
-    """What a run shall see again: what `source` saw at a revision of its scope; 0 is before everything."""
+    """The moment to return to: the view of `source` at a revision of its scope; 0 is before everything."""
 
     source: int
     revision: int

@@ -1,4 +1,4 @@
-"""Rows of what projects say of their files, and whether entries of a scheme exist."""
+"""Rows of file constraints of projects, and whether entries of a scheme exist."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def with_revisions(run: S, revision: int, positions: int, project: int, global_:
 
 
 class RunRow(RunHead, frozen=True):
-    """A run with everything that is known of it."""
+    """All columns of a run, with its loop and scopes."""
 
     root: str
     workspace_id: str
@@ -194,7 +194,7 @@ _WRITE_GOING_ON: Final = _write(*_GOES_ON_RUN, *_GOES_ON_ROW)
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
-"""How far the time of a run's last write may be behind: retention counts in days, and nobody else needs to hear."""
+"""Maximum lag of the stored time of a run's last write; only retention uses it, which counts in days."""
 
 _MARK_WRITTEN: Final = (
     update(runs)
@@ -243,7 +243,7 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
 
 
 def find_run_id(connection: Connection, project_id: int, alias: str) -> int | None:
-    """The id of a run, for who needs no more of it."""
+
     found: int | None = connection.execute(_ID_BY_ALIAS, {"project": project_id, "alias": alias}).scalar_one_or_none()
     return found
 
@@ -258,7 +258,7 @@ def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
 
 
 def run_not_found(project: str, alias: str) -> Exception:
-    """What a caller is told who names a run that is not there, or not there any more."""
+    """The error for a run that does not exist, or no longer."""
     return fault(Reason.RUN_NOT_FOUND, f"There is no run {alias!r} in {project}.", project=project, run=alias)
 
 
@@ -308,10 +308,10 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> in
 
 
 def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *, goes_on: bool = False) -> RunRow:
-    """Store what may change of a run, at a revision of its scope; the row as it is then.
+    """Store the columns of a run that can change, at a revision of its scope; returns the row.
 
-    Its loops are written before it. `goes_on`: the same loop was running before and is running still, and nothing
-    else of the run has changed.
+    Its loops must be written before. `goes_on`: the same loop is still running, and nothing else of the run has
+    changed.
     """
     run = replace(row.run, revision=revision, update_ms=now_ms)
     names_of_run, names_of_row = (_GOES_ON_RUN, _GOES_ON_ROW) if goes_on else (_WRITTEN_RUN, _WRITTEN_ROW)
@@ -327,6 +327,6 @@ def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *
 
 
 def mark_written(connection: Connection, run_id: int, now_ms: int) -> None:
-    """Note when a run was written, by whoever changes nothing else of its row; not more often than needed."""
+    """Update the time of a run's last write, if it is due, for writes that change nothing else of its row."""
     values = {"run_id": run_id, "before_ms": now_ms - MARK_EVERY_MS, "new_update_ms": now_ms}
     connection.execute(_MARK_WRITTEN, values)

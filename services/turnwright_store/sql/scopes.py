@@ -80,7 +80,7 @@ def _write_bump(tx: Transaction, scope: int, read: ScopePosition, after: ScopePo
 
 @contextmanager
 def coalesced_bumps(tx: Transaction) -> Iterator[None]:
-    """Coalesce the bumps of several moments in the block into one write at its end; nobody reads them before."""
+    """Coalesce the bumps of several moments in the block into one write at its end."""
     held = tx.deferred_bumps = {}
     yield
     tx.deferred_bumps = None

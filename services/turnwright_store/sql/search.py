@@ -3,9 +3,9 @@
 SQLite has a table of FTS5, whose row number is the id of the entry; PostgreSQL has a column of lexemes. Both get the
 words of the same rules, so that they find the same entries; how they rank differs a little.
 
-The table of FTS5 is contentless: it keeps words and where they stand, and no text. To take an entry out of it, the text
-must be said that was put in: it is made again from the version that `search_documents` names, since versions of shared
-entries neither change nor go. Rules of words may change with the version of Unicode; then the index is emptied.
+The table of FTS5 is contentless: it has words and positions but no text. To delete an entry, FTS5 needs the text that
+was indexed: it is derived again from the version in `search_documents`, which never changes. If the tokenizer changes,
+as with a version of Unicode, the index is emptied and rebuilt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from sqlalchemy import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 
-from turnwright_store.domain.lexemes import lexemes_of, odd_lexemes, parts_of, words_of
+from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, words_of
 from turnwright_store.ports import Connection
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, batched
@@ -134,7 +134,7 @@ _PLAIN: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
 """Makes spaces of all in a text in ASCII that is no part of a word."""
 
 _RULES: Final = f"counted words, unicode {unicodedata.unidata_version}"
-"""What the words of the index were made by. Another value here makes every index again."""
+"""The version of the tokenizer. If it changes, every index is rebuilt."""
 
 _RULES_FIND: Final = text("SELECT value FROM meta WHERE key = 'search_rules'")
 _RULES_PUT: Final = text(
@@ -186,7 +186,7 @@ _SEEN: Final = """
     )
     LIMIT :hits
 """
-"""Of what is ranked, the first that some run sees. Looked at one by one: what is asked for is found among the first."""
+"""The best hits that some run sees. Checked one by one, because enough are found among the first."""
 
 
 def _hits(ranked: str, *, is_narrowed: bool) -> TextClause:
@@ -216,13 +216,13 @@ def heads_after(connection: Connection, scope: int, place: IndexPosition, page: 
 
 
 def indexed_text(connection: Connection, entry: int, revision: int) -> str:
-    """What is indexed of a version's body; empty where the version is gone."""
+    """The part of a version's body that is indexed; empty if the version was deleted."""
     body: str | None = connection.execute(_BODY, {"version": version_key(entry, revision)}).scalar_one_or_none()
     return cut(body or "", TEXT_BYTES_MAX).replace("\x00", " ")
 
 
 def still_heads(connection: Connection, documents: Sequence[Document]) -> list[Document]:
-    """The documents that nobody has written since they were read."""
+    """The documents whose entries were not written since they were read."""
     now: dict[int, int] = {}
     for part in batched(documents):
         ids = [document.head.entry for document in part]
@@ -231,7 +231,7 @@ def still_heads(connection: Connection, documents: Sequence[Document]) -> list[D
 
 
 def read_document(connection: Connection, head: Head) -> Document:
-    """Make an entry ready for the index, which is most of the work: no writer need wait for it."""
+    """Tokenize an entry for the index: most of the work, done on a reader connection."""
     body = indexed_text(connection, head.entry, head.revision)
     if connection.dialect.name == POSTGRESQL:
         return Document(head, lexemes(head.path, body))
@@ -243,7 +243,7 @@ def read_document(connection: Connection, head: Head) -> Document:
 
 
 def put_documents(connection: Connection, scope: int, documents: Sequence[Document]) -> None:
-    """Index entries, in place of what was indexed of them. On SQLite nobody else has done so since they were read."""
+    """Index entries, replacing what was indexed before. On SQLite no other indexer may have done so since the read."""
     if not documents:
         return
     values = [_columns(scope, one) for one in documents]
@@ -270,7 +270,7 @@ def _columns(scope: int, one: Document) -> dict[str, object]:
 
 
 def is_outdated(connection: Connection) -> bool:
-    """Whether what is indexed was made by other rules of words: FTS5 could not take it out again."""
+    """Whether the index was made by another tokenizer, so that FTS5 could not delete from it."""
     return connection.dialect.name != POSTGRESQL and connection.execute(_RULES_FIND).scalar_one_or_none() != _RULES
 
 
@@ -282,16 +282,15 @@ def reset_index(connection: Connection) -> None:
 
 
 def _counted_words(path: str, body: str) -> str:
-    """What FTS5 indexes of a body: its words in their first order, each about as often as doubling makes its count.
+    """The text that FTS5 indexes for a body: each distinct word, repeated to the next power of two of its count.
 
-    That is what `bm25` ranks by, which hardly tells 12 from 16; where in a body a word stands nobody asks. What FTS5
-    would not find by itself stands behind: its own rules end where letters are not plain. Of the odd words once each:
-    most of them it finds itself.
+    `bm25` ranks by counts, and positions in bodies are not used. At the end come the words that the tokenizer of FTS5
+    would miss, those with other letters than ASCII, once each.
     """
     counts = Counter(body.lower().translate(_PLAIN).split() if body.isascii() else words_of(body))
-    counts.update(part.lower() for part in parts_of(body))
+    counts.update(part.lower() for part in split_camel_case(body))
     words = (word for word, count in counts.items() for _ in range(count.bit_length()))
-    odd = dict.fromkeys(odd_lexemes(f"{path} {body}"))
+    odd = dict.fromkeys(non_ascii_lexemes(f"{path} {body}"))
     return " ".join(chain(words, odd))
 
 
@@ -314,7 +313,7 @@ def find_state(connection: Connection, scope: int) -> tuple[int, int]:
     return revision, mark
 
 
-def raise_mark(connection: Connection, scope: int, reached: int) -> None:
+def advance_watermark(connection: Connection, scope: int, reached: int) -> None:
     """Say that everything up to a revision is indexed."""
     mark = connection.execute(_MARK_FIND, {"scope": scope}).scalar_one_or_none()
     if mark is None:

@@ -1,4 +1,4 @@
-"""What the commands of a run's latest turn wait for: a range of current views, with the records of open commands.
+"""Open commands of a run's latest turn, and what each waits for.
 
 Source: architecture 7; rows RS01-RS06.
 """

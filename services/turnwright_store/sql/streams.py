@@ -63,7 +63,7 @@ _BODY: Final = select(versions.c.body).where(versions.c.id == bindparam("id"))
 def list_silent(
     connection: Connection, grace_ms: int, after: StreamPosition, page: int
 ) -> tuple[list[tuple[str, str, str]], StreamPosition | None]:
-    """Project, run and path of streaming views that nobody wrote for so long, and where the next page begins."""
+    """A page of streaming views without a write for this long (project, run, path), and where the next page begins."""
     values = {"grace_ms": grace_ms, "after_ms": after[0], "after_id": after[1], "page": page}
     rows = connection.execute(_SILENT, values).all()
     found = [(project, run, path) for project, run, path, _, _ in rows]
@@ -71,7 +71,7 @@ def list_silent(
 
 
 def read_part(connection: Connection, shown: EntryRow, begin: int, end: int) -> bytes:
-    """The bytes of a body from one place to another, as its view shows it; no more of it is read than is needed."""
+    """A range of bytes of a body as its view shows it, without reading the rest."""
     stored = int(connection.execute(_STORED, {"id": shown.content}).scalar_one())
     parts: list[bytes] = []
     if begin < stored:

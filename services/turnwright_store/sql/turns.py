@@ -13,8 +13,8 @@ from sqlalchemy import bindparam, insert, select, update
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Turn, TurnRequest, TurnResult
 from turnwright_store.ports import Connection
+from turnwright_store.sql.revision_range import rows_in_revisions
 from turnwright_store.sql.tables import turns
-from turnwright_store.sql.written import written_between
 
 _COLUMNS: Final = (
     turns.c.number,
@@ -32,7 +32,7 @@ _ONE: Final = _TURN.where(turns.c.number == bindparam("number_is"))
 _PAGE: Final = (
     _TURN.where(turns.c.number < bindparam("before")).order_by(turns.c.number.desc()).limit(bindparam("page"))
 )
-_CHANGED: Final = written_between(_TURN, turns.c.revision, turns.c.number)
+_CHANGED: Final = rows_in_revisions(_TURN, turns.c.revision, turns.c.number)
 _RECENT: Final = (
     _TURN.where(turns.c.loop == bindparam("loop_is"), turns.c.end_ms > 0)
     .order_by(turns.c.number.desc())
@@ -137,7 +137,7 @@ def end_turn(
     *,
     is_read_back: bool,
 ) -> Turn | None:
-    """Store how a turn ended, and at which revisions of the scopes that its run reads; the turn, where it is told."""
+    """Store the end of a turn, with the revisions of the scopes that its run reads; returns the turn on request."""
     digests = _digests(result)
     rows = connection.execute(
         _END_READ_BACK if is_read_back else _END,

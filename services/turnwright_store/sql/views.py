@@ -1,7 +1,7 @@
-"""Reading what a run sees now: snapshots, single paths, ranges of paths; and the contents of what was found.
+"""Queries on the current view of a run: snapshots, single paths, ranges of paths; and loading of contents.
 
-Each question is one statement on one index. Bodies are read apart from it, in batches: a version never changes, so
-that what a first statement names can be read later and is still the same moment.
+Each query is one statement on one index. Bodies are read separately, in batches: versions are immutable, so they can be
+read later and still belong to the same moment.
 Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU086.
 """
 
@@ -36,11 +36,11 @@ MESSAGES_OF: Final = (*MESSAGE_SCHEMES, "reasoning", "plan")
 """The schemes of what messages are made of."""
 
 PACKET_AUDIT: Final = ("system", "user", "image")
-"""Schemes of what the model was sent: kept for audit, no part of the run's timeline (C22)."""
+"""Schemes of stored packets: for audit, not part of the run's timeline (C22)."""
 
 
 def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> ColumnElement[bool]:
-    """What a filter asks of a view and its entry; its values are those of `filter_values`."""
+    """The SQL condition of a filter; its values come from `filter_values`."""
     match wanted:
         case ViewFilter.ALL:
             return true()
@@ -69,7 +69,7 @@ def is_wanted(
     visibility: Visibility,
     state: State,
 ) -> bool:
-    """The same of a view that is at hand, of an entry of this scheme and scope."""
+    """The same condition in Python, for a view that was not read by a query."""
     match wanted:
         case ViewFilter.ALL:
             return True
@@ -210,7 +210,7 @@ class Wanted(Struct, frozen=True):
 
 
 def filter_values(run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> tuple[ViewKind, dict[str, Any]]:
-    """The kind of statement for a reader, and what its filter compares with. `hidden`: schemes that no packet shows."""
+    """The kind of statement for a reader, and the parameters of its filter. `hidden`: schemes not in packets."""
     values: dict[str, Any] = {}
     if wanted.filter is ViewFilter.PACKET:
         values["hidden"] = list(hidden)
@@ -222,7 +222,7 @@ def filter_values(run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> tuple[
 
 
 def snapshot(connection: Connection, run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> list[EntryRow]:
-    """What a run sees now, in the order of position."""
+    """The current view of a run, sorted by position."""
     kind, values = filter_values(run, wanted, hidden)
     return shown_rows(connection.execute(SNAPSHOT[kind], {"run_id": run.id, **values}))
 
@@ -232,7 +232,7 @@ def shown_rows(rows: Iterable[Any]) -> list[EntryRow]:
 
 
 def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, EntryRow]:
-    """What a run sees of these paths."""
+    """The current views of these paths."""
     found: dict[str, EntryRow] = {}
     for part in batched(storable(paths)):
         rows = connection.execute(_PATHS, {"run_id": run_id, "paths": part})
@@ -243,7 +243,7 @@ def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dic
 def find_whole(
     connection: Connection, run_id: int, paths: Sequence[str]
 ) -> tuple[dict[str, EntryRow], dict[int, Loaded]]:
-    """What a run sees of a few paths, and the contents of those that are short, by version."""
+    """The current views of a few paths, and short contents by version."""
     found: dict[str, EntryRow] = {}
     loaded: dict[int, Loaded] = {}
     if given := storable(paths):
@@ -256,7 +256,7 @@ def find_whole(
 
 
 def storable(paths: Iterable[str]) -> list[str]:
-    """The paths that can be stored; a database need not even be able to hear of NUL."""
+    """The paths that can be parameters of a query: without NUL."""
     return [path for path in paths if "\0" not in path]
 
 
@@ -265,7 +265,7 @@ def range_values(prefix: str, after_path: str, page: int) -> dict[str, Any]:
 
 
 def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str, page: int) -> list[EntryRow]:
-    """What a run sees of the paths that begin with a prefix, in path order, those after a path."""
+    """A page of current views by path prefix, in path order, after a path."""
     if "\0" in prefix:
         return []
     return shown_rows(connection.execute(_RANGE, {"run_id": run_id, **range_values(prefix, after_path, page)}))
@@ -288,9 +288,9 @@ def load_entries(
     wanted: Wanted,
     loaded: Mapping[int, Loaded] | None = None,
 ) -> list[Entry]:
-    """The entries with attributes, and with bodies where they are wanted; `loaded` is what was read of them already.
+    """Load entries with attributes, and bodies if wanted; `loaded` has what was read before.
 
-    Raises RUN_NOT_FOUND when the run was removed since they were found, and their versions with it.
+    Raises RUN_NOT_FOUND if the run was removed in the meantime, with its versions.
     """
     contents: dict[int, Loaded] = dict(loaded) if loaded else {}
     statement = _WITH_BODIES if wanted.bodies else _WITHOUT_BODIES
@@ -327,7 +327,7 @@ def _entry(connection: Connection, run: RunHead, one: EntryRow, content: Loaded,
 
 
 def _body(connection: Connection, one: EntryRow, content: Loaded, bytes_max: int) -> str:
-    """As much of a body as the view shows: from the version what was compacted into it, the rest from chunks."""
+    """The body up to the length in the view: the compacted part from the version, the rest from chunks."""
     end = min(one.body_size_bytes, bytes_max) if bytes_max else one.body_size_bytes
     if end <= content.stored_bytes:
         return content.body if end == content.stored_bytes else cut(content.body, end)
@@ -338,7 +338,7 @@ def _body(connection: Connection, one: EntryRow, content: Loaded, bytes_max: int
 
 
 def cut(text: str, bytes_max: int) -> str:
-    """The longest beginning of a text that has at most so many bytes of UTF-8, ending at a character."""
+    """The longest prefix of a text with at most this many bytes of UTF-8."""
     if len(text) * 4 <= bytes_max:
         return text
     data = text[:bytes_max].encode()

@@ -1,13 +1,11 @@
-"""Which runs have work and no owner, in the order in which they are taken.
+"""The work queue: runs with work and without an owner, in the order of their claims.
 
-Theory of operation. Projects take turns: the first waiting run of a project stands behind as many turns as the
-project has runs under a living lease, its second one behind one more, and so on; of those at the same turn the one
-that waits longest is first. So a thousand queued runs of one project stand at a thousand different turns, and the
-one run of another project is among the first.
+Theory of operation. Fair queueing (round robin) between projects: the first waiting run of a project has the rank of
+its number of leased runs, the second one the next rank, and so on; within a rank the longest waiting is first. So the
+only run of one project is not behind a thousand queued runs of another one.
 
-An index holds the waiting runs of each project in their order. So the first of each project are looked at, and further
-ones of those projects alone that are next again: what is read grows with the projects and the leases that live, and not
-with the runs that wait.
+An index has the waiting runs of each project in order. The first run of each project is read, and further ones only of
+projects that are next again: the cost grows with the number of projects and live leases, not of waiting runs.
 Source: architecture 3 (fair between projects); rows RU109, RU110.
 """
 
@@ -96,7 +94,7 @@ class QueuedRun(Struct, frozen=True):
     project: str
     run: str
     turn: int
-    """How many runs are before it while projects take turns; the first ones have the lowest."""
+    """The rank in the fair queue; the lowest is first."""
 
 
 _BEHIND_PAGE: Final = 32
@@ -104,7 +102,7 @@ _BEHIND_PAGE: Final = 32
 
 
 def list_waiting(connection: Connection, workspaces: Collection[str], grace_ms: int, page: int) -> list[QueuedRun]:
-    """Runs that an owner can go on with and nobody holds, the next one first; `workspaces` empty: of any project."""
+    """Claimable runs, the next one first; `workspaces` empty: of any project."""
     leased: dict[int, int] = dict(connection.execute(_LEASED, {"grace_ms": grace_ms}).all())
     # Turn, loop, then what they are of. A project whose next run is not read yet stands before all of its turn.
     line = [(leased.get(first.project, 0) + 1, loop, first) for loop, first in _heads(connection, workspaces, grace_ms)]
@@ -147,7 +145,7 @@ class _Waiting(Struct, frozen=True):
 
 
 def _runs_behind(connection: Connection, project: int, after: int, grace_ms: int) -> Iterator[tuple[int, int, str]]:
-    """Waiting runs of a project behind a loop: loop, run, alias."""
+    """Waiting runs of a project after a loop: loop, run, alias."""
     while True:
         values = {"project": project, "after": after, "grace_ms": grace_ms, "page": _BEHIND_PAGE}
         rows = connection.execute(_BEHIND, values).all()
@@ -158,7 +156,7 @@ def _runs_behind(connection: Connection, project: int, after: int, grace_ms: int
 
 
 def has_work(connection: Connection, run: RunRow) -> bool:
-    """Whether an owner can go on with this run."""
+    """Whether a run has work for an owner."""
     loop = run.active
     if loop is None:
         return run.run.loops_queued > 0

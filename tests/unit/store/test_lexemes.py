@@ -10,10 +10,10 @@ from turnwright_store.domain.lexemes import (
     WORD_CHARS_MAX,
     folded,
     lexemes_of,
-    odd_lexemes,
-    parts_of,
+    non_ascii_lexemes,
     query_words,
     snippet,
+    split_camel_case,
     words_of,
 )
 from turnwright_store.sql.search import lexemes
@@ -31,14 +31,14 @@ from turnwright_store.sql.search import lexemes
     ],
 )
 def test_a_name_in_camel_case_has_parts(text, parts):
-    assert list(parts_of(text)) == parts
+    assert list(split_camel_case(text)) == parts
 
 
 @pytest.mark.parametrize(("run", "parts"), [("x", 0), ("A", 0), ("7", 0), ("aB", 131_073), ("éx", 0)])
 def test_a_long_run_of_letters_is_read_once(run, parts):
     # Reading it again from each of its characters takes minutes, which is longer than a test may.
     long = run * (262_144 // len(run))
-    assert sum(1 for _ in parts_of(long)) == parts
+    assert sum(1 for _ in split_camel_case(long)) == parts
     assert len(lexemes_of(long)) <= 4
 
 
@@ -73,14 +73,14 @@ def test_a_long_run_of_accents_is_read_in_linear_time():
 
 
 def test_odd_words_are_those_that_are_not_plain():
-    assert list(odd_lexemes(f"plain Words caf\u00e9 {'x' * 65}")) == ["cafe", "x" * 64]
+    assert list(non_ascii_lexemes(f"plain Words caf\u00e9 {'x' * 65}")) == ["cafe", "x" * 64]
 
 
 @given(st.lists(st.sampled_from(["plain", "x" * 64, "x" * 65, "aB" * 40, "7" * 66, "_", "-", " ", "caf\u00e9"])))
 def test_odd_words_are_found_in_plain_text_as_in_any(pieces):
     text = "".join(pieces)
     odd = (word for word in words_of(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
-    assert list(odd_lexemes(text)) == [lexeme for word in odd for lexeme in lexemes_of(word)]
+    assert list(non_ascii_lexemes(text)) == [lexeme for word in odd for lexeme in lexemes_of(word)]
 
 
 def test_a_query_is_its_words_and_their_parts_each_once():

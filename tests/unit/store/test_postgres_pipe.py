@@ -38,7 +38,7 @@ def test_a_server_that_says_nothing_is_lost(postgres_url):
     with psycopg.connect(postgres_url, autocommit=True) as raw:
         pipe = StatementPipeline(raw, 0.05)
         with pytest.raises(psycopg.OperationalError, match="said nothing"):
-            pipe.ask("SELECT pg_sleep(10)")
+            pipe.query("SELECT pg_sleep(10)")
         assert raw.closed
 
 
@@ -46,8 +46,8 @@ def test_values_come_back_as_they_were_sent(pipe):
     values = [1, "é'\\", b"\x00\xff", True, 1.5, None, [1, 2], ["a", "{b}"], []]
     kinds = ["bigint", "text", "bytea", "boolean", "float8", "text", "bigint[]", "text[]", "text[]"]
     marks = ", ".join(f"${place}::{kind}" for place, kind in enumerate(kinds, 1))
-    assert list(pipe.ask(f"SELECT {marks}", values)) == [tuple(values)]
-    assert list(pipe.ask("SELECT $1::bigint", [Numbers.THREE])) == [(3,)]
+    assert list(pipe.query(f"SELECT {marks}", values)) == [tuple(values)]
+    assert list(pipe.query("SELECT $1::bigint", [Numbers.THREE])) == [(3,)]
 
 
 def test_columns_of_many_rows_come_back_as_they_were_sent(pipe):
@@ -60,19 +60,19 @@ def test_columns_of_many_rows_come_back_as_they_were_sent(pipe):
     }
     sql = "SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::boolean[], $5::float8[])"
     arrays = [Array(kind, values) for kind, values in columns.items()]
-    assert list(pipe.ask(sql, arrays)) == list(zip(*columns.values(), strict=True))
+    assert list(pipe.query(sql, arrays)) == list(zip(*columns.values(), strict=True))
 
 
 def test_a_text_with_nul_is_refused_before_it_is_cut(pipe):
     with pytest.raises(psycopg.DataError, match="NUL"):
         pipe.send("SELECT $1::text", ["a\0b"])
     with pytest.raises(psycopg.DataError):
-        pipe.ask("SELECT * FROM unnest($1::text[])", [Array(TEXT, ["a\0b"])])
-    assert list(pipe.ask("SELECT 1")) == [(1,)]
+        pipe.query("SELECT * FROM unnest($1::text[])", [Array(TEXT, ["a\0b"])])
+    assert list(pipe.query("SELECT 1")) == [(1,)]
 
 
 def test_what_stands_behind_a_failure_is_not_done_and_the_next_question_is(pipe):
-    pipe.ask("CREATE TEMP TABLE t (x int)")
+    pipe.query("CREATE TEMP TABLE t (x int)")
     pipe.send("BEGIN")
     failing, behind = pipe.send("SELECT 1/0"), pipe.send("INSERT INTO t VALUES (1)")
     with pytest.raises(psycopg.errors.DivisionByZero):
@@ -80,9 +80,9 @@ def test_what_stands_behind_a_failure_is_not_done_and_the_next_question_is(pipe)
     for answer in (failing, behind):
         with pytest.raises(psycopg.errors.DivisionByZero):
             list(answer)
-    pipe.ask("ROLLBACK")
-    assert pipe.ask("INSERT INTO t VALUES (2), (3)").rowcount == 2
-    assert list(pipe.ask("SELECT x FROM t")) == [(2,), (3,)]
+    pipe.query("ROLLBACK")
+    assert pipe.query("INSERT INTO t VALUES (2), (3)").rowcount == 2
+    assert list(pipe.query("SELECT x FROM t")) == [(2,), (3,)]
 
 
 @pytest.mark.asyncio

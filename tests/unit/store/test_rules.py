@@ -11,7 +11,7 @@ from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.parts import in_parts
 from turnwright_store.domain.checks import NAME, RUN_ALIAS
 from turnwright_store.domain.names import project_names, run_aliases
-from turnwright_store.domain.pages import page_of, place_of, token_of
+from turnwright_store.domain.pages import decode_page_token, encode_page_token, page_of
 from turnwright_store.ports import Durability
 from turnwright_store.sql.views import ViewFilter, cut
 
@@ -55,7 +55,7 @@ def test_parts_join_to_the_whole(weights):
 def test_pages_join_to_the_whole(count, size):
     items, seen, token = list(range(count)), [], ""
     while True:
-        (after,) = place_of(token, int) or (-1,)
+        (after,) = decode_page_token(token, int) or (-1,)
         page, token = page_of((item for item in items if item > after), size, lambda item: (item,))
         assert len(page) <= size
         seen += page
@@ -65,5 +65,5 @@ def test_pages_join_to_the_whole(count, size):
 
 
 def test_a_token_says_nothing_readable():
-    assert "secret" not in token_of(("secret/path",))
-    assert place_of(token_of(("a", 1)), str, int) == ("a", 1)
+    assert "secret" not in encode_page_token(("secret/path",))
+    assert decode_page_token(encode_page_token(("a", 1)), str, int) == ("a", 1)

@@ -22,14 +22,14 @@ _ALWAYS_TOKENS: Final = 512
 _CURE: Final = "Set one of them again, shorter, or remove one."
 
 
-def check_room(
+def check_plan_size(
     connection: Connection, run: RunHead, replaced: str, text: str, size_bytes: int, *, window: int | None, divisor: int
 ) -> None:
-    """Refuse a text that makes the plans of a run too long together: all of them stand in each packet.
+    """Refuse a text if all plans of the run together become too long: each packet contains all of them.
 
-    `size_bytes` are those of all plans with it, `replaced` is the path of the plan that it takes the place of, `window`
-    the tokens that a packet may take (0: what is known of the run says it, None: no matter); `divisor` is that of the
-    token estimate. Raises LIMIT_EXCEEDED.
+    `size_bytes` is the total with this text, `replaced` the path of the plan that it replaces, `window` the tokens of a
+    packet (0: by the settings of the run; None: do not check), `divisor` that of the token estimate. Raises
+    LIMIT_EXCEEDED.
     """
     if size_bytes > PLANS_BYTES_MAX:
         raise _over(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
@@ -39,7 +39,7 @@ def check_room(
         return
     window = window or _known_window(connection, run)
     if window and most >= window:
-        others = sum(len(body) for body in rows.standing_bodies(connection, run.id, replaced))
+        others = sum(len(body) for body in rows.current_bodies(connection, run.id, replaced))
         tokens = tokens_of(others + len(text), divisor)
         if tokens >= window:
             raise _over(window, tokens, "tokens", f"a packet of this run has {window} for everything")

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Column, Select, bindparam
 
 
-def written_between(rows: Select[Any], revision: Column[int], number: Column[int]) -> Select[Any]:
-    """The rows behind the place (`from_revision`, `from_number`) up to the revision `to`, at most `page` of them."""
+def rows_in_revisions(rows: Select[Any], revision: Column[int], number: Column[int]) -> Select[Any]:
+    """A page of the rows after (`from_revision`, `from_number`), up to the revision `to`."""
     return (
         rows.where(
             revision >= bindparam("from_revision"),

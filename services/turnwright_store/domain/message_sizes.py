@@ -7,7 +7,7 @@ from typing import Final
 from turnwright_core.runs import Loop, Run, Turn
 
 ROW_BYTES: Final = 1024
-"""What a row weighs beside its texts, generously."""
+"""Overhead of a row besides its texts, an upper estimate."""
 
 
 def loop_bytes(loop: Loop) -> int:
