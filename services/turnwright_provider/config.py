@@ -180,7 +180,7 @@ class ProviderSettings(Settings, beside=_preset_settings()):
 
 
 def _tables(path: Path) -> Mapping[str, EndpointTable]:
-    """What the file says. Raises OSError, or ValueError if it has a mistake or shows a secret to everybody."""
+    """Read the file. Raises OSError, or ValueError if it is invalid or its secrets are readable by others."""
     content, exposure = read_file(path)
     tables = read_tables(content.decode())
     for name, table in tables.items():

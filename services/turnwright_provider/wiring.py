@@ -46,7 +46,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
     vendor_plugins: dict[str, Vendor] = {}
 
     async def start() -> None:
-        # Most deployments have no plugins, and what calls models is not imported before the first call.
+        # Lazy: most deployments have no plugins.
         if chosen(VENDORS, settings.vendors):
             from turnwright_provider.vendors.registry import load_vendors
 

@@ -16,7 +16,7 @@ from e2e.cli_process import Bench
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.edge.backup import back_up
-from turnwright_store.edge.copying import BackupError, opened, server
+from turnwright_store.edge.copying import BackupError, opened, snapshot_engine
 from turnwright_store.edge.restore import restore
 from turnwright_store.sql.tables import executors, meta, metadata, runs, search_marks
 
@@ -90,7 +90,7 @@ def file_rows(path):
 
 
 def server_rows(url):
-    engine = server(url)
+    engine = snapshot_engine(url)
     with engine.connect() as core:
         rows = rows_of(core)
     engine.dispose()

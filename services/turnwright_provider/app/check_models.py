@@ -84,7 +84,7 @@ class ModelChecks:
         return self._keep(dict(zip(wanted, answers, strict=True)))
 
     def _keep(self, checks: Mapping[str, ModelCheck]) -> dict[str, ModelCheck]:
-        """Cache answers, and return them; where a vendor does not answer, with what it said before."""
+        """Cache and return answers; if a vendor does not answer, its previous one."""
         now_s = self._clock()
         answers: dict[str, ModelCheck] = {}
         for name, check in checks.items():

@@ -19,7 +19,7 @@ from turnwright_provider.domain.token_estimate import call_texts, counted_call, 
 from turnwright_provider.ports import TokenCounter, Vendor
 
 NEAR: Final = 3 / 4
-"""Share of what a count is compared with, above which the vendor is asked; and below its inverse."""
+"""The vendor is asked if the estimate is between this share of `near` and its inverse."""
 
 WAIT_S: Final = 3.0
 """Longest wait for a vendor's count, in seconds."""

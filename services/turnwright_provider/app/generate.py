@@ -97,7 +97,7 @@ class ReplyStream:
             await reading
         finally:
             reading.cancel()
-            # Its error was reported above; if the caller is gone, there is nobody to report to.
+            # Its error was reported above, or the caller is gone.
             with suppress(asyncio.CancelledError, TurnwrightError):
                 await reading
 

@@ -40,7 +40,7 @@ class Outbox:
             await self._room.wait()
 
     def post(self, notice: Retry | Finish) -> None:
-        """Pass on a notice at once: retries before all deltas, the end after them."""
+        """Send a notice at once: retries before all deltas, the end after them."""
         if isinstance(notice, Retry):
             self._retries.append(notice)
         else:

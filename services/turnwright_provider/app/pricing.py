@@ -1,7 +1,7 @@
 """Prices of calls: that of the alias, or else the vendors' list prices.
 
 List prices come from the package genai-prices, an extra. It is imported with the first call that needs it, and applies
-only to vendors at their own address: whoever else serves a model of the same name has other prices.
+only to vendors at their own address: other servers of the same model have other prices.
 """
 # ruff: noqa: PLC0415
 

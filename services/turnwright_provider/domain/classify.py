@@ -39,7 +39,7 @@ _SPENT: Final = frozenset(
 """Codes for an exhausted balance: sent with 429, but waiting does not help."""
 
 _SPENT_WORDS: Final = re.compile(r"insufficient (?:account )?(?:balance|funds)|余额不足|欠费", re.IGNORECASE)
-"""The same in words, of those who give it a number of their own."""
+"""Error texts of vendors that use other codes for it."""
 
 _KEY: Final = r"(?:(?:api|access|subscription|secret)[ _-]?key|x-api-key|(?:auth\w*|bearer|access) token|credentials)s?"
 _BAD_KEY: Final = re.compile(

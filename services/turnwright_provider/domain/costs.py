@@ -1,4 +1,4 @@
-"""What a call costs where its vendor does not say. Source: architecture 8 (usage); budgets of runs in US dollars."""
+"""The cost of a call whose vendor does not report it. Source: architecture 8 (usage); budgets of runs in US dollars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnwright_provider.domain.model_call import Finish, ReplyPart
 from turnwright_provider.domain.prices import Price
 
 TOKENS: Final = 1_000_000
-"""Prices are those of so many tokens."""
+"""Prices are per this many tokens."""
 
 Cost = Callable[[Usage], float | None]
 """What a consumption costs, in US dollars; None where that is not known."""

@@ -48,7 +48,7 @@ class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def holds_secret(self) -> bool:
-        """Whether whoever reads the table can call the server."""
+        """Whether the configuration is complete."""
         return bool(self.key) or any(map(_SECRET_HEADER.fullmatch, self.headers))
 
 

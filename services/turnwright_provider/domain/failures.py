@@ -19,7 +19,7 @@ DETAIL_CHARS_MAX: Final = 500
 
 
 class FailureClass(Enum):
-    """What went wrong; the value is the word in the contract."""
+    """Error classes; the values are the words of the contract."""
 
     RATE_LIMIT = "rate_limit"
     WARMUP = "warmup"
@@ -40,9 +40,8 @@ RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, Fail
 class Failure(Struct, frozen=True):
     """One failed attempt. `status` is 0 if there was no HTTP answer.
 
-    `hint` is our own advice for people, in addition to the class. `may_retry` is what the vendor says about a retry,
-    whatever the class; None if it says nothing. `timeout_s` is how long we waited for something that did not come, in
-    seconds.
+    `hint` is our own advice for people, in addition to the class. `may_retry` is the vendor's word on a retry, whatever
+    the class; None if it has none. `timeout_s` is the timeout that expired, in seconds.
     """
 
     kind: FailureClass

@@ -1,6 +1,6 @@
 """Texts that arrive in pieces under keys, several open at once, each sent again as a whole when complete.
 
-What was passed on cannot be taken back: a complete text adds what its pieces have not contained, if it begins with
+Deltas that were sent cannot be revoked: a complete text adds what its pieces have not contained, if it begins with
 them, and closes its key. Only the length and a checksum of earlier pieces are kept. Source: cases
 refact/keyed_reasoning.
 """

@@ -1,4 +1,4 @@
-"""What a model call is and what comes of it. Meanings and limits stand in provider_service.proto.
+"""Model calls and their results; meanings and limits are in provider_service.proto.
 
 Source: architecture 8; rows RD01, RD02, RD05.
 """
@@ -17,7 +17,7 @@ from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 
 class ToolSpec(Struct, frozen=True):
-    """What a model may call; `parameters` is a JSON Schema."""
+    """A tool that a model may call; `parameters` is a JSON Schema."""
 
     name: str
     description: str
@@ -45,7 +45,7 @@ class ResponseFormat(Struct, frozen=True):
 class ModelCall(Struct, frozen=True):
     """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor.
 
-    `vendor_model` is `vendor/model`, as messages name who wrote them. `info` is what the caller knows of the model.
+    `vendor_model` is `vendor/model`, the author in messages. `info` is what the caller knows about the model.
     """
 
     model: str
@@ -114,7 +114,7 @@ class Finish(Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the vendor cut the reply off. A word that nobody knows counts: half a command may do harm."""
+        """Whether the reply was truncated. Unknown reasons count as truncated: half a command may do harm."""
         return self.reason.strip().lower() not in WHOLE
 
 

@@ -1,6 +1,6 @@
-"""What is known of a model: its window, its output limit, what it can do. Each vendor says it in words of its own.
+"""Metadata of a model: context window, output limit, capabilities. Each vendor uses its own field names.
 
-All of them are looked for in whatever a vendor says of a model; a word that nobody knows says nothing.
+All known names are looked up in every vendor's answer; unknown ones are ignored.
 Source: research/wire 2.2; the vendors' references.
 """
 
@@ -17,7 +17,7 @@ TOKENS_MAX: Final = 2**31
 """No window is as long, in tokens; a figure beyond it is a mistake."""
 
 _WINDOWS: Final = (
-    # llama.cpp and LM Studio: what the model was loaded with, before what it could be.
+    # llama.cpp and LM Studio: the loaded window before the model's maximum.
     *("n_ctx", "loaded_context_length", "max_model_len", "context_window", "max_context_length", "context_length"),
     *("inputTokenLimit", "max_input_tokens"),
 )

@@ -1,9 +1,8 @@
-"""Whether a vendor's refusal means that the prompt is longer than the model's context window.
+"""Recognizes errors that mean that the prompt is longer than the model's context window.
 
-Vendors share no code for it, so codes come first and words second. The words are read a sentence at a time, by what
-they are about and not by how one vendor puts it: something that is sent (a prompt, its tokens, the context window) and
-a comparison with a limit. What is about the reply's own limit, about rates and money, about pictures and files or
-about one field counts for nothing.
+There is no common code for it, so vendors' codes are tried first and their messages second, sentence by sentence: one
+must contain something that is sent (a prompt, its tokens, the context window) and a comparison with a limit. Sentences
+about the output limit, rate limits, money, images, files or a single field do not count.
 Source: RU220; research/wire 2.4; cases wire/context_errors.
 """
 
@@ -44,7 +43,7 @@ _OUTPUT: Final = re.compile(
 _SENT: Final = re.compile(
     r"\b(?:prompts?|inputs?|messages|conversation|chat|history|context|query|sequence|question|text)\b", re.IGNORECASE
 )
-"""What is sent to a model."""
+"""Words for the input."""
 
 _REQUESTED: Final = re.compile(r"\brequest(?:ed|s)?\b", re.IGNORECASE)
 
@@ -55,7 +54,7 @@ _LENGTH: Final = re.compile(
     r"|\blength of (?:input|prompt|messages)\b|\bmessages? token length\b",
     re.IGNORECASE,
 )
-"""How long it is, or may be."""
+"""Words for its length and limit."""
 
 _TOKENS: Final = re.compile(r"\btokens\b|\btoken (?:count|limit|length)|\d tokens?\b", re.IGNORECASE)
 
@@ -73,7 +72,7 @@ _COUNT: Final = re.compile(r"\b\d{2,9}\b")
 _COUNTED: Final = re.compile(
     r"context (?:length|window|size)\D{1,20}(?P<length>\d{2,9}).{1,80}\b(?:input|prompt|messages?)\b", re.IGNORECASE
 )
-"""A sentence that tells the window's length and what was sent."""
+"""A sentence with the length of the window and of the input."""
 
 _PLAIN: Final = re.compile(
     r"\b(?:prompts?|inputs?|request|messages?|conversation|chat|history|context|query)"

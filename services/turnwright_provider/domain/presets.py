@@ -1,4 +1,4 @@
-"""Vendors that are known by name: a key, or for a server of one's own its URL, is enough to call them.
+"""Presets of known vendors: they only need a key, or for local servers a URL.
 
     openai/gpt-5-mini    openrouter/anthropic/claude-sonnet-4.5    ollama/qwen3:8b    deepseek/deepseek-chat
 
@@ -27,24 +27,24 @@ from turnwright_provider.domain.wires.asking import (
 
 
 class Preset(Struct, frozen=True):
-    """What is known of one vendor."""
+    """A known vendor."""
 
     name: str
     hosted_url: str = ""
     """Where a key without a base URL belongs to; empty where a base URL is always needed."""
     wire: str = "chat"
     bare_path: str = ""
-    """The path of a base URL that has none; empty where such a URL is taken as it is."""
+    """The default path of a base URL; empty: none."""
     own_path: str = ""
-    """What the wire's own paths begin with: a base URL may end in it all the same."""
+    """The prefix of the wire's paths; a base URL may end with it too."""
     chat_path: str = ""
     """The end of a base URL below which the vendor speaks chat completions, where these are not its wire."""
     asking: Asking = by_effort
     """In which fields chat completions ask a model to reason."""
     marks: bool = False
-    """Whether it takes cache marks in chat completions and passes them on."""
+    """Whether it supports cache marks in chat completions."""
     reports_cost: bool = False
-    """Whether its usage says what a call cost."""
+    """Whether its usage contains the cost."""
     more_keys: tuple[str, ...] = ()
     """Other variables that hold a key of this vendor."""
 
@@ -113,12 +113,12 @@ PRESETS: Final = (
 """All of them; a wire's names stand in `wires/table.py`."""
 
 NAMELESS: Final = Preset("")
-"""What is known of an endpoint that is of no preset."""
+"""Defaults for an endpoint without a preset."""
 
 BY_NAME: Final[Mapping[str, Preset]] = {preset.name: preset for preset in PRESETS}
 
 
 def is_own_address(vendor: str, url: str) -> bool:
-    """Whether a vendor is called at its own address: what it publishes about its models holds only there."""
+    """Whether a vendor is called at its own address; published metadata only applies there."""
     preset = BY_NAME.get(vendor, NAMELESS)
     return bool(preset.hosted_url) and urlsplit(preset.hosted_url).netloc == urlsplit(url).netloc

@@ -1,4 +1,4 @@
-"""What a call costs where its vendor does not say: by the price of a million tokens that is set for a model's alias.
+"""The cost of a call whose vendor does not report it, by the prices set for the model's alias.
 
 Source: architecture 8 (usage); budgets of runs in US dollars.
 """

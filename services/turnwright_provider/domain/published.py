@@ -1,6 +1,6 @@
-"""What vendors publish of their models and do not say in their lists, for the vendors' own addresses.
+"""Published metadata of models that is missing in vendors' lists, for the vendors' own addresses.
 
-A table of families: the least of each, where its models differ. The vendor's word and the alias's come before it.
+A table by family, with the minimum where its models differ. The vendor's answer and the alias take precedence.
 """
 
 from __future__ import annotations

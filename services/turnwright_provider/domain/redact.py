@@ -35,7 +35,7 @@ SECRET_CHARS_MIN: Final = 6
 """A secret as short as that is looked for; a shorter one would be found in any text."""
 
 PART_CHARS: Final = 8
-"""So many characters of a secret in a row are not said either."""
+"""Parts of a secret of this many characters are redacted too."""
 
 _END_CHARS: Final = 4
 _MASKED: Final = re.compile(r"([\w\-+/=]{0,80})(?:\*{2,200}|•{1,200}|…|\.{3,200}|[xX]{4,200})([\w\-+/=]{0,80})")
@@ -50,7 +50,7 @@ def redact(text: str) -> str:
 
 
 class Secrets:
-    """Our own secrets, taken out of what a vendor says: whole, in part, or with their middle masked."""
+    """Redacts our own secrets in vendors' messages: whole, in part, or with their middle masked."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = tuple(secret.lower() for secret in secrets if len(secret) >= SECRET_CHARS_MIN)
@@ -82,7 +82,7 @@ def _without(text: str, secret: str) -> str:
         end = at + size
     kept.append(text[end:])
     text = "".join(kept)
-    # Where a text was cut, the beginning of a secret may be all that is left of it.
+    # A truncated text may end with the beginning of a secret.
     ends = (n for n in range(len(secret), _END_CHARS - 1, -1) if text.lower().endswith(secret[:n]))
     cut = next(ends, 0)
     return text[: len(text) - cut] + REDACTED if cut else text

@@ -61,7 +61,7 @@ class ScriptError(Exception):
 
 
 class ScriptedError(Struct, frozen=True):
-    """So many failed tries."""
+    """Maximum failed attempts of a script."""
 
     failure: Failure
     attempts: int

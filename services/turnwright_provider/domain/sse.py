@@ -1,7 +1,7 @@
 """Events from bytes, whatever the chunks: server-sent events, or a JSON object on each line (Ollama).
 
-Lines end in LF, CRLF or CR; a BOM is skipped. Server-sent events may have comments and several lines of data, and two
-liberties beside the standard: a last event without its blank line counts (one recorded server forgets it), and a field
+Lines end in LF, CRLF or CR; a BOM is skipped. Server-sent events may have comments and several lines of data, with two
+deviations from the standard: a last event without its blank line counts (one recorded server omits it), and a field
 `error` is an event of that name (older llama.cpp).
 Source: research/wire 2.1; cases refact/sse_parse, wire/constructed.
 """

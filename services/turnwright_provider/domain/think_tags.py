@@ -1,10 +1,9 @@
 """`<think>...</think>` inside content is reasoning, wherever chunks split it.
 
-A reply that begins with the tag comes from a model that reasons in it. Later in a reply the same tag may be a command
-or stand in the text of a file, so that only what leads a reply is routed unless a setting says otherwise.
+Servers without a reasoning parser leave the tags in the content. Only a tag at the beginning of a reply is routed,
+unless a setting says otherwise: later the same tag may be a command or part of a file's text.
 
-Servers without a reasoning parser leave the tags in the content. A close without an open is text; what an open
-without a close began is reasoning to the end, but for calls on lines of their own: a model that goes on to call
+A close without an open is text. An unclosed tag is reasoning to the end, except for calls on their own lines: the model
 has forgotten to close it. Source: RD09; cases refact/think_tags.
 """
 
@@ -30,7 +29,7 @@ class ThinkTags(Enum):
 
 
 class ThinkRouter:
-    """Takes content as it comes; gives content and reasoning. Holds back only what may become a tag."""
+    """Splits streamed content into content and reasoning. Buffers only what may become a tag."""
 
     def __init__(self, tags: ThinkTags = ThinkTags.ANYWHERE) -> None:
         self._tags = tags
@@ -77,7 +76,7 @@ class ThinkRouter:
         return self._is_over
 
     def end(self) -> list[AppendContent | AppendReasoning]:
-        """What was held back."""
+        """The rest of the buffer."""
         deltas: list[AppendContent | AppendReasoning] = []
         self._add(deltas, self._held)
         self._held = ""
@@ -101,7 +100,7 @@ def _partial(text: str, tag: str) -> int:
 
 
 def called_in(thought: str) -> str:
-    """The part of unclosed reasoning from the first call on a line of its own on; empty if there is none."""
+    """The part of unclosed reasoning from the first call on its own line on; empty if there is none."""
     if not thought:
         return ""
     # Few replies need it, and it takes long to load.

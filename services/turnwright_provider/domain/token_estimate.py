@@ -1,10 +1,10 @@
 """Estimates the input tokens of a call from its text, for models whose tokenizer is not at hand.
 
 A byte-pair tokenizer makes one token of most words with the space before them, and of most runs of punctuation; digits
-go in threes, and scripts without spaces by the character. So the kinds of characters tell the count of OpenAI's o200k
-within about a tenth, for code, prose and data alike. Other tokenizers differ from it by a factor, and vendors add text
-of their own; both are the same for a family of models, and were measured on recorded requests.
-Source: research/wire 5; issue 15.4.
+are grouped by three, and scripts without spaces take a token per character. So the classes of characters predict the
+count of OpenAI's o200k within about 10 %, for code, prose and data. Other tokenizers differ by a factor, and vendors
+add text; both are constant for a family of models, and were measured on recorded requests. Source: research/wire 5;
+issue 15.4.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from turnwright_core.chat.message import Image, Message
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 
 IMAGE_TOKENS: Final = 1000
-"""What an image is taken for. Vendors count between 85 and 1,600 tokens, by its size in pixels."""
+"""Estimated tokens of an image. Vendors count between 85 and 1,600, by its size in pixels."""
 
 MESSAGE_TOKENS: Final = 4
-"""What a chat template adds to each message."""
+"""Tokens that a chat template adds to each message."""
 
 CALL_TOKENS: Final = 12
-"""What it adds to each call and its result."""
+"""Tokens that it adds to each call and its result."""
 
 SAMPLES: Final = 16
 SAMPLE_CHARS: Final = 2048
@@ -51,10 +51,10 @@ _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 class ModelFamily(Struct, frozen=True):
-    """How the models of a family count.
+    """Token counts of a family of models.
 
-    `scale` is the number of their tokens for one of o200k. Their vendor adds `base` tokens to a call, `tools_base` more
-    to one with tools and `each_tool` for each; `schema_scale` is what it makes of a token of a tool's JSON Schema.
+    `scale` is the number of tokens for one of o200k. The vendor adds `base` tokens to a call, `tools_base` more to one
+    with tools and `each_tool` for each; `schema_scale` is the factor for a tool's JSON Schema.
     """
 
     scale: float = 1.0

@@ -24,7 +24,7 @@ from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import whole
 
 CALLS_MAX: Final = REPLY_CALLS_MAX + 1
-"""Maximum number of calls in one message; higher indexes are ignored. One more than are taken tells that there are."""
+"""Maximum number of calls in one message; higher indexes are ignored. One more than are run, to detect an excess."""
 
 ARGUMENTS_CHARS_MAX: Final = 3 * 1024 * 1024
 """Maximum total length of the arguments in a message, in code points: they are passed on in one piece."""
@@ -87,7 +87,7 @@ class ToolCallFold:
         return self._snapshot() if self._is_due() else None
 
     def mark(self, index: int, block: int | None, signature: str = "") -> None:
-        """Set the position of a call among all blocks, and what its vendor wants back with it; `feed` passes it on."""
+        """Set the position of a call among all blocks, and its vendor's data to send back; `feed` emits it."""
         if 0 <= index < CALLS_MAX:
             call = self._calls.setdefault(index, _Call())
             call.block, call.signature = block, signature

@@ -197,7 +197,7 @@ class HttpVendor:
 def _end(finish: Finish, call: ModelCall, dropped: tuple[Dropped, ...]) -> Finish:
     """The end of a reply, with what was left out of the request.
 
-    A reply as long as the output limit is cut, whatever the server says: llama.cpp calls it completed over Responses.
+    A reply as long as the output limit is truncated, whatever the server says: llama.cpp reports it as completed.
     """
     written = finish.usage.completion_tokens if finish.usage else 0
     is_cut = finish.is_cut or 0 < (call.output_tokens_max or 0) <= written

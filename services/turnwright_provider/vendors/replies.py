@@ -64,7 +64,7 @@ class HttpReplyReader:
                     count += 1
                     if count % DELTAS_MAX == 0:
                         await asyncio.sleep(0)
-            # A long reply may have to be searched for calls, which in a thread blocks nobody else.
+            # In a thread, because a long reply may have to be searched for calls.
             last = await asyncio.to_thread(fold.close)
         except VendorError:
             for delta in fold.flush():

@@ -62,7 +62,7 @@ from turnwright_store.sql.views import find_shown
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
 
 
-class PlanWriter(Struct, frozen=True):
+class PlanChange(Struct, frozen=True):
     """The writer of a run's plans."""
 
     caller: Caller
@@ -151,7 +151,7 @@ def _check_evidence(connection: Connection, run: RunHead, items: Sequence[PlanIt
                 raise invalid(field, f"{field}: there is no entry {path!r} in this run's view.")
 
 
-def set_plan(tx: Transaction, rules: StoreRules, by: PlanWriter, plan: Plan) -> tuple[Plan, Cursor]:
+def set_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan: Plan) -> tuple[Plan, Cursor]:
     """Create or replace a plan; a replaced plan begins a version without deltas. Raises LIMIT_EXCEEDED."""
     items = check_plan(plan)
     run = _run_for(tx, by)
@@ -177,7 +177,7 @@ def _attributes(kind: PlanKind, version: int, mode: str) -> str:
 def _check_size(
     tx: Transaction,
     rules: StoreRules,
-    by: PlanWriter,
+    by: PlanChange,
     run: RunHead,
     text: str,
     other_plans_bytes: int,
@@ -194,7 +194,7 @@ def _check_size(
     )
 
 
-def _run_for(tx: Transaction, by: PlanWriter) -> RunHead:
+def _run_for(tx: Transaction, by: PlanChange) -> RunHead:
     run = get_run_head(tx.connection, by.address.project, by.address.run)
     if by.epoch is not None:
         check_fence(run, by.epoch)
@@ -202,7 +202,7 @@ def _run_for(tx: Transaction, by: PlanWriter) -> RunHead:
 
 
 def _apply(
-    tx: Transaction, rules: StoreRules, by: PlanWriter, run: RunHead, writes: Sequence[EntryWrite], event: RunEvent
+    tx: Transaction, rules: StoreRules, by: PlanChange, run: RunHead, writes: Sequence[EntryWrite], event: RunEvent
 ) -> Cursor:
     """Write the change of a plan, and the event about it."""
     checked = check_writes(rules, by.caller, writes, of_plans=True)
@@ -228,7 +228,7 @@ def _archive_writes(plan_id: str, seen: _LoadedPlan, writer: Tier) -> list[Entry
     ]
 
 
-def update_plan(tx: Transaction, rules: StoreRules, by: PlanWriter, plan_id: str, text: str) -> tuple[Plan, Cursor]:
+def update_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str, text: str) -> tuple[Plan, Cursor]:
     """Append a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
     run = _run_for(tx, by)
     check_name("plan_id", plan_id, PLAN_ID)
@@ -267,7 +267,7 @@ def _full(plan_id: str, limit: int, actual: int, unit: str) -> Exception:
     return fault(Reason.LIMIT_EXCEEDED, message, field="deltas", limit=limit, actual=actual, unit=unit)
 
 
-def remove_plan(tx: Transaction, rules: StoreRules, by: PlanWriter, plan_id: str) -> Cursor:
+def remove_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str) -> Cursor:
     """Remove a plan from the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)

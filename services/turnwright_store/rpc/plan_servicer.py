@@ -12,16 +12,16 @@ from turnwright_core.plans import MAIN
 from turnwright_core.wire.entries import cursor_to_pb, known
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_store.app import plans
-from turnwright_store.app.plans import PlanWriter
+from turnwright_store.app.plans import PlanChange
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
 
 
-def _by(request: Any, caller: Caller) -> PlanWriter:
+def _by(request: Any, caller: Caller) -> PlanChange:
     epoch = request.fence.epoch if request.HasField("fence") else None
     has_window = not isinstance(request, plan_pb2.RemovePlanRequest) and request.HasField("window")
     window = request.window if has_window else None
-    return PlanWriter(caller, address_of(request), epoch, known(Tier, request.writer, "writer"), window)
+    return PlanChange(caller, address_of(request), epoch, known(Tier, request.writer, "writer"), window)
 
 
 class PlanRpcs(Calls):

@@ -77,16 +77,16 @@ class World:
     def with_run(self, alias: str, run: RunModel) -> World:
         return replace(self, runs={**self.runs, alias: run})
 
-    def redacted(self, seen: dict[str, Seen], project_revision: int | None = None) -> dict[str, Seen]:
+    def shown(self, seen: dict[str, Seen], project_revision: int | None = None) -> dict[str, Seen]:
         """What views show: shared content as it is, or as it was at a revision of the project."""
-        redacted = {}
+        shown = {}
         for path, one in seen.items():
             body = one.body
             if body is SHARED:
                 known = [text for rev, text in self.shared[path] if project_revision is None or rev <= project_revision]
                 body = known[-1]
-            redacted[path] = replace(one, body=body)
-        return redacted
+            shown[path] = replace(one, body=body)
+        return shown
 
 
 def is_shared(path: str) -> bool:

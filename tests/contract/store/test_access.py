@@ -135,7 +135,7 @@ async def _put(run, path, attributes, writer):
     [row[1:] for row in SCHEMES],
     ids=[f"{row[0]}-{row[1].partition(':')[0]}" for row in SCHEMES],
 )
-async def test_a_registered_scheme(run, path, category, redacted, scope, writers):
+async def test_a_registered_scheme(run, path, category, shown, scope, writers):
     """RU068-RU079, C32: who may write it, where it lives, which category it has, whether a packet shows it."""
     attributes = '{"event":{"subkind":"tick","source":"test","payload":null}}' if path.startswith("event:") else None
     allowed = set()
@@ -147,6 +147,6 @@ async def test_a_registered_scheme(run, path, category, redacted, scope, writers
             allowed.add(writer)
     assert allowed == writers
     assert (await run.entry(path)).scope.partition(":")[0] == scope
-    assert (path in (await run.view(filter=2)).paths) is redacted
+    assert (path in (await run.view(filter=2)).paths) is shown
     schemes = {scheme.name: scheme for scheme in (await run.client.call("ListSchemes")).schemes}
     assert schemes[path.partition("://")[0] if "://" in path else ""].category == category

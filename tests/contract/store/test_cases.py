@@ -196,13 +196,13 @@ async def test_what_a_packet_is_given(run, case):
     writer = Tier.SYSTEM if not case["expected"]["in_context"] and "known" not in given["path"] else Tier.PLUGIN
     visibility, state = Visibility[given["visibility"].upper()], State[given["state"].upper()]
     await run.write(set_(given["path"], given["body"], visibility=visibility, state=state, writer=writer))
-    redacted = {entry.path: entry for entry in (await run.view(filter=2)).entries}
-    assert (given["path"] in redacted) is case["expected"]["in_context"]
+    shown = {entry.path: entry for entry in (await run.view(filter=2)).entries}
+    assert (given["path"] in shown) is case["expected"]["in_context"]
     if "category" in case["expected"]:
         schemes = {scheme.name: scheme for scheme in (await run.client.call("ListSchemes")).schemes}
-        assert schemes[redacted[given["path"]].scheme].category == case["expected"]["category"]
+        assert schemes[shown[given["path"]].scheme].category == case["expected"]["category"]
     if case["expected"].get("blocks") == ["summary"]:
-        assert redacted[given["path"]].visibility == SUMMARIZED
+        assert shown[given["path"]].visibility == SUMMARIZED
 
 
 # ---- proposals

@@ -51,14 +51,14 @@ async def refused(call) -> TurnwrightError:
 
 def seen(view) -> list:
     """What a view shows, without what tells the run and the moment; a body's digest comes when it is folded."""
-    redacted = []
+    shown = []
     for entry in view.entries:
         copy = type(entry)()
         copy.CopyFrom(entry)
         for field in ("scope", "revision", "hash"):
             copy.ClearField(field)
-        redacted.append(copy)
-    return redacted
+        shown.append(copy)
+    return shown
 
 
 async def test_a_fork_sees_what_its_parent_sees(run):
@@ -172,7 +172,7 @@ async def test_what_had_not_ended_is_cancelled_in_a_fork(run):
     )
     child = await fork(run, "child")
     states = {entry.path: (entry.state, entry.outcome, entry.body) for entry in (await child.view(filter=3)).entries}
-    assert {path: redacted for path, redacted in states.items() if "turn_1" in path} == {
+    assert {path: shown for path, shown in states.items() if "turn_1" in path} == {
         "log://turn_1/sh/a": (CANCELLED, "aborted:499", "a"),
         "log://turn_1/sh/b": (CANCELLED, "aborted:499", "b"),
         "sh://turn_1/c_1": (CANCELLED, "aborted:499", "c"),

@@ -325,7 +325,7 @@ class Histories(RuleBasedStateMachine):
         for alias, run in self.world.runs.items():
             seen, cursor, positions = self.runner.run(self.driver.view(alias))
             self.driver.cursors[alias] = cursor
-            expected = (self.world.redacted(run.seen), run.revision, self.world.revision)
+            expected = (self.world.shown(run.seen), run.revision, self.world.revision)
             assert (seen, cursor.run_revision, cursor.project_revision) == expected
             self._check_positions(alias, positions)
 
@@ -343,7 +343,7 @@ class Histories(RuleBasedStateMachine):
         for alias, run in self.world.runs.items():
             for turn, moment in run.moments.items():
                 seen, _, _ = self.runner.run(self.driver.view(alias, turn))
-                assert seen == self.world.redacted(moment.seen, moment.project_revision)
+                assert seen == self.world.shown(moment.seen, moment.project_revision)
 
 
 def check_histories(tmp_path, examples, steps, phases=(Phase.generate,)):

@@ -47,7 +47,7 @@ def letters(count: int) -> str:
 BODY = letters(900)
 
 
-def redacted(body: str, path: str = PATH) -> str:
+def shown(body: str, path: str = PATH) -> str:
     """A body as packets show it."""
     return f'<known path="{path}" status="200" tokens="300">\n<<:::{path}\n{body}\n:::{path}\n</known>\n'
 
@@ -72,7 +72,7 @@ def leaning(db, tmp_path):
             stored = connection.execute(query).scalars().all()
             there = set(connection.execute(select(versions.c.id)).scalars())
         groups = [
-            group for one in stored for group in msgspec.msgpack.decode(one, type=list[PieceGroup]) if group.redacted
+            group for one in stored for group in msgspec.msgpack.decode(one, type=list[PieceGroup]) if group.shown
         ]
         assert there.issuperset(version for group in groups for version in group.versions)
         return [len(group.data) for group in groups]
@@ -90,20 +90,20 @@ async def store(db, tmp_path):
 async def test_a_text_is_stored_by_what_the_body_does_not_say(run, leaning):
     """RU197, C22."""
     await run.write(set_(PATH, BODY))
-    number = await told(run, "<log>\n", redacted(BODY), "</log>\n")
+    number = await told(run, "<log>\n", shown(BODY), "</log>\n")
     [stored] = leaning()
     assert stored < len(BODY) / 8
-    assert await read(run, number) == [("user", f"<log>\n{redacted(BODY)}</log>\n")]
-    assert (await run.entry(f"user://{number}")).body == f"<log>\n{redacted(BODY)}</log>\n"
+    assert await read(run, number) == [("user", f"<log>\n{shown(BODY)}</log>\n")]
+    assert (await run.entry(f"user://{number}")).body == f"<log>\n{shown(BODY)}</log>\n"
 
 
 @pytest.mark.parametrize(
     "part",
     [
-        redacted(BODY),
+        shown(BODY),
         BODY,
         BODY[:700],
-        redacted(BODY[200:]),
+        shown(BODY[200:]),
         BODY * 3,
         BODY.replace("a", "&lt;"),
         BODY[:300] + BODY[400:],
@@ -119,12 +119,12 @@ async def test_a_text_may_show_a_body_in_any_way(run, part):
 @pytest.mark.parametrize(
     ("body", "part", "path"),
     [
-        (BODY[:100], redacted(BODY[:100]), PATH),
-        (letters(20_000), redacted("short"), PATH),
-        (letters(33_000), redacted(BODY), PATH),
-        (BODY, redacted(BODY), "known://none"),
-        (BODY, redacted(BODY), "known://%"),
-        (BODY, redacted(BODY), f"{PATH}/"),
+        (BODY[:100], shown(BODY[:100]), PATH),
+        (letters(20_000), shown("short"), PATH),
+        (letters(33_000), shown(BODY), PATH),
+        (BODY, shown(BODY), "known://none"),
+        (BODY, shown(BODY), "known://%"),
+        (BODY, shown(BODY), f"{PATH}/"),
     ],
     ids=["a-short-body", "a-short-text", "a-long-body", "no-entry", "a-pattern", "not-this-path"],
 )
@@ -143,18 +143,18 @@ async def test_a_body_that_the_run_does_not_see_is_not_leaned_on(client, run, le
         await one.write(set_(PATH, BODY))
     await run.write(set_("known://removed", BODY), set_("known://removed2", BODY))
     await run.write(remove("known://removed"))
-    number = await told(run, redacted(BODY))
-    again = await told(run, redacted(BODY) + ".", shows="known://removed")
+    number = await told(run, shown(BODY))
+    again = await told(run, shown(BODY) + ".", shows="known://removed")
     assert leaning() == []
-    assert await read(run, number) == [("user", redacted(BODY))]
-    assert await read(run, again) == [("user", redacted(BODY) + ".")]
+    assert await read(run, number) == [("user", shown(BODY))]
+    assert await read(run, again) == [("user", shown(BODY) + ".")]
 
 
 async def test_entries_of_the_project_are_leaned_on(run, leaning):
     await run.write(set_("src/a.py", BODY))
-    number = await told(run, redacted(BODY, "src/a.py"), shows="src/a.py")
+    number = await told(run, shown(BODY, "src/a.py"), shows="src/a.py")
     assert len(leaning()) == 1
-    assert await read(run, number) == [("user", redacted(BODY, "src/a.py"))]
+    assert await read(run, number) == [("user", shown(BODY, "src/a.py"))]
 
 
 @pytest.mark.parametrize("path", ["\0", "known://a\nb", "x" * 3000])
@@ -171,14 +171,14 @@ async def test_what_is_no_path_is_refused(run, path):
 
 async def test_a_body_that_is_written_again_leaves_its_texts(run, leaning):
     await run.write(set_(PATH, BODY))
-    first = await told(run, redacted(BODY))
+    first = await told(run, shown(BODY))
     await run.write(set_(PATH, BODY[::-1]))
-    second = await told(run, redacted(BODY[::-1]))
+    second = await told(run, shown(BODY[::-1]))
     await run.write(remove(PATH))
     assert len(leaning()) == 2
     assert [await read(run, turn) for turn in (first, second)] == [
-        [("user", redacted(BODY))],
-        [("user", redacted(BODY[::-1]))],
+        [("user", shown(BODY))],
+        [("user", shown(BODY[::-1]))],
     ]
 
 
@@ -189,16 +189,16 @@ async def test_a_body_that_goes_on_growing_leaves_its_texts(db, tmp_path, leanin
     run = await working_run(client, await new_project(client), "r1")
     path = "sh://turn_1/x_1"
     await run.write(set_(path, BODY, state=STREAMING))
-    growing = await told(run, redacted(BODY, path), shows=path)
+    growing = await told(run, shown(BODY, path), shows=path)
     assert leaning() == []
     await run.write(set_(path, state=RESOLVED))
-    ended = await told(run, redacted(BODY, path) + ".", shows=path)
+    ended = await told(run, shown(BODY, path) + ".", shows=path)
     assert len(leaning()) == 1
     await run.write(set_(path, state=STREAMING), append(path, "and more"))
     await run.write(set_(path, state=RESOLVED))
     assert (await folded(run, path)).body == f"{BODY}and more"
-    assert await read(run, growing) == [("user", redacted(BODY, path))]
-    assert await read(run, ended) == [("user", redacted(BODY, path) + ".")]
+    assert await read(run, growing) == [("user", shown(BODY, path))]
+    assert await read(run, ended) == [("user", shown(BODY, path) + ".")]
     await client.close()
     await server.stop()
 
@@ -207,22 +207,22 @@ async def test_a_text_stays_when_another_run_goes_that_was_shown_the_same(store,
     """Each leans on what its own run sees."""
     one, other = await store.run("one"), await store.run("other")
     await one.write(set_(PATH, BODY))
-    await told(one, redacted(BODY))
-    number = await told(other, redacted(BODY))
+    await told(one, shown(BODY))
+    number = await told(other, shown(BODY))
     assert len(leaning()) == 1
     await over(one)
     await removed(one)
     await gone(store, "one")
     assert leaning() == []
-    assert await read(other, number) == [("user", redacted(BODY))]
+    assert await read(other, number) == [("user", shown(BODY))]
 
 
 async def test_a_fork_goes_on_leaning_on_what_it_inherited(store, leaning):
     parent = await store.run("parent")
     await parent.write(set_(PATH, BODY))
-    first = await told(parent, redacted(BODY))
+    first = await told(parent, shown(BODY))
     child = await work(await fork(parent, "child"))
-    texts = (redacted(BODY), redacted(BODY) + "again")
+    texts = (shown(BODY), shown(BODY) + "again")
     second = await told(child, *texts)
     await over(parent)
     await removed(parent)
@@ -240,16 +240,16 @@ async def test_a_text_outlives_what_replaced_its_shared_body(store, leaning):
     """The version of a file goes when no run is left that was there when it stood: a younger one did not see it."""
     old = await store.run("old")
     await old.write(set_("a.py", BODY))
-    await told(old, redacted(BODY), shows="a.py")
+    await told(old, shown(BODY), shows="a.py")
     await old.write(set_("a.py", "new"))
     young = await store.run("young")
-    number = await told(young, redacted(BODY), shows="a.py")
+    number = await told(young, shown(BODY), shows="a.py")
     assert len(leaning()) == 1
     await over(old)
     await removed(old)
     await gone(store, "old")
     assert leaning() == []
-    assert await read(young, number) == [("user", redacted(BODY))]
+    assert await read(young, number) == [("user", shown(BODY))]
 
 
 async def test_a_text_that_is_shown_while_its_body_goes_is_read_as_it_was_sent(store, db, tmp_path, leaning):
@@ -262,10 +262,10 @@ async def test_a_text_that_is_shown_while_its_body_goes_is_read_as_it_was_sent(s
     for number in range(6):
         one, body = await store.run(f"one_{number}"), letters(500)
         await one.write(set_(PATH, body))
-        await told(one, redacted(body))
+        await told(one, shown(body))
         await over(one)
-        _, turn = await asyncio.gather(removed(one), told(other, redacted(body), f"{number}"))
-        sent[turn] = [("user", f"{redacted(body)}{number}")]
+        _, turn = await asyncio.gather(removed(one), told(other, shown(body), f"{number}"))
+        sent[turn] = [("user", f"{shown(body)}{number}")]
     await gone(store, "all of them")
     assert leaning() == []
     assert {turn: await read(other, turn) for turn in sent} == sent
@@ -280,7 +280,7 @@ async def test_texts_are_restored_with_the_bodies_that_they_lean_on(db, tmp_path
     client = Client(server.address)
     run = await working_run(client, await new_project(client), "r1")
     await run.write(set_(PATH, BODY))
-    texts = ["short", redacted(BODY), letters(700), "\0"]
+    texts = ["short", shown(BODY), letters(700), "\0"]
     number = await told(run, *texts)
     assert len(leaning()) == 1
     await client.close()
@@ -311,7 +311,7 @@ async def test_many_texts_of_changing_bodies_are_read_as_they_were_sent(run, lea
         number = (await run.begin()).turn.number
         texts, shows = [], {}
         for path, body in bodies.items():
-            part = chance.choice([redacted(body, path), body, body[: len(body) // 2], body[::-1]])
+            part = chance.choice([shown(body, path), body, body[: len(body) // 2], body[::-1]])
             texts += [part, "".join(chance.sample(texts, min(1, len(texts))))]
             shows[part] = chance.choice([path, path, chance.choice(paths)])
         message = write_pb2.PacketMessage(role="user", pieces=[piece_to_pb(piece, shows) for piece in texts])
@@ -327,7 +327,7 @@ async def test_many_bodies_are_leaned_on_at_once(run, leaning):
     bodies = {f"known://n_{number}": letters(300) for number in range(230)}
     await run.write(*(set_(path, body) for path, body in bodies.items()))
     number = (await run.begin()).turn.number
-    shows = {redacted(body, path): path for path, body in bodies.items()}
+    shows = {shown(body, path): path for path, body in bodies.items()}
     message = write_pb2.PacketMessage(role="user", pieces=[piece_to_pb(piece, shows) for piece in shows])
     await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))
     assert len(leaning()) > 2

@@ -37,13 +37,13 @@ async def test_a_run_adopts_what_the_project_has_now_archived_and_in_path_order(
     await client.call("WriteEntries", **second.address, writes=[set_("known://mine", "m")])
     before = (await second.view()).cursor
     told = await adopted(second, "first")
-    redacted = await files_of(second)
-    assert told == {entry.path: entry.hash for entry in await files_of(first)} == {e.path: e.hash for e in redacted}
-    assert [(entry.path, entry.body, entry.visibility, entry.turn, entry.loop) for entry in redacted] == [
+    shown = await files_of(second)
+    assert told == {entry.path: entry.hash for entry in await files_of(first)} == {e.path: e.hash for e in shown}
+    assert [(entry.path, entry.body, entry.visibility, entry.turn, entry.loop) for entry in shown] == [
         ("a.py", "a", entry_pb2.VISIBILITY_ARCHIVED, 1, 1),
         ("src/b.py", "b", entry_pb2.VISIBILITY_ARCHIVED, 1, 1),
     ]
-    assert [entry.position for entry in redacted] == [redacted[0].position, redacted[0].position + 1]
+    assert [entry.position for entry in shown] == [shown[0].position, shown[0].position + 1]
     assert {entry.path for entry in (await second.view(after=before)).entries} == {"a.py", "src/b.py"}
     # What comes later has a place behind them.
     await second.write(set_("c.py", "c"))

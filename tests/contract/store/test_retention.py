@@ -152,10 +152,10 @@ async def test_a_fork_of_a_removed_run_still_reads_everything(store):
     parent = await lived(await store.run("parent"))
     child = await fork(parent, "child")
     early = await fork(parent, "early", turn=1)
-    redacted = [seen(await run.view()) for run in (child, early)]
+    shown = [seen(await run.view()) for run in (child, early)]
     await removed(parent)
     await gone(store, "parent")
-    assert [seen(await run.view()) for run in (child, early)] == redacted
+    assert [seen(await run.view()) for run in (child, early)] == shown
 
 
 async def gone(store: Store, alias: str) -> None:
@@ -268,11 +268,11 @@ async def test_a_family_goes_in_any_order(store):
     eldest = await lived(await store.run("eldest"))
     middle = await lived(await work(await fork(eldest, "middle")))
     youngest = await fork(middle, "youngest")
-    redacted = seen(await youngest.view())
+    shown = seen(await youngest.view())
     for run in (eldest, middle):
         await removed(run)
         await gone(store, run.alias)
-        assert seen(await youngest.view()) == redacted
+        assert seen(await youngest.view()) == shown
     await removed(youngest)
     await store.settles_at(dict.fromkeys(store.rows(), 0) | {"scopes": 2, "entries": 1, "versions": 1})
 
@@ -364,7 +364,7 @@ async def test_old_versions_of_shared_entries_go_with_the_runs_that_could_read_t
 async def test_forks_removals_and_packets_at_once_lose_nothing(store, tmp_path):
     """On two replicas where the database allows for two: a fork reads all or is refused, a packet stays whole."""
     base = await lived(await store.run("base"))
-    redacted = seen(await base.view())
+    shown = seen(await base.view())
     async with second(store, tmp_path) as other:
 
         async def line(client: Client, name: str) -> Run:
@@ -374,7 +374,7 @@ async def test_forks_removals_and_packets_at_once_lose_nothing(store, tmp_path):
                 child = await fork(Run(client, store.project, parent.alias), f"{name}-{place}")
                 if place:
                     await removed(Run(store.client, store.project, parent.alias))
-                assert seen(await child.view()) == redacted
+                assert seen(await child.view()) == shown
                 parent = child
             return parent
 
@@ -394,7 +394,7 @@ async def test_forks_removals_and_packets_at_once_lose_nothing(store, tmp_path):
         )
         await removed(base)
         await gone(store, "base")
-        assert [seen(await run.view()) for run in lines] == [redacted, redacted]
+        assert [seen(await run.view()) for run in lines] == [shown, shown]
         for run in (one, two):
             expected = [
                 [("user", f"{'hello' * 300}{f'{number % 3}' * 2000}{run.alias} {number}")] for number in range(1, 13)

@@ -345,7 +345,7 @@ QUESTIONS = {
         "views USING INDEX ix_views_waiting (create_ms<?)",
     ),
     "plans": (
-        lambda core, run: plans.standing_pieces(core, run.id, "plan://main"),
+        lambda core, run: plans.current_pieces(core, run.id, "plan://main"),
         "views USING INDEX ix_views_plans (run_id=?)",
     ),
     "forgotten": (lambda core, _run: forget(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),

@@ -157,7 +157,7 @@ async def test_more_writes_cost_no_more_statements(store, count):
 
 @pytest.mark.parametrize("earlier", [1, 5])
 async def test_a_plan_costs_few_statements_however_many_versions_are_kept(store, earlier):
-    by = plans.PlanWriter(SYSTEM, ADDRESS, 1, Tier.MODEL)
+    by = plans.PlanChange(SYSTEM, ADDRESS, 1, Tier.MODEL)
     plan = Plan("main", PlanKind.MARKDOWN, "Go.")
     for _ in range(earlier):
         await store.write(plans.set_plan, rules=store.rules, by=by, plan=plan)

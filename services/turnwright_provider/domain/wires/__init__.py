@@ -1,1 +1,1 @@
-"""How vendors are spoken to: for each wire what is sent, and the fold of what comes back. Pure; HTTP is at the edge."""
+"""Codecs for the vendors' APIs: for each wire the request, and a fold over the response's events. Pure."""

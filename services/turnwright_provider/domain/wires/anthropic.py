@@ -1,11 +1,11 @@
-"""Anthropic's Messages, and how a request gives way where a model refuses a field.
+"""Anthropic's Messages API, and the fields that a request drops if a model refuses them.
 
     temperature       refused by the newest models: left out
-    budget_tokens     refused by models that say themselves how long they think: an effort takes its place
-    reasoning         models that cannot think, or cannot be kept from it: left out
+    budget_tokens     refused by models with adaptive thinking: replaced by an effort
+    reasoning         models that cannot think, or always do: left out
     response_format   models without structured outputs, schemas that these cannot hold: left out
     strict            the same for the arguments of tools
-    max_tokens        ours is more than a model can write: the least that all of them can
+    max_tokens        above the model's limit: the lowest limit of all models
 
 `max_tokens` is required, and thinking counts in it. While a model thinks, it takes neither a temperature nor a forced
 call, and the turn of a tool loop must have begun with thinking.
@@ -30,13 +30,13 @@ from turnwright_provider.domain.wires.wire import Framing, WireRequest
 VERSION: Final = "2023-06-01"
 
 OUTPUT_TOKENS: Final = 8192
-"""What a call may write that does not say, thinking aside."""
+"""Default output limit, without thinking."""
 
 OUTPUT_TOKENS_LEAST: Final = 4096
 """As much as every model can write."""
 
 BUDGET_TOKENS_MIN: Final = 1024
-"""The least to think that may be asked for."""
+"""The minimum thinking budget."""
 
 TEMPERATURE_MAX: Final = 1.0
 
@@ -154,7 +154,7 @@ def _max_tokens(call: ModelCall, thinking: Mapping[str, Any], without: AbstractS
     limit = call.info.output_tokens_max
     if not limit:
         return budget + OUTPUT_TOKENS
-    # Older models refuse a limit that does not fit into the window beside the prompt.
+    # Older models refuse a limit that does not fit into the window with the prompt.
     room = max(OUTPUT_TOKENS, call.info.context_length // 10)
     return min(budget + room, max(limit, budget + 1))
 

@@ -36,7 +36,7 @@ def conversation(messages: Iterable[Message], dropped: dict[str, str]) -> tuple[
             _add(turns, "user", [_result(message)] if message.role is TOOL else _shown(message.parts))
     for turn in turns:
         if turn["role"] == "user" and len(turn["content"]) > 1:
-            # Whatever else the user says has to stand behind the results.
+            # Results must come before other content of a user message.
             turn["content"].sort(key=lambda block: block["type"] != "tool_result")
     return system, turns
 

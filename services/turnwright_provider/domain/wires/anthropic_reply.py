@@ -1,12 +1,11 @@
-"""From the events of Anthropic's Messages to deltas.
+"""Fold from the events of Anthropic's Messages API to deltas.
 
     message_start  (content_block_start  content_block_delta*  content_block_stop)*  message_delta  message_stop
 
-What a delta belongs to is told by its index alone: servers keep several blocks open at once, and sign one after they
-have closed it. A block is told of when it is complete, text, reasoning and arguments as they come. An index that
-begins anew after its block was closed is the next block: there are servers that count none. A stream that ends without
-message_stop was cut.
-Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
+A delta belongs to the block of its index: servers keep several blocks open at once, and sign one after they have closed
+it. Text, reasoning and arguments are emitted as they come, other blocks when they are complete. If an index begins
+again after its block was closed, it is the next block: some servers do not count. A stream without message_stop is
+truncated. Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BLOCKS_MAX: Final = 1024
 """Most blocks of one message; further ones are ignored."""
 
 KEPT_CHARS_MAX: Final = 3 * 1024 * 1024
-"""Longest reasoning and blocks of a message together, in code points: each of them is handed on in one piece."""
+"""Maximum of reasoning and blocks of a message together, in code points: each block is one delta."""
 
 _COUNTED: Final = (
     *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
@@ -250,7 +249,7 @@ class AnthropicFold(JsonFold):
             yield calls
 
     def _keep(self, chars: int) -> None:
-        """Count what is held until its block is complete: it is progress, too."""
+        """Count what is buffered until its block is complete, for progress."""
         self._text_chars += chars
         self._kept_chars += chars
         if self._kept_chars > KEPT_CHARS_MAX:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # Presets are read by every provider, also by one that calls nobody.
+    # Lazy: presets are read by every provider.
     from turnwright_core.runs import Reasoning
 
 Asking = Callable[["Reasoning"], Mapping[str, Any]]
@@ -34,7 +34,7 @@ def by_openrouter(amount: Reasoning) -> Mapping[str, Any]:
 
 
 def by_switch(amount: Reasoning) -> Mapping[str, Any]:
-    """DeepSeek's, Z.ai's and Moonshot's: on or off."""
+    """For DeepSeek, Z.ai and Moonshot: on or off."""
     return {"thinking": {"type": "disabled" if amount.word == "off" else "enabled"}}
 
 

@@ -1,6 +1,6 @@
-"""A reply as the list of blocks that its vendor wrote: for wires whose messages are such lists.
+"""The blocks of a reply in their vendor's order, for wires whose messages are lists of blocks.
 
-Blocks, calls and pieces of the text that know their place stand there; a text that knows none fills the first gap.
+Blocks, calls and pieces of text with a known position are put there; other text fills the first gap.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 ReplyBlock = Part | ThinkingBlock | ServerBlock | ToolCall
 
 TEXT: Final = "text"
-"""Type of the blocks that say where a piece of the text stands: in increments and messages, a reply has one text.
+"""Type of the blocks with the position of a piece of text: in deltas and messages, a reply has a single text.
 
-`data` is the piece, `start:end` in code points, and `:count` where it is the place of so many sources.
+`data` is the piece, `start:end` in code points, and `:count` if it has this many sources.
 """
 
 _PIECE: Final = re.compile(r"(\d{1,9}):(\d{1,9})(?::(\d{1,9}))?")
@@ -59,7 +59,7 @@ def in_order(message: Message) -> list[ReplyBlock]:
 
 
 def _pieces(message: Message) -> tuple[list[ThinkingBlock], deque[Part]]:
-    """The thinking blocks, those of the text with their text, and what these leave of the parts."""
+    """The thinking blocks, the text blocks with their text, and the remaining parts."""
     if not any(block.type == TEXT for block in message.thinking):
         return list(message.thinking), deque(message.parts)
     pieces = sorted((piece_of(block), n) for n, block in enumerate(message.thinking) if block.type == TEXT)

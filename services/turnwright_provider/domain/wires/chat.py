@@ -1,11 +1,11 @@
-"""OpenAI's chat completions, which most servers speak, and how a request gives way where a server refuses a field.
+"""OpenAI's chat completions, which most servers speak, and the fields that a request drops if a server refuses them.
 
     stream_options      unknown to older servers: left out, and there may be no usage
     max_tokens          renamed by OpenAI's reasoning models: max_completion_tokens
     all others          left out, and named in what was dropped
 
-Each field gives way once, and the caller remembers for which models it did. Tools and images do not: a reply without
-them answers something else than was asked.
+Each field is dropped once, and the caller remembers for which models. Tools and images are not: a reply without them
+would answer another question.
 Source: research/wire 2.1, 2.4.
 """
 
@@ -42,8 +42,8 @@ NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
 class ChatWire:
     """The wire of chat completions.
 
-    `asking` says in which fields a service is asked to reason, `amount` how much where a call does not say; `marks`
-    whether it takes cache marks. Others cache by themselves, if at all.
+    `asking` are the request fields for reasoning, `amount` its default amount; `marks`: it supports cache marks. Others
+    cache automatically, if at all.
     """
 
     name = "chat"

@@ -1,8 +1,8 @@
 """The messages of a call in the form of chat completions.
 
-One text is a string, which every server takes; several parts and images make a list. So does every text of a request
-with cache marks, so that a mark that moves on leaves what was sent as it was. A tool's answer holds text alone: a mark
-stands beside it, and its images follow in a message of the user.
+A single text is a string, which every server accepts; several parts and images are a list. With cache marks every text
+is a list, so that moving a mark does not change earlier messages. A tool's result can only be text: a mark is next to
+it, and its images follow in a user message.
 Source: research/wire 2.1.
 """
 
@@ -78,7 +78,7 @@ def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
         content = [*thought, *said]
     sent = {"role": "assistant", "content": content, **thinking_fields(message.thinking)}
     if message.calls:
-        # An empty text beside calls is refused by some.
+        # Some servers refuse an empty text with calls.
         sent["content"] = content or None
         sent["tool_calls"] = [_call(call) for call in message.calls]
     return sent

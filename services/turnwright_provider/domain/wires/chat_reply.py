@@ -1,9 +1,9 @@
-"""From the events of a chat completion stream to deltas, tolerant of every recorded vendor.
+"""Fold from the events of a chat completion stream to deltas, tolerant of every recorded vendor.
 
     SseEvent --event()--> deltas ... --close()--> last deltas and Finish
 
-Usage may stand in any chunk (or in `x_groq`); reasoning under three names; content may be a list of parts; a refusal
-is content; `[DONE]` may be missing. A stream that ends with neither a finish reason nor `[DONE]` was cut.
+Usage may be in any chunk (or in `x_groq`); reasoning has three names; content may be a list of parts; a refusal is
+content; `[DONE]` may be missing. A stream with neither a finish reason nor `[DONE]` is truncated.
 Source: architecture 8; research/wire 2.1; rows RD01, RD02, RD05, RD09.
 """
 
@@ -38,7 +38,7 @@ class ChatFold(RoutedFold):
         self._answered_by(chunk.get("model"))
         deltas: list[Delta] = []
         for choice in objects(chunk.get("choices")):
-            # Only the first of several alternatives is the reply; nobody asks for more than one.
+            # Only the first alternative; requests never ask for more than one.
             if ordinal(choice.get("index")) in (0, None):
                 deltas += self._choice(choice)
         if "citations" in chunk or "search_results" in chunk:

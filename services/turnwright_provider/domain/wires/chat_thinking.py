@@ -1,11 +1,11 @@
-"""Reasoning of chat completions as blocks: what a reply brought goes back under the name it came by.
+"""Reasoning of chat completions as blocks, sent back under the field name that it had in the reply.
 
     reasoning_content, reasoning    a text beside the content: DeepSeek, Z.ai, xAI, llama.cpp; Groq, Ollama, vLLM
     reasoning.*                     OpenRouter's `reasoning_details`, with signatures and encrypted data
     thinking                        a part of the content: Mistral
     extra_content                   Google's signature of a reply, an object
 
-A block's `data` is a JSON object of all that came with it beside type, id, text and signature.
+A block's `data` is a JSON object of its other fields than type, id, text and signature.
 Source: RD03, RD08; research/wire 2.1.
 """
 
@@ -24,7 +24,7 @@ from turnwright_provider.domain.tool_calls import ordinal
 from turnwright_provider.domain.wires.blocks import object_in
 
 THINKING_CHARS_MAX: Final = 3 * 1024 * 1024
-"""Longest reasoning that can go back, in code points: it is handed on in one piece. Longer ones are only told."""
+"""Longest reasoning that is sent back, in code points: it is a single delta. Longer reasoning is only shown."""
 
 BLOCKS_MAX: Final = 1000
 
@@ -41,7 +41,7 @@ class _Held(Struct):
 
 
 class ThinkingFold:
-    """Takes what a reply says of its reasoning, gives the blocks at its end."""
+    """Collects the reasoning of a reply; returns its blocks at the end."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[Any, ...], _Held] = {}

@@ -1,11 +1,10 @@
-"""Token counting endpoints: what they take of the request of a call, and where they say the count.
+"""Token counting endpoints: the part of a request that they accept, and the field with the count.
 
     anthropic    POST /messages/count_tokens               input_tokens
     responses    POST /responses/input_tokens              input_tokens
     gemini       POST /models/{model}:countTokens          totalTokens
 
-llama.cpp counts by Anthropic's endpoint, whatever else it is spoken to in. Source: research/wire 2.2; the vendors'
-references.
+llama.cpp has Anthropic's endpoint, whatever its wire. Source: research/wire 2.2; the vendors' references.
 """
 
 from __future__ import annotations

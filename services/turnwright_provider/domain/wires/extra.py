@@ -15,7 +15,7 @@ def encoded(body: Mapping[str, Any], extra: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(merged)
     except UnicodeEncodeError:
-        # Half a character, which msgspec refuses: a question mark in its place harms nobody.
+        # msgspec refuses an unpaired surrogate; a question mark replaces it.
         return json.dumps(merged, ensure_ascii=False).encode("utf-8", "replace")
 
 

@@ -4,7 +4,7 @@
     responseMimeType    refused beside tools by models before 3: left out
     systemInstruction   refused by Gemma: its text opens the conversation
 
-Each gives way once, and the caller remembers for which models it did.
+Each is dropped once, and the caller remembers for which models.
 Source: research/wire 2.1, 2.2; cases wire/gemini, wire/vertex.
 """
 
@@ -121,7 +121,7 @@ def _choice(call: ModelCall) -> dict[str, Any]:
     if choice.tool:
         config["allowedFunctionNames"] = [choice.tool]
     if config["mode"] == "AUTO" and any(tool.strict for tool in call.tools):
-        # The model decides as before, and its arguments are held to their schemas.
+        # The model still decides whether to call, but its arguments must match their schemas.
         config["mode"] = "VALIDATED"
     is_said = call.tool_choice is not None or config["mode"] == "VALIDATED"
     return {"toolConfig": {"functionCallingConfig": config}} if is_said else {}

@@ -23,7 +23,7 @@ STEPS_MAX: Final = 64
 
 
 class PartialArguments:
-    """Takes the pieces of one call, gives its arguments."""
+    """Assembles the arguments of one call from its pieces."""
 
     def __init__(self) -> None:
         self._whole: Mapping[str, Any] = {}

@@ -23,9 +23,9 @@ GeminiPart = dict[str, Any]
 def conversation(
     messages: Iterable[Message], dropped: dict[str, str], unsigned: str = ""
 ) -> tuple[list[GeminiPart], list[GeminiPart]]:
-    """The parts of the system's instruction, and the contents. What cannot be said is added to `dropped`.
+    """The parts of the system instruction, and the contents. Unsupported parts are added to `dropped`.
 
-    `unsigned` stands for the signature of calls that have none, where the model insists on one.
+    `unsigned` is a placeholder signature for calls without one, for models that require one.
     """
     listed = tuple(messages)
     names = tool_names(listed)

@@ -1,13 +1,13 @@
-"""From the chunks of Google's Gemini to deltas, streamed or in a list or alone.
+"""Fold from the chunks of Google's Gemini to deltas, streamed or in a list or alone.
 
-A chunk has parts: text, thoughts, calls, and what Google's own tools wrote. Texts in a row are one block; a signature
-may stand on any part, often on an empty text at the end, and goes back on that part:
+A chunk has parts: text, thoughts, calls, and results of Google's own tools. Adjacent texts are one block; a signature
+may be on any part, often on an empty text at the end, and is sent back on that part:
 
     of a call        ToolCall.signature
     of a thought     a thinking block `thought`
     of a text        a thinking block `text`, whose data is the part of the reply's text that was signed, `start:end`
 
-Thoughts without a signature are summaries that nobody wants back. Nothing ends a stream but the connection.
+Thoughts without a signature are summaries, and not sent back. A stream has no end marker.
 Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
 """
 
@@ -30,7 +30,7 @@ from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
 from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
 
 KEPT_CHARS_MAX: Final = 3 * 1024 * 1024
-"""Longest blocks of a reply together, in code points: each is handed on in one piece. Further ones are not told."""
+"""Maximum of the blocks of a reply together, in code points: each is one delta. Further ones are ignored."""
 
 THOUGHT: Final = "thought"
 
@@ -71,7 +71,7 @@ class GeminiFold(JsonFold):
         deltas: list[Delta] = []
         candidates = objects(chunk.get("candidates"))
         for candidate in candidates:
-            # Only the first of several alternatives is the reply; nobody asks for more than one.
+            # Only the first alternative; requests never ask for more than one.
             if ordinal(candidate.get("index")) in (0, None):
                 deltas += self._candidate(candidate)
         deltas += self._use(_counts(chunk.get("usageMetadata")))

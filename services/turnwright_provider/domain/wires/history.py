@@ -1,7 +1,7 @@
-"""The messages of a call as its model can be sent them: the same for every wire.
+"""Preparation of a call's messages for its model, for every wire.
 
-Opaque blocks and signatures go back to the model that wrote them and to no other (RD08). Each call has one id in the
-request, its vendor's where that is told and no call before has it, and every answer names the id that is sent.
+Opaque blocks and signatures are only sent back to the model that wrote them (RD08). Each call has a unique id in the
+request, the vendor's if possible, and every result has the id of its call.
 Arguments that are no JSON object, because a model wrote them so or was cut off, are sent as `{}`: many servers parse
 them and would refuse all that follows.
 """

@@ -1,4 +1,4 @@
-"""What the folds of all wires have in common: JSON events in, deltas out, and the checks at the end of a stream."""
+"""The common part of all folds: JSON events in, deltas out, and the checks at the end of a stream."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _IDLE_EVENTS: Final = frozenset({"ping", "heartbeat", "keepalive"})
 
 
 PIECES_MAX: Final = 1025
-"""So many pieces of a text are counted: more than a reply may have blocks, so that they are never told in part."""
+"""Maximum number of pieces of a text that are tracked: above the maximum of blocks, so it is all or none."""
 
 
 class _Piece(Struct):
@@ -117,7 +117,7 @@ class JsonFold(ABC):
         return self.chunk(chunk)
 
     def flush(self) -> list[Delta]:
-        """What was held back, which is delivered even if the stream breaks off."""
+        """What was buffered, which is delivered even if the stream breaks off."""
         deltas: list[Delta] = []
         if thought := self._reasoning.end():
             deltas.append(AppendReasoning(thought))

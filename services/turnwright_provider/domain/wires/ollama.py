@@ -1,8 +1,7 @@
-"""Ollama's own interface, the only one by which the length of its context window can be set.
+"""Ollama's own API, the only one in which the length of the context window can be set.
 
-Left to itself, Ollama cuts a conversation that is longer than the window and answers what is left: it is asked to
-refuse instead, which releases from October 2025 do. What it counted of the prompt does not tell, since a cut prompt
-may have any length.
+By default Ollama truncates a conversation that is longer than the window. It is asked to refuse instead, which releases
+since October 2025 do. Truncation cannot be detected by the token count, since a truncated prompt may have any length.
 Source: research/wire 2.1, 2.2.
 """
 

@@ -1,6 +1,6 @@
-"""From the lines of Ollama's own interface to deltas: a JSON object each, the last of which is `done`.
+"""Fold from the lines of Ollama's own API to deltas: a JSON object each, the last one `done`.
 
-Calls come whole, with objects for arguments, and their indexes are not to be trusted: some releases give each call 0.
+Calls are complete, with objects as arguments. Their indexes are ignored: some releases use 0 for each call.
 Source: research/wire 2.1.
 """
 
@@ -32,7 +32,7 @@ class OllamaFold(RoutedFold):
         deltas = self._message(message) if isinstance(message, dict) else []
         deltas += self._use({name: chunk[name] for name in _COUNTS if name in chunk})
         if chunk.get("done") is True:
-            # Releases before the reasons had none to give.
+            # Old releases give no reason.
             self._ends(text_of(chunk.get("done_reason")) or "stop")
             self.is_done = True
         return deltas

@@ -28,7 +28,7 @@ def refused_field(
         return None
     error = read_error_bytes(answer)
     words = f"{error.param} {error.code} {error.message}".lower()
-    # What is wrong with a message is not mended by leaving out a field beside it.
+    # An error in a message is not fixed by dropping another field.
     if error.message.startswith("messages.") or not any(refusal in words for refusal in _REFUSALS):
         return None
     named = (field for field, names in wire.names_in_errors.items() if any(name in words for name in names))

@@ -1,10 +1,10 @@
-"""OpenAI's Responses: a call as a list of items, nothing of which the vendor keeps.
+"""OpenAI's Responses API: a call as a list of items, none of which the vendor stores.
 
     include         encrypted reasoning, which models without any refuse: left out
     summary         of the reasoning, which OpenAI gives to verified organizations only: left out
     all others      left out, and named in what was dropped
 
-Each field gives way once, and the caller remembers for which models it did.
+Each field is dropped once, and the caller remembers for which models.
 Source: research/wire 2.1, 2.4.
 """
 
@@ -97,7 +97,7 @@ def _effort(amount: Reasoning) -> dict[str, str]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    # What is not said to be strict would be.
+    # The default is strict.
     told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
     return {"type": "function", **told}
 

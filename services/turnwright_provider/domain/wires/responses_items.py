@@ -1,7 +1,7 @@
 """The messages of a call as input items of OpenAI's Responses.
 
-The instructions are what the system says before anybody else. A reply is a list of items again, in the order in which
-they were written; reasoning and what the vendor's tools wrote go back as they came.
+Leading system messages are the instructions. A reply becomes a list of items in their original order; reasoning and
+results of the vendor's tools are sent back unchanged.
 Source: research/wire 2.1; RD08.
 """
 

@@ -1,8 +1,8 @@
-"""From the typed events of OpenAI's Responses to deltas.
+"""Fold from the typed events of OpenAI's Responses API to deltas.
 
-Events name their item by `output_index`, by `item_id`, or by neither: llama.cpp sends no index, and behind GitHub
-Copilot ids are other ones in each event, so that the index counts where there is one. What deltas said is said again
-whole in `done` events and in the items; each is told once.
+Events identify their item by `output_index`, `item_id`, or neither: llama.cpp sends no index, and GitHub Copilot sends
+another id in each event, so the index takes precedence. The content of deltas is repeated in `done` events and items;
+each is emitted once.
 Source: research/wire 2.1, "where a correct client must differ" 7, 8; rows RD01-RD05.
 """
 
@@ -161,7 +161,7 @@ class ResponsesFold(JsonFold):
         slot = self._slots.setdefault(place, len(self._slots))
         fragment: dict[str, Any] = {"index": slot, "function": {"arguments": arguments}}
         if item and place not in self._named:
-            # Said twice, and with other ids behind some proxies.
+            # A repetition, with other ids behind some proxies.
             self._named.add(place)
             fragment["id"] = item.get("call_id") or item.get("id")
             fragment["function"]["name"] = item.get("name")
@@ -172,7 +172,7 @@ class ResponsesFold(JsonFold):
 
 
 def _new_text(texts: KeyedTexts, key: Hashable, step: str, event: Mapping[str, Any]) -> str:
-    """The new text in an event that holds a piece of it, or all of it."""
+    """The new text in an event with a part or the whole of it."""
     if step != "done":
         return texts.add(key, text_of(event.get("delta")))
     return texts.whole(key, next((text for name in _WHOLE if (text := text_of(event.get(name)))), ""))

@@ -1,4 +1,4 @@
-"""The wires by the names that endpoints give them. Each is loaded when the first endpoint speaks it."""
+"""The wires by name. Each is imported with the first endpoint that uses it."""
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class WireOptions(Struct, frozen=True):
-    """How an endpoint's wire is to behave.
+    """Options of an endpoint's wire.
 
-    `asking` says in which fields chat completions ask for reasoning, `amount` how much where a call does not say,
-    `marks` whether the service takes cache marks.
+    `asking`: the request fields for reasoning in chat completions; `amount`: its default amount; `marks`: the service
+    supports cache marks.
     """
 
     think_tags: ThinkTags

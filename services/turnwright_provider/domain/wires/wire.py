@@ -1,4 +1,4 @@
-"""What a wire has to say: how a call becomes a request, and how the answer becomes a reply."""
+"""The interface of a wire: from a call to a request, and from the response to a reply."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReplyFold(Protocol):
     """Folds one answer. Raises VendorError for an error that the server put into it."""
 
     is_done: bool
-    """Whether the server said that nothing follows."""
+    """Whether the server has sent an end marker."""
 
     @property
     def is_ended(self) -> bool:
@@ -55,7 +55,7 @@ class ReplyFold(Protocol):
         """The deltas of a reply that is one JSON body. Raises VendorError for anything else."""
 
     def flush(self) -> list[Delta]:
-        """What was held back, which is delivered even if the stream breaks off."""
+        """What was buffered, which is delivered even if the stream breaks off."""
 
     def close(self) -> list[VendorEvent]:
         """The last deltas and the end. Raises VendorError if the stream was empty or was cut off."""
@@ -71,7 +71,7 @@ class Wire(Protocol):
     usual_path: str
     """How most base URLs of such servers end."""
     names_in_errors: Mapping[str, tuple[str, ...]]
-    """What of a request may give way -> the words by one of which a refusal names it. Those that come first count."""
+    """Fields that may be dropped -> words for them in refusals; the first match counts."""
 
     def headers(self, api_key: str) -> Mapping[str, str]:
         """Headers of every request: the key, and the version of the API."""
