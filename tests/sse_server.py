@@ -204,6 +204,10 @@ class SseServer:
         """Append answers."""
         self._answers.extend(answers)
 
+    def forget(self) -> None:
+        """Drop the answers that nobody has asked for."""
+        self._answers.clear()
+
     async def wait_for(self, count: int) -> Request:
         """The `count`-th request for a completion, once it has arrived."""
         async with self._arrived:

@@ -142,9 +142,9 @@ _UNNUMBERED: Final = frozenset({"snapshot", "heartbeat", "plan_updated", "plan_r
 
 def is_behind_a_gap(event: Event, before: task_pb2.EventCursor | None) -> bool:
     """Whether events are missing or repeated before this one: only a snapshot can make up for that (RE03)."""
-    if before is None or event.WhichOneof("event") in _UNNUMBERED:
+    if event.WhichOneof("event") in _UNNUMBERED:
         return False
-    return (event.cursor.epoch, event.cursor.seq) != (before.epoch, before.seq + 1)
+    return before is None or (event.cursor.epoch, event.cursor.seq) != (before.epoch, before.seq + 1)
 
 
 def _gap(event: Event) -> TurnwrightError:

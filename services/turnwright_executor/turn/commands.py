@@ -118,7 +118,7 @@ class CommandSteps:
         prepared = await self._prepared(record)
         if isinstance(prepared, Done):
             return await self._settle(record, prepared)
-        if prepared.needs_decision and record.tool in self._scope.rules.rejected and not self._scope.asks_nobody:
+        if prepared.needs_decision and record.tool in self._scope.rules.rejected:
             text = f"Nobody was asked: effects of {record.tool} are rejected in this run. Do without it."
             return await self._settle(record, failed(REJECTED_OUTCOME, text))
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)

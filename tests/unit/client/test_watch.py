@@ -19,6 +19,10 @@ def state(seq: int) -> Event:
     return Event(cursor=task_pb2.EventCursor(epoch="e", seq=seq), run_state=event_pb2.RunState())
 
 
+def at(seq: int) -> task_pb2.EventCursor:
+    return task_pb2.EventCursor(epoch="e", seq=seq)
+
+
 def part(seq: int, *, last: bool) -> Event:
     return Event(cursor=task_pb2.EventCursor(epoch="e", seq=seq), snapshot=event_pb2.Snapshot(last=last))
 
@@ -67,25 +71,34 @@ async def test_a_dropped_connection_is_resumed_after_the_last_event() -> None:
 async def test_an_end_of_the_stream_is_resumed_as_well() -> None:
     server = Connections([state(1)], [state(2)])
 
-    assert await seen(server, limit=2) == [1, 2]
-    assert server.asked == [None, 1]
+    assert await seen(server, after=at(0), limit=2) == [1, 2]
+    assert server.asked == [0, 1]
 
 
 @pytest.mark.asyncio
 async def test_half_a_snapshot_is_no_place_to_resume_from() -> None:
     server = Connections([state(2), part(9, last=False), LOST], [part(9, last=True), LOST], [state(10)])
 
-    assert await seen(server, limit=4) == [2, 9, 9, 10]
-    assert server.asked == [None, 2, 9]
+    assert await seen(server, after=at(1), limit=4) == [2, 9, 9, 10]
+    assert server.asked == [1, 2, 9]
 
 
 @pytest.mark.asyncio
 async def test_a_heartbeat_between_parts_of_a_snapshot_moves_nothing() -> None:
     heartbeat = Event(cursor=task_pb2.EventCursor(epoch="e", seq=9), heartbeat=event_pb2.Heartbeat())
-    server = Connections([part(9, last=False), heartbeat, LOST], [state(10)])
+    server = Connections([part(9, last=False), heartbeat, LOST], [part(9, last=True)])
 
     await seen(server, limit=3)
 
+    assert server.asked == [None, None]
+
+
+@pytest.mark.asyncio
+async def test_an_event_before_any_snapshot_is_not_told() -> None:
+    # RE03
+    server = Connections([state(5)], [part(9, last=True), state(10)])
+
+    assert await seen(server, limit=2) == [9, 10]
     assert server.asked == [None, None]
 
 
@@ -103,7 +116,7 @@ async def test_tries_in_a_row_without_an_event_are_bounded() -> None:
 async def test_an_event_ends_the_count_of_tries() -> None:
     server = Connections(*([state(n), LOST] for n in range(1, 8)))
 
-    assert await seen(server) == list(range(1, 8))
+    assert await seen(server, after=at(0)) == list(range(1, 8))
 
 
 @pytest.mark.asyncio
@@ -111,7 +124,7 @@ async def test_silence_without_heartbeats_counts_as_a_lost_connection() -> None:
     policy = WatchPolicy(retries_max=1, backoff_s=0.001, backoff_s_max=0.001, silence_s_max=0.05)
     server = Connections([state(1), "silence"], [state(2)])
 
-    assert await seen(server, policy, limit=2) == [1, 2]
+    assert await seen(server, policy, after=at(0), limit=2) == [1, 2]
 
 
 @pytest.mark.asyncio

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import ParseDict, ParseError
 from turnwright.types.v1 import message_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
 
@@ -64,21 +65,15 @@ def command(case: dict):
 # ---- The queue
 
 QUEUE = {
-    "priority/after_existing_priority": f"{EXECUTOR}/test_session_queue.py::test_priority_messages_are_read_in_the_next_turn_in_their_order",
-    "priority/into_empty": f"{EXECUTOR}/test_session_queue.py::test_a_priority_message_of_a_run_at_rest_begins_a_loop",
-    "injection/window_open": "ours wait for the end of the turn: its calls have their results then",
-    "injection/window_closed": "the same",
-    "injection/stale_reused_id": "ids of calls are not reused (C41)",
-    "injection/server_tool_placeholder": "the same as window_open",
-    "injection/no_tool_calls": "the same as window_closed",
-    "dedupe/failed_not_remembered": f"{EXECUTOR}/test_session_queue.py::test_an_id_is_accepted_once_and_a_refused_one_is_free",
-    "enqueue/priority_regenerate_interrupts": "RC12: only messages have priority, and nothing discards streamed text",
-    "enqueue/priority_duplicate_no_interrupt": "the same",
-    "enqueue/full_abort_is_critical": f"{EXECUTOR}/test_session_edits.py::test_a_queued_command_can_be_cancelled_and_one_too_many_is_refused",
-    "enqueue/full_tool_decision_while_paused_critical": f"{EXECUTOR}/test_session_edits.py::test_a_queued_command_can_be_cancelled_and_one_too_many_is_refused",
-    "enqueue/priority_update_without_regenerate": "RC12: only messages have priority; an edit waits for the loop before it",
+    "priority/": "contract/store/test_chat_cases.py::test_a_case_of_priority_is_read_in_its_order",
+    "dedupe/": "contract/store/test_chat_cases.py::test_a_case_of_the_queues_bound_comes_to_what_it_expects",
+    "enqueue/": "contract/store/test_chat_cases.py::test_a_case_of_the_queues_bound_comes_to_what_it_expects",
+    "injection/": f"{EXECUTOR}/test_session_queue.py::test_priority_messages_are_read_in_the_next_turn_in_their_order",
 }
-"""Where a case is proven that the table of gates cannot prove, or why we differ."""
+"""Where a case is proven that the table of gates cannot prove, by the beginnings of their names.
+
+A priority message is read in the next turn, so when every call has its result (RC12).
+"""
 
 NOT_PICKED = {
     "gate/error_fifo": "a decision is refused when it comes (RS07), so it is never in the queue; the message runs first",
@@ -88,11 +83,9 @@ NOT_PICKED = {
 @pytest.mark.parametrize("case", params("refact/queue.jsonl"))
 def test_a_case_of_the_queue_holds(case):
     # RS07, RC11, RC12
-    if case["id"] in QUEUE:
-        where = QUEUE[case["id"]]
-        if "::" in where:
-            path, _, name = where.partition("::")
-            assert f"def {name}(" in (TESTS / path).read_text()
+    if where := next((where for begin, where in QUEUE.items() if case["id"].startswith(begin)), ""):
+        path, _, name = where.partition("::")
+        assert f"def {name}(" in (TESTS / path).read_text()
         return
     state = SessionState[case["input"]["state"].upper()]
     gates = [GATES[kind_of(command(one))][state] for one in case["input"]["queue"]]
@@ -172,88 +165,88 @@ def test_a_case_of_commands_reads_back(case):
 
 # ---- Settings
 
-SETTINGS = {"ctx_cap": ("context_limit", 4096), "ctx_cap_null": ("context_limit", 0)}
-SETTINGS_APART = {
-    "model_switch_clears_previous_response_id": "no state is kept at vendors: the whole conversation is sent",
-    "mode_no_tools": "modes are ask and act, of a loop (LoopSettings.mode)",
-    "mode_task_agent": "the same",
-    "boost": "reasoning is a setting of a loop (LoopSettings.reasoning)",
-    "reasoning_effort_empty_is_none": "the same",
-    "auto_cap_set": "compression follows the context window",
-    "auto_cap_null": "the same",
-    "worktree_object_ignored": "projects have no work trees of runs",
-    "worktree_null_detaches": "the same",
-    "patch_not_object": "the patch is typed in the contract",
+FIELDS = {"model": "model", "context_tokens_cap": "context_limit", "temperature": "temperature"}
+"""Fields of threads that are settings of a run here."""
+
+FIELDS_APART = {
+    "mode": "modes are ask and act, of a loop (LoopSettings.mode)",
+    "boost_reasoning": "reasoning is a setting of a loop (LoopSettings.reasoning)",
+    "reasoning_effort": "the same; absent or unspecified leaves it to the vendor",
+    "auto_compression_cap": "compression follows the context window",
+    "worktree": "projects have no work trees of runs",
+    "previous_response_id": "no state is kept at vendors: the whole conversation is sent",
 }
 
 
 @pytest.mark.parametrize("case", params("refact/setparams.jsonl"))
 def test_a_case_of_settings_holds(case):
     # RC02
-    name = case["id"]
-    if name in SETTINGS_APART or name.startswith("mode_map/"):
+    given = case["input"]
+    if "mode" in given:
+        assert FIELDS_APART["mode"]
         return
-    if name == "empty":
-        before = RunSettings(model="x")
-        assert patch_of(settings_pb2.RunSettingsPatch()).applied(before) == before
+    patch, thread = given["patch"], given["thread"]
+    if not isinstance(patch, dict):
+        with pytest.raises(ParseError):
+            ParseDict(patch, settings_pb2.RunSettingsPatch())
         return
-    field, value = SETTINGS[name]
-    before = RunSettings(context_limit=case["input"]["thread"]["context_tokens_cap"])
-    after = patch_of(settings_pb2.RunSettingsPatch(**{field: value})).applied(before)
-    assert after.context_limit == case["expected"]["thread"]["context_tokens_cap"]
+    assert patch.keys() <= FIELDS.keys() | FIELDS_APART.keys()
+    known = {FIELDS[name]: value for name, value in patch.items() if name in FIELDS}
+    # Null: 0 is the model's own window.
+    wanted = settings_pb2.RunSettingsPatch(**{name: value or 0 for name, value in known.items()})
+    before = RunSettings(**{FIELDS[name]: value for name, value in thread.items() if name in FIELDS})
+    after = patch_of(wanted).applied(before)
+    assert (after != before) is (case["expected"]["changed"] and bool(known))
+    for name, value in case["expected"]["thread"].items():
+        if name in FIELDS:
+            assert getattr(after, FIELDS[name]) == value
 
 
-# ---- Sessions, approvals and branches are proven with the services running
+# ---- Sessions, approvals and branches: with the services running, in contract/executor/test_chat_cases.py
 
-SESSIONS = {
-    "initial": "contract/executor/test_session_queue.py::test_a_new_run_is_idle_and_says_nothing_twice",
-    "state_noop_no_event": "contract/executor/test_session_queue.py::test_a_new_run_is_idle_and_says_nothing_twice",
-    "truncate_beyond_noop": "contract/executor/test_session_edits.py::test_an_index_behind_the_end_does_nothing_and_a_stale_one_is_refused",
-    "abort_discards_partial": "RC06: the text that came is kept",
-    "leave_pause_clears_reasons": "contract/executor/test_sessions.py::test_a_proposal_pauses_and_a_decision_goes_on",
-    "decide/accept_partial": "contract/executor/test_session_queue.py::test_calls_that_are_named_are_decided_and_others_wait",
-    "decide/mixed": "contract/executor/test_session_queue.py::test_calls_that_are_named_are_decided_and_others_wait",
-    "decide/deny": "contract/executor/test_sessions.py::test_a_rejection_for_the_run_is_read_by_the_model_which_goes_on",
-    "decide/accept_last_leaves_state": "contract/executor/test_sessions.py::test_a_proposal_pauses_and_a_decision_goes_on",
-    "decide/unknown_ignored": "bad input is refused, and says so: ENTRY_NOT_FOUND",
-    "ide_result_deferred_events": "contract/executor/test_client_tools.py::test_a_call_waits_for_its_client_whatever_restarts_and_its_result_is_read",
-    "ide_result_ignores_stale_ids": "ids of calls are not reused (C41)",
-    "edit_invalidates_summaries": "summaries are demotions of entries, not messages with sources",
-    "start_while_executing_refused": "contract/executor/test_session_gates.py::test_every_command_in_a_state",
-    "abort_clears_running_tool_card": "unit/executor/test_settlement.py::",
-    "add_message_generates_id": "the id of a message is its path (C40)",
-    "delta_appends": "unit/core/test_reply.py::",
-    "delta_without_draft_noop": "unit/core/test_reply.py::",
-    "finish_empty_discarded": "an empty reply is kept as it came, and judged",
-    "finish_metadata_extra_only_discarded": "the same",
-    "error_removes_empty_draft": "an error is the reason of the loop, not a message",
-    "error_trims_whitespace_draft": "the same",
+CASES = "contract/executor/test_chat_cases.py"
+ELSEWHERE = {
+    "session": {
+        "initial": f"{EXECUTOR}/test_session_queue.py::test_a_new_run_is_idle_and_says_nothing_twice",
+        "state_noop": f"{EXECUTOR}/test_session_queue.py::test_a_new_run_is_idle_and_says_nothing_twice",
+        "truncate_beyond": f"{EXECUTOR}/test_session_edits.py::test_an_index_behind_the_end_does_nothing_and_a_stale_one_is_refused",
+        "abort_discards": f"RC06, the text that came is kept: {EXECUTOR}/test_session_replicas.py",
+        "abort_clears": f"{EXECUTOR}/test_session_replicas.py::test_an_abort_keeps_what_was_streamed_and_the_queue_whoever_takes_it",
+        "leave_pause": f"{EXECUTOR}/test_session_events.py::test_a_pause_names_its_reasons_and_ends_with_its_state",
+        "decide/": f"{CASES}::test_a_case_of_decisions_comes_to_what_it_expects",
+        "ide_result": f"{CASES}::test_a_case_of_results_of_clients_comes_to_what_it_expects",
+        "edit_invalidates": "summaries are demotions of entries, not messages with sources",
+        "start_while": f"{EXECUTOR}/test_session_gates.py::test_every_command_in_a_state",
+        "add_message": "the id of a message is its path (C40)",
+        "delta_": "unit/core/test_reply.py::test_a_case_of_increments_is_folded",
+        "finish_": "an empty reply is kept as it came, and judged (RU012)",
+        "error_": "an error is the reason of the loop, not a message (RS10)",
+    },
+    "confirmation": {
+        "action/": f"{CASES}::test_a_case_of_approvals_comes_to_what_it_expects",
+        "auto/": f"{CASES}::test_a_case_of_approvals_comes_to_what_it_expects",
+        "any_rejection": f"{CASES}::test_a_batch_is_decided_call_by_call",
+        "all_accepted": f"{CASES}::test_a_batch_is_decided_call_by_call",
+        "result_order": f"{CASES}::test_results_stand_in_the_order_of_the_calls",
+        "policy_denial": f"{CASES}::test_a_denial_is_read_and_pauses_nothing",
+        "invalid_escalation": f"{CASES}::test_a_denial_is_read_and_pauses_nothing",
+        "editing_tools": "tools need a decision by their effects, not by lists of names",
+        "truncation_exempt": "the same: results are cut by their size",
+    },
+    "restore_branch": {
+        "role_": f"{CASES}::test_a_branch_and_a_restored_run_have_every_message",
+        "event_": f"{CASES}::test_a_branch_and_a_restored_run_have_every_message",
+        "branch_keeps": f"a branch is a fork: its messages have their paths and what was signed (C40): {CASES}",
+        "branch_goal": "we have no goals",
+    },
 }
-CONFIRMATIONS = {
-    "any_rejection_skips_rest": "C28: a rejected call gets its result, the others go on",
-    "all_accepted_continue": "contract/executor/test_sessions.py::test_a_proposal_pauses_and_a_decision_goes_on",
-    "result_order": "commands are carried out one after the other",
-    "invalid_escalation_denied": "there is no escalation: a sandbox is a setting of the executor",
-    "policy_denial_text": "contract/executor/test_sessions.py::test_a_rejection_for_the_run_is_read_by_the_model_which_goes_on",
-    "editing_tools": "tools need a decision by their effects, not by lists of names",
-    "truncation_exempt_tools": "the same",
-}
+"""Where a case is proven, or why we differ, by the beginnings of their names."""
 
 
-@pytest.mark.parametrize(
-    ("file", "known", "elsewhere"),
-    [
-        ("session", SESSIONS, ()),
-        # Modes and flags of threads decide there; here effects do, with yolo and decisions for the run.
-        ("confirmation", CONFIRMATIONS, ("action/", "auto/")),
-        # A branch is a fork: all messages are there, whatever their role (RC08), and signed thinking stays with them.
-        ("restore_branch", {}, ("role_", "event_", "branch_")),
-    ],
-)
-def test_each_case_is_proven_somewhere_or_we_say_why_not(file, known, elsewhere):
+@pytest.mark.parametrize("file", ELSEWHERE)
+def test_each_case_is_proven_somewhere_or_we_say_why_not(file):
     for case in load_cases(f"refact/{file}.jsonl"):
-        name = case["id"]
-        assert name in known or name.startswith(elsewhere or ("\0",)), name
-        path, mark, test = known.get(name, "").partition("::")
-        if mark and test:
-            assert f"def {test}(" in (TESTS / path).read_text(), name
+        where = next((where for begin, where in ELSEWHERE[file].items() if case["id"].startswith(begin)), "")
+        assert where, case["id"]
+        path, mark, test = where.partition("::")
+        assert not mark or f"def {test}(" in (TESTS / path).read_text(), case["id"]
