@@ -157,9 +157,14 @@ def turn_request(
         response_format=settings.response_format,
         kind=RequestKind.PRIMARY,
         assembly=Assembly.TRANSCRIPT if is_transcript else Assembly.PACKET,
-        output_reserve=min(model.output_tokens_max, window // RESERVE_PART) if is_transcript else 0,
+        output_reserve=output_reserve(model.output_tokens_max, window) if is_transcript else 0,
     )
     return request if begun is None else replace(request, calls=begun.calls)
+
+
+def output_reserve(output_tokens_max: int, context_length: int) -> int:
+    """Tokens of a window that are kept free for the reply."""
+    return min(output_tokens_max, context_length // RESERVE_PART)
 
 
 def _form_of_answer(form: AnswerFormat | None) -> str:

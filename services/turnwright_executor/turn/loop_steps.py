@@ -76,7 +76,7 @@ class LoopSteps:
         """Whether the claim still says where the loop stands."""
         self.interrupt: Callable[[Ending], None] = lambda _: None
         """Ends the loop while a step of it is under way: the driver's."""
-        model = ModelSteps(scope)
+        model = ModelSteps(scope, self._narrow)
         self._steps: Mapping[Action, Callable[[TurnState], Awaitable[None]]] = {
             Action.PLACE: self._placed,
             Action.BEGIN: self._begin,
@@ -173,6 +173,9 @@ class LoopSteps:
         is_left = any(record.state.is_settled and record.tool not in counted for record in records)
         scope.held = OpenTurn(turn, None, note, is_left=is_left)
         bind_turn(scope.address, turn.number)
+
+    def _narrow(self, context_length: int) -> None:
+        self._opener.narrow(context_length)
 
     async def _begin(self, state: TurnState) -> None:
         """Open the next turn with a call of its own."""

@@ -5,18 +5,22 @@ Source: architecture 2, 11; rows RU128-RU131, RU142, RU199, RU224; decisions C16
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Final
 
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.owner_calls import TurnEnd
-from turnwright_core.runs import CallStyle, LoopEnd, RequestKind, TurnResult
+from turnwright_core.runs import RUNNING, TOO_LARGE, CallStyle, LoopEnd, RequestKind, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.fingerprint import fingerprint
+from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibration_of, ratio_of
 from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
@@ -33,15 +37,24 @@ from turnwright_executor.turn.recording import (
     new_records,
     read_aside,
 )
-from turnwright_executor.turn.records import moved_calls, new_record_write
-from turnwright_executor.turn.turn_budget import overflow_reason, room_left
+from turnwright_executor.turn.records import error_write, moved_calls, new_record_write
+from turnwright_executor.turn.turn_budget import after_refusal, overflow_reason, refusal_note, room_left
+from turnwright_executor.turn.turn_line import turn_ended
+
+CONTEXT_EXCEEDED: Final = "context_exceeded:413"
+"""The error of a turn whose packet is too long for its model."""
+
+REFUSALS_MAX: Final = 3
+"""Turns in a row whose packets a vendor may find too long before the loop ends."""
 
 
 class ModelSteps:
     """Carries out the steps around a model call."""
 
-    def __init__(self, scope: LoopScope) -> None:
+    def __init__(self, scope: LoopScope, narrow: Callable[[int], None]) -> None:
+        """`narrow` gives the turns from the next one on a window of this many tokens."""
         self._scope = scope
+        self._narrow = narrow
         self._stored_packet: StoredPacket | None = None
         self._read_images: tuple[str, Sequence[Image]] | None = None
         """Of the packet with this digest."""
@@ -85,12 +98,17 @@ class ModelSteps:
     def _is_compaction(self) -> bool:
         return self._scope.open.turn.request.kind is RequestKind.COMPACTION
 
-    async def _assembled(self, rate: TokenRate, edits: Sequence[PromptEdit] | None = None) -> Packet:
-        """The packet with these edits, or else those of the loop (none for a summary) and of plugins."""
+    async def _assembled(self, rate: TokenRate, edits: Sequence[PromptEdit] | None = None, window: int = 0) -> Packet:
+        """The packet with these edits, or else those of the loop (none for a summary) and of plugins.
+
+        `window` is the length of the context window in tokens; 0: the turn's.
+        """
         scope, open_turn = self._scope, self._scope.open
         own = () if self._is_compaction else edits_of(scope.loop)
+        turn = open_turn.turn
+        turn = replace(turn, request=replace(turn.request, context_length=window)) if window else turn
         return await scope.services.packets.assemble(
-            scope.address, open_turn.turn, open_turn.at_least, rate, self._stored_packet, scope.view_changes.all(),
+            scope.address, turn, open_turn.at_least, rate, self._stored_packet, scope.view_changes.all(),
             own if edits is None else edits,
             plugins=edits is None,
             prefill=scope.model.capabilities.prefill is True,
@@ -123,11 +141,7 @@ class ModelSteps:
     async def _overflow(self, state: TurnState, packet: Packet) -> None:
         """The packet cannot be made to fit: the loop ends."""
         scope, number = self._scope, self._scope.open.turn.number
-        result = TurnResult(
-            error="context_exceeded:413", status=413, reason="context_exceeded", packet_digest=packet.digest,
-            packet_tokens=packet.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
-            cursor=packet.cursor, compression=packet.compression, edits=packet.edits,
-        )  # fmt: skip
+        result = _too_long(packet, TOO_LARGE)
         end = LoopEnd(413, overflow_reason(packet))
         ledger = scope.services.ledger
         await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.effects, end))
@@ -137,20 +151,55 @@ class ModelSteps:
     async def generate(self, state: TurnState) -> None:
         scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
         images = await self._images(self._packet)
-        await scope.services.generation.run(
-            scope.publisher,
-            turn,
-            scope.model,
-            self._packet.messages,
-            scope.turns_ended,
-            draft,
-            self._again,
-            images,
-            limits_cost=scope.limits_cost,
-        )
+        try:
+            await scope.services.generation.run(
+                scope.publisher,
+                turn,
+                scope.model,
+                self._packet.messages,
+                scope.turns_ended,
+                draft,
+                self._again,
+                images,
+                limits_cost=scope.limits_cost,
+            )
+        except TurnwrightError as error:
+            if error.reason is not Reason.CONTEXT_EXCEEDED or not await self._shortened(state, error):
+                raise
+            return
         scope.spend_meter.reply(draft)
         scope.events.replied(turn.number, draft)
         state.is_replied = True
+
+    async def _shortened(self, state: TurnState, error: TurnwrightError) -> bool:
+        """End a turn whose packet its vendor found too long; the next one is assembled for what the vendor told.
+
+        False: no shorter packet can be made, or enough of them were refused.
+        """
+        scope, packet = self._scope, self._packet
+        number, length = scope.open.turn.number, scope.open.turn.request.context_length
+        refused = takewhile(lambda result: result.error == CONTEXT_EXCEEDED, reversed(scope.recent))
+        window, rate = after_refusal(packet, length, error.metadata)
+        if len(list(refused)) >= REFUSALS_MAX:
+            return False
+        shorter = await self._assembled(rate, packet.edits, window)
+        if shorter.overflow or shorter.tokens >= packet.tokens:
+            return False
+        strikes = scope.recent[-1].strikes if scope.recent else 0
+        result = _too_long(replace(packet, rate=rate), RUNNING)
+        result = scope.spend_meter.charged(replace(result, strikes=strikes))
+        # For people: the model has not seen the packet.
+        note = error_write(error_path(number, "context_exceeded", ()), CONTEXT_EXCEEDED, refusal_note(error, length))
+        note = replace(note, change=replace(note.change, visibility=Visibility.ARCHIVED))
+        ended = TurnEnd(number, result, [note])
+        _, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, ended)
+        scope.view_changes.add(ack.cursor, None)
+        scope.concluded(result)
+        turn_ended(scope.address, number, result, 0)
+        scope.events.concluded(number, result, None)
+        self._narrow(window)
+        state.begin(0)
+        return True
 
     @property
     def _packet(self) -> Packet:
@@ -237,3 +286,12 @@ def _archived(writes: Sequence[EntryWrite]) -> list[str]:
     return [
         path for path, change in changes if isinstance(change, SetEntry) and change.visibility is Visibility.ARCHIVED
     ]
+
+
+def _too_long(packet: Packet, status: int) -> TurnResult:
+    """The result of a turn whose packet is too long for its model."""
+    return TurnResult(
+        error=CONTEXT_EXCEEDED, status=status, reason="context_exceeded", packet_digest=packet.digest,
+        packet_tokens=packet.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
+        cursor=packet.cursor, compression=packet.compression, edits=packet.edits,
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import RequestKind, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
-from turnwright_executor.turn.beginning import LoopBeginning
+from turnwright_executor.turn.beginning import LoopBeginning, output_reserve
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
 
 WITH_END_CHARS_MAX: Final = 256 * 1024
@@ -50,6 +50,11 @@ class TurnOpener:
         """Of the turn that begins next."""
         self._changed: list[EntryWrite] | None = None
         """What changed on disk, from when it was found until it is written."""
+
+    def narrow(self, context_length: int) -> None:
+        """Give the turns from the next one on a window of this many tokens."""
+        reserve = output_reserve(self._request.output_reserve, context_length)
+        self._request = replace(self._request, context_length=context_length, output_reserve=reserve)
 
     async def begin(self) -> tuple[Turn, Cursor]:
         """Begin a turn with a call of its own. Raises TurnwrightError; OSError if the project cannot be read."""

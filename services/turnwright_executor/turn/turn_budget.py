@@ -7,19 +7,25 @@ Source: architecture 2 (CheckBudget); rows RU142, RU143; decisions C4, C16.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import isfinite
+from collections.abc import Iterable, Mapping
+from math import floor, isfinite
 from typing import Final
 
+from msgspec.structs import replace
+
 from turnwright_core.entries import EntryWrite
-from turnwright_core.runs import Turn
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.runs import TokenSource, Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
-from turnwright_executor.domain.tokens import rate_after
+from turnwright_executor.domain.tokens import TokenRate, rate_after, ratio_of
 from turnwright_executor.ports.packets import CheckedBudget, Packet, Packets
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.write_buffer import WriteBuffer
+
+SHORTER: Final = 0.75
+"""The part of a refused packet that the next one may have, if the vendor says no count that explains the refusal."""
 
 UNFIT_NAMED: Final = 3
 """Pieces of a transcript that does not fit that are named in the reason; the turn's error entry names more."""
@@ -56,6 +62,31 @@ def overflow_reason(packet: Packet) -> str:
     if instructions < packet.ceiling:
         return reason
     return f"{reason}; the instructions alone take {instructions}: choose a model with a larger context window"
+
+
+def after_refusal(packet: Packet, context_length: int, reported: Mapping[str, str]) -> tuple[int, TokenRate]:
+    """The window in tokens and the rate for the packet after one that its vendor found too long.
+
+    `reported` has the counts of the refusal, as in ERROR_REASON_CONTEXT_EXCEEDED.
+    """
+    calibration = ratio_of(int(reported.get("prompt_tokens", 0)), packet.tokens)
+    rate = TokenRate(calibration, TokenSource.USAGE) if calibration else packet.rate
+    window = min(context_length, int(reported.get("context_length", 0)) or context_length)
+    expected = replace(packet, rate=rate).expected_tokens
+    ceiling = (packet.ceiling or context_length) * window // context_length
+    if expected > ceiling:
+        return window, rate
+    # It was expected to fit, and does not.
+    return floor(window * SHORTER * expected / ceiling), rate
+
+
+def refusal_note(error: TurnwrightError, context_length: int) -> str:
+    """What people read of a refused packet."""
+    note = f"{error.message}. The next turn is sent shorter"
+    window = int(error.metadata.get("context_length", 0))
+    if 0 < window < context_length:
+        return f"{note}. If its model has a window of {window} tokens, not {context_length}, set that for its alias."
+    return f"{note}."
 
 
 def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprint: Footprint, *, is_left: bool) -> bool:

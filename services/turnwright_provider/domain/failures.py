@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_provider.domain.overflow import counts_of
 from turnwright_provider.domain.redact import redact
 from turnwright_provider.domain.surrogates import whole
 
@@ -114,6 +115,9 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_se
     metadata: dict[str, object] = {"vendor": vendor, "detail": detail}
     if failure.status:
         metadata["http_status"] = failure.status
+    if reason is Reason.CONTEXT_EXCEEDED:
+        counts = zip(("context_length", "prompt_tokens"), counts_of(failure.detail), strict=True)
+        metadata.update((name, count) for name, count in counts if count)
     if reason is Reason.VENDOR_TIMEOUT:
         metadata["timeout_s"] = failure.timeout_s
     return fault(reason, message, **metadata)

@@ -74,6 +74,15 @@ _COUNTED: Final = re.compile(
 )
 """A sentence with the length of the window and of the input."""
 
+_FIGURE: Final = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3}){1,3}\b(?!\.\d)|(?<![\d.,])\d{2,9}\b(?!\.\d)")
+_LIMIT: Final = re.compile(
+    r"(?:context (?:length|window|size)|\bmax\w*|\blimit|allowed|at most|up to|>)"
+    rf"\D{{0,60}}?(?P<after>{_FIGURE.pattern})"
+    rf"|(?P<before>{_FIGURE.pattern})[- ]tokens? (?:context|limit|max)",
+    re.IGNORECASE,
+)
+"""The length of the window in a refusal."""
+
 _PLAIN: Final = re.compile(
     r"\b(?:prompts?|inputs?|request|messages?|conversation|chat|history|context|query)"
     r"(?: content| length| size| text| tokens?| sequence)*"
@@ -138,3 +147,16 @@ def _says(sentence: str) -> bool:
     if is_compared and _TOKENS.search(sentence) and (_SENT.search(sentence) or _REQUESTED.search(sentence)):
         return True
     return bool(_PLAIN.search(sentence) or _CHINESE.search(sentence)) and not _ANOTHER.search(sentence)
+
+
+def counts_of(message: str) -> tuple[int, int]:
+    """The length of the window and of the prompt, in tokens, that a refusal tells; 0 for what it does not."""
+    text = message[:TEXT_CHARS_MAX]
+    limit = _LIMIT.search(text)
+    window = _number(limit["after"] or limit["before"]) if limit else 0
+    longest = max(map(_number, _FIGURE.findall(text)), default=0)
+    return window, longest if longest > window else 0
+
+
+def _number(figure: str) -> int:
+    return int(figure.replace(",", ""))

@@ -17,7 +17,7 @@ from turnwright_provider.domain.classify import classify, classify_in_stream
 from turnwright_provider.domain.coalesce import TEXT_CHARS_MAX, DeltaBuffer
 from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes
 from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, to_fault
-from turnwright_provider.domain.overflow import is_context_exceeded
+from turnwright_provider.domain.overflow import counts_of, is_context_exceeded
 from turnwright_provider.domain.redact import redact
 from turnwright_provider.domain.retry import RetryPolicy, retry_after_s
 from turnwright_provider.domain.scripts import ScriptedReply, ScriptedSection, ScriptError, parse_script
@@ -377,3 +377,20 @@ def test_a_setting_out_of_range_is_named(monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_VENDOR_SILENCE_S", "0")
     with pytest.raises(SettingsError, match="TURNWRIGHT_VENDOR_SILENCE_S"):
         load(ProviderSettings)
+
+
+@pytest.mark.parametrize(
+    ("message", "counts"),
+    [
+        ("prompt is too long: 213462 tokens > 200000 maximum", (200_000, 213_462)),
+        ("request (909 tokens) exceeds the available context size (512 tokens), try increasing it", (512, 909)),
+        ("This model's maximum context length is 4096 tokens. However, your prompt contains 5000 input tokens.", (4096, 5000)),
+        ("The input token count (1,200,000) exceeds the maximum number of tokens allowed (1,048,576).", (1_048_576, 1_200_000)),
+        ("Current length is 139000 while limit is 131072", (131_072, 139_000)),
+        ("The context length of gpt-4.1 is 8192 tokens", (8192, 0)),
+        ("Input is too long for requested model.", (0, 0)),
+        ("maximum " + "9" * 4000, (0, 0)),
+    ],
+)  # fmt: skip
+def test_a_refusal_tells_the_window_and_the_prompt(message: str, counts: tuple[int, int]) -> None:
+    assert counts_of(message) == counts

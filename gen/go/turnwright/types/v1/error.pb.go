@@ -96,7 +96,8 @@ const (
 	ErrorReason_ERROR_REASON_STREAM_INTERRUPTED ErrorReason = 28
 	// FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`.
 	ErrorReason_ERROR_REASON_VENDOR_PROTOCOL ErrorReason = 29
-	// RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`.
+	// RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
+	// vendor says them, `context_length` and `prompt_tokens`, both in tokens.
 	ErrorReason_ERROR_REASON_CONTEXT_EXCEEDED ErrorReason = 30
 	// DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`.
 	ErrorReason_ERROR_REASON_VENDOR_TIMEOUT ErrorReason = 31

@@ -434,7 +434,8 @@ type TurnResult struct {
 
 	// The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`.
 	Finish string `protobuf:"bytes,1,opt,name=finish,proto3" json:"finish,omitempty"`
-	// The error that ended the turn, `word:code`; empty if there was none.
+	// The error that ended the turn, `word:code`; empty if there was none. With `context_exceeded:413` and `status` 102
+	// the vendor refused the prompt as too long, and the next turn sends a shorter one.
 	Error string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	// Tokens and cost of the model call.
 	Usage *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`

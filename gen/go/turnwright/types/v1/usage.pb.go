@@ -32,7 +32,8 @@ const (
 	TokenSource_TOKEN_SOURCE_TOKENIZER TokenSource = 2
 	// The vendor's token counting endpoint.
 	TokenSource_TOKEN_SOURCE_VENDOR TokenSource = 3
-	// Characters, multiplied by the ratio of reported tokens to characters of the turn before.
+	// Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
+	// reported, or told when it refused the prompt as too long.
 	TokenSource_TOKEN_SOURCE_USAGE TokenSource = 4
 )
 

@@ -99,7 +99,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_VENDOR_PROTOCOL: _ErrorReason.ValueType  # 29
     """FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
     ERROR_REASON_CONTEXT_EXCEEDED: _ErrorReason.ValueType  # 30
-    """RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`."""
+    """RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
+    vendor says them, `context_length` and `prompt_tokens`, both in tokens.
+    """
     ERROR_REASON_VENDOR_TIMEOUT: _ErrorReason.ValueType  # 31
     """DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 32
@@ -241,7 +243,9 @@ ERROR_REASON_STREAM_INTERRUPTED: ErrorReason.ValueType  # 28
 ERROR_REASON_VENDOR_PROTOCOL: ErrorReason.ValueType  # 29
 """FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
 ERROR_REASON_CONTEXT_EXCEEDED: ErrorReason.ValueType  # 30
-"""RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`."""
+"""RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
+vendor says them, `context_length` and `prompt_tokens`, both in tokens.
+"""
 ERROR_REASON_VENDOR_TIMEOUT: ErrorReason.ValueType  # 31
 """DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 32

@@ -265,7 +265,9 @@ class TurnResult(_message.Message):
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
-    """The error that ended the turn, `word:code`; empty if there was none."""
+    """The error that ended the turn, `word:code`; empty if there was none. With `context_exceeded:413` and `status` 102
+    the vendor refused the prompt as too long, and the next turn sends a shorter one.
+    """
     status: _builtins.int
     """The verdict: 102 if the loop goes on, otherwise the status that the loop ended with."""
     reason: _builtins.str

@@ -32,7 +32,9 @@ class _TokenSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TokenSour
     TOKEN_SOURCE_VENDOR: _TokenSource.ValueType  # 3
     """The vendor's token counting endpoint."""
     TOKEN_SOURCE_USAGE: _TokenSource.ValueType  # 4
-    """Characters, multiplied by the ratio of reported tokens to characters of the turn before."""
+    """Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
+    reported, or told when it refused the prompt as too long.
+    """
 
 class TokenSource(_TokenSource, metaclass=_TokenSourceEnumTypeWrapper):
     """How the tokens of a prompt were counted before it was sent."""
@@ -46,7 +48,9 @@ TOKEN_SOURCE_TOKENIZER: TokenSource.ValueType  # 2
 TOKEN_SOURCE_VENDOR: TokenSource.ValueType  # 3
 """The vendor's token counting endpoint."""
 TOKEN_SOURCE_USAGE: TokenSource.ValueType  # 4
-"""Characters, multiplied by the ratio of reported tokens to characters of the turn before."""
+"""Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
+reported, or told when it refused the prompt as too long.
+"""
 Global___TokenSource: _TypeAlias = TokenSource  # noqa: Y015
 
 @_typing.final

@@ -238,7 +238,8 @@ export enum ErrorReason {
   VENDOR_PROTOCOL = 29,
 
   /**
-   * RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`.
+   * RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
+   * vendor says them, `context_length` and `prompt_tokens`, both in tokens.
    *
    * @generated from enum value: ERROR_REASON_CONTEXT_EXCEEDED = 30;
    */

@@ -175,7 +175,8 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
   finish: string;
 
   /**
-   * The error that ended the turn, `word:code`; empty if there was none.
+   * The error that ended the turn, `word:code`; empty if there was none. With `context_exceeded:413` and `status` 102
+   * the vendor refused the prompt as too long, and the next turn sends a shorter one.
    *
    * @generated from field: string error = 2;
    */

@@ -107,7 +107,8 @@ export enum TokenSource {
   VENDOR = 3,
 
   /**
-   * Characters, multiplied by the ratio of reported tokens to characters of the turn before.
+   * Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
+   * reported, or told when it refused the prompt as too long.
    *
    * @generated from enum value: TOKEN_SOURCE_USAGE = 4;
    */
