@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.limits import CALIBRATION_MAX
-from turnwright_core.runs import TokenSource, TurnResult, Usage
+from turnwright_core.runs import TokenSource, Turn, TurnRequest, TurnResult, Usage
 
 TOKEN_DIVISOR: Final = 2
 """Default of the setting of this name: code points per token."""
@@ -52,3 +52,15 @@ def rate_after(last: TurnResult) -> TokenRate:
     """The rate for the turn after this one (C16): by its usage; if none was reported, its own."""
     calibration = calibration_of(last.usage, last.packet_tokens)
     return TokenRate(calibration, TokenSource.USAGE) if calibration else TokenRate(last.calibration, last.token_source)
+
+
+def rate_from(before: Turn | None, request: TurnRequest) -> TokenRate:
+    """The rate for the first turn of a loop, by the run's turn before it; unknown if that was sent in another way."""
+    if before is None or before.result is None or _sent_as(before.request) != _sent_as(request):
+        return TokenRate()
+    calibration = calibration_of(before.result.usage, before.result.packet_tokens)
+    return TokenRate(calibration, TokenSource.USAGE) if calibration else TokenRate()
+
+
+def _sent_as(request: TurnRequest) -> tuple[object, ...]:
+    return request.vendor_model, request.assembly, request.calls, request.tools

@@ -112,6 +112,7 @@ class StoreLedger(StorePlans):
             open_turn=turn_from_pb(answer.open_turn) if answer.HasField("open_turn") else None,
             records=await self._whole(RunAddress(answer.run.project, answer.run.run), records),
             recent_turns=tuple(turn_from_pb(turn) for turn in answer.recent_turns),
+            turn_before=turn_from_pb(answer.turn_before) if answer.HasField("turn_before") else None,
             abort_requested=answer.abort_requested,
             project_root=answer.project_root,
             workspace_id=answer.workspace_id,

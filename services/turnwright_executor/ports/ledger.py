@@ -29,6 +29,7 @@ class Claim(Struct, frozen=True):
     open_turn: Turn | None
     records: tuple[Entry, ...]
     recent_turns: tuple[Turn, ...]
+    turn_before: Turn | None
     abort_requested: bool
     project_root: str
     workspace_id: str

@@ -16,7 +16,7 @@ from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import Assembly, Loop, LoopSettings, Turn, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.tokens import TokenRate, rate_after
+from turnwright_executor.domain.tokens import TokenRate, rate_after, rate_from
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Claim, Ledger
@@ -185,8 +185,10 @@ class LoopScope:
         state.begin(turn.number)
 
     def token_rate(self) -> TokenRate:
-        """The rate of the previous turn (C16); unknown in the loop's first."""
-        return rate_after(self.recent[-1]) if self.recent else TokenRate()
+        """The rate of the previous turn (C16); unknown in a run's first, and after another model or assembly."""
+        if self.recent:
+            return rate_after(self.recent[-1])
+        return rate_from(self.claim.turn_before, self.open.turn.request)
 
     def concluded(self, result: TurnResult) -> None:
         """The open turn has ended with this result."""

@@ -94,6 +94,8 @@ class Claimed(Struct, frozen=True):
     """Owners of the open turn that ended without releasing the run."""
     turn_calls: int
     """Model calls that the open turn has made, or was about to make."""
+    turn_before: Turn | None
+    """The run's latest ended turn of another loop."""
     constraints: Sequence[FileConstraint] | None
     """The project's file constraints; None: too many to come with a claim."""
 
@@ -148,6 +150,9 @@ def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
     run = _start_next(tx, run)
     loop = run.active
     open_turn = turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None
+    turns = turn_rows.recent_turns(tx.connection, run.id, min(loop.turns, RECENT_TURNS_MAX) + 1) if loop else []
+    of_loop = [turn for turn in turns if loop and turn.loop == loop.sequence]
+    before = turns[: len(turns) - len(of_loop)]
     return Claimed(
         epoch,
         who.lease_ms,
@@ -155,9 +160,10 @@ def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
         registry.find_model(tx.connection, loop.settings.model) if loop else None,
         open_turn,
         _records(tx.connection, run),
-        turn_rows.recent_turns(tx.connection, run.id, loop.sequence, RECENT_TURNS_MAX) if loop else [],
+        of_loop[-RECENT_TURNS_MAX:],
         losses,
         count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
+        before[-1] if before else None,
         _few_constraints(tx.connection, run.project_id),
     )
 

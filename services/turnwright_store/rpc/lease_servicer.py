@@ -36,6 +36,7 @@ def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
         open_turn=wire.turn_to_pb(claimed.open_turn) if claimed.open_turn else None,
         records=map(entry_wire.entry_to_pb, claimed.records),
         recent_turns=map(wire.turn_to_pb, claimed.recent_turns),
+        turn_before=wire.turn_to_pb(claimed.turn_before) if claimed.turn_before else None,
         abort_requested=run.abort_requested,
         project_root=run.root,
         workspace_id=run.workspace_id,

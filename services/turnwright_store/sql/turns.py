@@ -33,11 +33,7 @@ _PAGE: Final = (
     _TURN.where(turns.c.number < bindparam("before")).order_by(turns.c.number.desc()).limit(bindparam("page"))
 )
 _CHANGED: Final = rows_in_revisions(_TURN, turns.c.revision, turns.c.number)
-_RECENT: Final = (
-    _TURN.where(turns.c.loop == bindparam("loop_is"), turns.c.end_ms > 0)
-    .order_by(turns.c.number.desc())
-    .limit(bindparam("page"))
-)
+_RECENT: Final = _TURN.where(turns.c.end_ms > 0).order_by(turns.c.number.desc()).limit(bindparam("page"))
 _ADD: Final = insert(turns)
 _END: Final = (
     update(turns)
@@ -107,9 +103,9 @@ def changed_turns(connection: Connection, run_id: int, place: tuple[int, int], t
     return [_turn(row) for row in connection.execute(_CHANGED, values)]
 
 
-def recent_turns(connection: Connection, run_id: int, loop: int, count: int) -> list[Turn]:
-    """The latest ended turns of a loop, oldest first."""
-    rows = connection.execute(_RECENT, {"run_id_is": run_id, "loop_is": loop, "page": count}).all()
+def recent_turns(connection: Connection, run_id: int, count: int) -> list[Turn]:
+    """The latest ended turns of a run, oldest first."""
+    rows = connection.execute(_RECENT, {"run_id_is": run_id, "page": count}).all()
     return [_turn(row) for row in reversed(rows)]
 
 

@@ -87,8 +87,23 @@ async def test_a_loop_far_from_its_limit_asks_no_vendor(tmp_path, monkeypatch):
     pages = {COUNT: {"input_tokens": 13_000}}
     loops, turns, server, _ = await ran(tmp_path, monkeypatch, lambda _: Reply("Done."), "Hi.", pages=pages, loops=2)
     assert [loop.status for loop in loops] == [200, 200]
-    assert [turn.result.token_source for turn in turns] == [ESTIMATE, ESTIMATE]
+    assert [turn.result.token_source for turn in turns] == [ESTIMATE, USAGE]
     assert [look for look in server.looks if look.method == "POST"] == []
+
+
+async def test_a_later_loop_counts_by_the_turn_before_it_unless_that_was_sent_in_another_way(tmp_path, monkeypatch):
+    async with SseServer([STRICT["anthropic"](silent)] * 20) as server:
+        serving(monkeypatch, tmp_path, "anthropic", server.url)
+        async with running(tmp_path) as services:
+            for assembly in (PACKET, PACKET, TRANSCRIPT, TRANSCRIPT):
+                settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=assembly)
+                queued = await services.client.act(services.project, "Hi.", run="r", settings=settings)
+                assert (await services.until(queued)).status == 200
+            turns = (await services.client.get_run(services.project, "r", turns_max=9)).turns
+    one, two, other, last = (turn.result for turn in sorted(turns, key=lambda turn: turn.number))
+    assert [result.token_source for result in (one, two, other, last)] == [ESTIMATE, USAGE, ESTIMATE, USAGE]
+    assert two.calibration == one.usage.prompt_tokens / one.packet_tokens
+    assert last.calibration == other.usage.prompt_tokens / other.packet_tokens
 
 
 async def test_the_count_of_a_stored_packet_is_stored_with_it(tmp_path, monkeypatch):

@@ -89,6 +89,7 @@ class ClaimRunResponse(_message.Message):
     SCHEMES_FIELD_NUMBER: _builtins.int
     TURN_CALLS_FIELD_NUMBER: _builtins.int
     FILE_CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    TURN_BEFORE_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True if somebody has requested to abort the active loop."""
     project_root: _builtins.str
@@ -148,6 +149,12 @@ class ClaimRunResponse(_message.Message):
         characters together; see ListFileConstraints.
         """
 
+    @_builtins.property
+    def turn_before(self) -> _turn_pb2.Turn:
+        """The run's latest ended turn before those of the active loop; how many tokens its packet had tells how many those of
+        the loop's first turn will have. Absent in a run's first loop, and in the first of a fork.
+        """
+
     def __init__(
         self,
         *,
@@ -166,10 +173,11 @@ class ClaimRunResponse(_message.Message):
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
         turn_calls: _builtins.int = ...,
         file_constraints: Global___FileConstraints | None = ...,
+        turn_before: _turn_pb2.Turn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "fence", b"fence", "file_constraints", b"file_constraints", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "fence", b"fence", "file_constraints", b"file_constraints", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__file_constraints: _TypeAlias = _typing.Literal["file_constraints"]  # noqa: Y015
     _WhichOneofArgType__file_constraints: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints"]  # noqa: Y015
@@ -181,6 +189,8 @@ class ClaimRunResponse(_message.Message):
     _WhichOneofArgType__open_turn: _TypeAlias = _typing.Literal["_open_turn", b"_open_turn"]  # noqa: Y015
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    _WhichOneofReturnType__turn_before: _TypeAlias = _typing.Literal["turn_before"]  # noqa: Y015
+    _WhichOneofArgType__turn_before: _TypeAlias = _typing.Literal["_turn_before", b"_turn_before"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__file_constraints) -> _WhichOneofReturnType__file_constraints | None: ...
     @_typing.overload
@@ -191,6 +201,8 @@ class ClaimRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__open_turn) -> _WhichOneofReturnType__open_turn | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__turn_before) -> _WhichOneofReturnType__turn_before | None: ...
 
 Global___ClaimRunResponse: _TypeAlias = ClaimRunResponse  # noqa: Y015
 

@@ -189,6 +189,14 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
    * @generated from field: optional turnwright.store.v1.FileConstraints file_constraints = 15;
    */
   fileConstraints?: FileConstraints | undefined;
+
+  /**
+   * The run's latest ended turn before those of the active loop; how many tokens its packet had tells how many those of
+   * the loop's first turn will have. Absent in a run's first loop, and in the first of a fork.
+   *
+   * @generated from field: optional turnwright.types.v1.Turn turn_before = 16;
+   */
+  turnBefore?: Turn | undefined;
 };
 
 /**
