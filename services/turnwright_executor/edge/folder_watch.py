@@ -53,6 +53,11 @@ class FolderWatch:
         self._is_off = False
         """Whether this project cannot be watched."""
 
+    def unshare(self) -> None:
+        """Become a reader of its own that has received what the one has that this is a copy of."""
+        if self._queue:
+            self._queue.join(self)
+
     def changed(self) -> Collection[str] | None:
         """The folders with changes since the last call; None if unknown."""
         if self._queue is None:

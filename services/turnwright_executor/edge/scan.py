@@ -90,13 +90,14 @@ class DiskScanner:
     def files(self) -> Mapping[str, SeenFile]:
         return self._seen
 
-    def unshare(self, watch: FolderWatch) -> None:
+    def unshare(self) -> None:
         """Stop sharing state with the scanner that this one is a copy of. Not while that one scans."""
         self._listing = copy.copy(self._listing)
         self._listing.unshare()
         self._seen = dict(self._seen)
-        self._watch = None if self._takes_in else watch
-        self._is_watched = False
+        self._watch = copy.copy(self._watch)
+        if self._watch:
+            self._watch.unshare()
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
         """Scan again: files in path order. Raises OSError if the root cannot be read. `doubtful`: see FileScanner."""

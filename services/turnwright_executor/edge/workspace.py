@@ -66,7 +66,10 @@ class DiskWorkspace:
             relative = self._normalise(path)
             return relative, self._read(relative, check)
 
-        short = self._read_short(path) if self._is_local(self.root) else None
+        try:
+            short = self._read_short(path) if self._is_local(self.root) else None
+        except FileNotFoundError:
+            return path, None
         return (path, short) if short else await on_files(work)
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
@@ -82,11 +85,16 @@ class DiskWorkspace:
     def _read_short(self, path: str) -> FileText | None:
         """A short local file, read in the event loop; None if it must be read in a thread, or is refused.
 
-        Never through a link: its target may be on a file system that hangs.
+        Never through a link: its target may be on a file system that hangs. Raises FileNotFoundError if there is none.
         """
-        with suppress(OSError, ValueError, OutsideProjectError), Tree(self.root) as tree:
-            self._check(path, path)
-            return read_short(tree, path, SHORT_BYTES_MAX, self._file_bytes_max)
+        try:
+            with suppress(ValueError, OutsideProjectError), Tree(self.root) as tree:
+                self._check(path, path)
+                return read_short(tree, path, SHORT_BYTES_MAX, self._file_bytes_max)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            pass
         return None
 
     def _normalise(self, path: str, *, writing: bool = False) -> str:

@@ -68,9 +68,9 @@ async def test_only_short_files_of_this_machine_that_need_no_closer_look_are_rea
     os.mkfifo(root / "pipe")
     paths = ("src/a.py", "short.bin", "long.txt", "./src/a.py", "inner/a.py", "gone", "src", "pipe", "..", "\0")
     local, remote = (DiskWorkspace(root, 1000, is_local=lambda _, told=told: told) for told in (True, False))
-    assert [path for path in paths if at_once(local.find(path))] == ["src/a.py", "short.bin"]
+    assert [path for path in paths if at_once(local.find(path))] == ["src/a.py", "short.bin", "gone"]
     assert [path for path in paths if at_once(remote.find(path))] == []
-    for path in ("src/a.py", "short.bin"):
+    for path in ("src/a.py", "short.bin", "gone", "src/gone", "none/gone", "inner/gone"):
         assert await local.find(path) == await remote.find(path)
 
 
