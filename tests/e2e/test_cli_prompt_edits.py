@@ -55,5 +55,5 @@ async def test_an_edit_that_cannot_be_applied_is_named_at_the_end(tmp_path):
         done = await act(bench, server.url, [{"insert_after": insert}])
         wrong = await act(bench, server.url, [{"append": {"role": "user", "id": "m1", "parts": []}}])
     assert (done.returncode, wrong.returncode, server.requests) == (5, 2, [])
-    assert "prompt_message_unknown: Edit 0 (insert_after): there is no message prompt://9" in done.stdout
+    assert "prompt_message_unknown: edits[0] (insert_after): there is no message prompt://9" in done.stdout
     assert "edits.json: Object contains unknown field `id` - at `$[0].append`" in wrong.stderr

@@ -191,7 +191,7 @@ class Explainer:
         digest, tokens = composed.digest(), composed.tokens
         if packet.edits:
             edited, digest, added = self._assembler.sent(packet, composed)
-            pieces = with_edits([(role, "".join(texts)) for role, texts in edited], pieces)
+            pieces = with_edits([(role, "".join(texts)) for role, texts in edited], pieces, packet.edits)
             tokens += tokens_of(added, self._assembler.rules.token_divisor)
         return Reassembled(pieces, digest, tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions))
 
@@ -210,7 +210,7 @@ class Explainer:
         )
         if packet.edits:
             texts = [(role, "".join(part for part in parts if isinstance(part, str))) for role, parts in told.messages]
-            pieces = with_edits(texts, pieces)
+            pieces = with_edits(texts, pieces, packet.edits)
         ceiling = self._assembler.ceiling(packet)
         return Reassembled(
             pieces, told.digest, told.tokens + told.edit_tokens, ceiling, rows.cursor, steps, _problems(rows.entries)

@@ -19,6 +19,7 @@ from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_assembler.sections.project import system_with
 from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.chat.timeline import ERROR_TOOL, KNOWLEDGE_TOOL, REPO_TOOL
 from turnwright_core.chat.transcript import Segment, Standing
 from turnwright_core.entries import Entry, Visibility
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
@@ -43,6 +44,12 @@ _WHYS: Final = {
     PieceKind.PLAN: "Plans are never left out.",
     PieceKind.NOTICE: "The runtime tells it.",
 }
+_NOTICES: Final = {
+    KNOWLEDGE_TOOL: "Found in the project by words of the prompt.",
+    REPO_TOOL: "The files of the project when the run began.",
+    ERROR_TOOL: "An error that belongs to no call.",
+}
+"""Why a notice is in, by the tool that it names."""
 _AS_TEXT: Final = "What a command did, told as text: no call waits for it."
 _LEFT_OUT: Final = "Left out so that the rest fits; its entry keeps it."
 _SUMMARIZED: Final = "Left out: a summary stands for it."
@@ -169,6 +176,8 @@ def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown)
     kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
     form = _FORMS.get(shown.visibility(entry), Form.WHOLE) if kind is PieceKind.RESULT else Form.WHOLE
     why = _AS_TEXT if kind is PieceKind.RESULT and role == "user" else _WHYS[kind]
+    if kind is PieceKind.NOTICE:
+        why = _NOTICES.get(str(entry.attributes.get("tool")), why)
     piece = Piece(text, kind, role, why, path, form, healed=shown.healed.get(path, ""))
     if form is Form.WHOLE:
         return piece

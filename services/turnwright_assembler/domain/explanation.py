@@ -8,6 +8,7 @@ Source: architecture 4 (replay).
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -17,6 +18,8 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from turnwright_assembler.domain.pieces import Form
+from turnwright_core.chat.message import Text
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
 from turnwright_core.text import tokens_of
 
@@ -171,14 +174,27 @@ def aligned(text: str, pieces: Iterable[Piece], role: str) -> list[Piece]:
     return found
 
 
-def with_edits(texts: Messages, messages: Sequence[MessageOfPieces]) -> list[MessageOfPieces]:
+def with_edits(
+    texts: Messages, messages: Sequence[MessageOfPieces], edits: Sequence[PromptEdit]
+) -> list[MessageOfPieces]:
     """The messages of a packet after its edits: what they have beside the pieces was added by edits."""
-    return [(role, [_as_edit(piece) for piece in pieces]) for role, pieces in all_aligned(texts, messages)]
+    return [(role, [_as_edit(piece, edits) for piece in pieces]) for role, pieces in all_aligned(texts, messages)]
 
 
-def _as_edit(piece: Piece) -> Piece:
-    is_edit = piece.kind is PieceKind.UNEXPLAINED
-    return Piece(piece.text, PieceKind.EDIT, piece.section, "An edit of the prompt adds it.") if is_edit else piece
+def _as_edit(piece: Piece, edits: Sequence[PromptEdit]) -> Piece:
+    if piece.kind is not PieceKind.UNEXPLAINED:
+        return piece
+    found = [
+        f"edits[{place}] ({edit.verb.value}{f' of the plugin {edit.plugin}' if edit.plugin else ''})"
+        for place, edit in enumerate(edits)
+        if any(isinstance(part, Text) and _has(piece.text, part.text) for part in edit.parts)
+    ]
+    return Piece(piece.text, PieceKind.EDIT, piece.section, f"Added by {', '.join(found) or 'edits of the prompt'}.")
+
+
+def _has(sent: str, text: str) -> bool:
+    """Whether a text was sent, as it is or as a string of JSON."""
+    return text in sent or json.dumps(text, ensure_ascii=False)[1:-1] in sent
 
 
 def _unexplained(text: str, role: str) -> Piece:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat import prompt_edits
 from turnwright_core.chat.prompt_edits import Parts, PromptEdit, PromptMessage, check_edits, check_kept_images, edited
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import TurnwrightError, fault
 from turnwright_core.runs import RequestKind, TurnRequest
 
 KINDS: Final = {kind.name.lower(): kind for kind in RequestKind if kind}
@@ -96,9 +96,10 @@ class PromptEditor:
             check_kept_images([edit])
             self._messages = tuple(edited(self._messages, [edit], first=len(self._edits)))
         except TurnwrightError as error:
-            error.metadata["plugin"] = self._plugin
-            self._failure = self._failure or error
-            raise
+            whose = "" if self._plugin in error.message else f"The plugin {self._plugin}: "
+            named = fault(error.reason, f"{whose}{error.message}", **{**error.metadata, "plugin": self._plugin})
+            self._failure = self._failure or named
+            raise named from error
         self._edits = edits
 
     def close(self) -> tuple[tuple[PromptMessage, ...], tuple[PromptEdit, ...]]:

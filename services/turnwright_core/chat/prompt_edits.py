@@ -229,7 +229,7 @@ def _latest(messages: Sequence[PromptMessage], edit: PromptEdit, number: int) ->
 def _failure(reason: Reason, message: str, edit: PromptEdit, number: int, **more: str) -> TurnwrightError:
     whose = f" of the plugin {edit.plugin}" if edit.plugin else ""
     return fault(
-        reason, f"Edit {number}{whose} ({edit.verb.value}): {message}.", edit=number, plugin=edit.plugin, **more
+        reason, f"edits[{number}]{whose} ({edit.verb.value}): {message}.", edit=number, plugin=edit.plugin, **more
     )
 
 

@@ -46,7 +46,10 @@ INJECT_TOOL: Final = "inject"
 KNOWLEDGE_TOOL: Final = "knowledge"
 """Value of the same attribute of what was found in the project for a prompt."""
 
-_MESSAGE_TOOLS: Final = frozenset({ERROR_TOOL, KNOWLEDGE_TOOL, "repo"})
+REPO_TOOL: Final = "repo"
+"""Value of the same attribute of the list of the project's files."""
+
+_MESSAGE_TOOLS: Final = frozenset({ERROR_TOOL, KNOWLEDGE_TOOL, REPO_TOOL})
 _NUMBERED: Final = ("prompt", "assistant", "reasoning")
 """Schemes whose paths are `scheme://TURN`."""
 _TURN: Final = "turn_"

@@ -45,7 +45,7 @@ def _decoded(edits: Iterable[prompt_edit_pb2.PromptEdit]) -> Iterator[PromptEdit
         which = edit.WhichOneof("edit")
         if which is None:
             raise invalid(
-                f"edits[{place}]", f"Edit {place} does nothing: use {', '.join(verb.value for verb in Verb)}."
+                f"edits[{place}]", f"edits[{place}] does nothing: use {', '.join(verb.value for verb in Verb)}."
             )
         verb = Verb(which)
         if verb is Verb.APPEND_TO:

@@ -171,8 +171,8 @@ async def test_edits_that_no_prompt_could_take_are_refused_before_the_task_is_qu
 
 
 NAMED = {
-    "another run's": (insert_after("prompt://7", "user", "x"), "prompt_message_unknown: Edit 1 (insert_after): there is no message prompt://7"),
-    "nobody's": (append_to("last-assistant", "x"), "prompt_target_missing: Edit 1 (append_to): there is no message of the assistant"),
+    "another run's": (insert_after("prompt://7", "user", "x"), "prompt_message_unknown: edits[1] (insert_after): there is no message prompt://7"),
+    "nobody's": (append_to("last-assistant", "x"), "prompt_target_missing: edits[1] (append_to): there is no message of the assistant"),
     "the first word": (prepend("assistant", "x"), "prompt_shape_refused: The edits make a prompt that cannot be sent: it begins"),
     "the last word": (append("assistant", "x"), "prompt_shape_refused: The edits make a prompt that cannot be sent: it ends"),
 }  # fmt: skip
@@ -223,7 +223,7 @@ async def test_a_message_that_was_left_out_or_removed_cannot_be_named(tmp_path, 
             removed = await act(services, insert_after("assistant://8", "user", "x"), no_repo=True)
     assert "assistant://1" not in str(sent(server)[-1])
     assert "assistant://8" not in str(sent(server)[-1])
-    unknown = "prompt_message_unknown: Edit 0 (insert_after): there is no message assistant://"
+    unknown = "prompt_message_unknown: edits[0] (insert_after): there is no message assistant://"
     assert gone.reason.startswith(f"{unknown}1 ")
     assert removed.reason.startswith(f"{unknown}8 ")
 

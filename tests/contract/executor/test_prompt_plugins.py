@@ -193,13 +193,13 @@ FAULTS = {
     "returns": FAILED,
     "exits": FAILED,
     "changes": FAILED,
-    "role": "invalid_field: 'tool' is not the role of an added message",
-    "parts": "invalid_field: A part is a text or an image, not dict",
-    "path": "invalid_field: ../../etc/passwd is not an image of the run",
-    "anchor": "prompt_message_unknown: Edit 2 of the plugin faulty:{} (insert_after): there is no message prompt://9",
-    "caught": "prompt_target_missing: Edit 1 of the plugin faulty:{} (append_to): there is no message of the assistant",
+    "role": "invalid_field: The plugin faulty:{}: 'tool' is not the role of an added message",
+    "parts": "invalid_field: The plugin faulty:{}: A part is a text or an image, not dict",
+    "path": "invalid_field: The plugin faulty:{}: ../../etc/passwd is not an image of the run",
+    "anchor": "prompt_message_unknown: edits[2] of the plugin faulty:{} (insert_after): there is no message prompt://9",
+    "caught": "prompt_target_missing: edits[1] of the plugin faulty:{} (append_to): there is no message of the assistant",
     "shape": "prompt_shape_refused: The edits make a prompt that cannot be sent: it ends with a message of the assistant",
-    "much": "limit_exceeded: edits has 1048580 bytes; the limit is 65536.",
+    "much": "limit_exceeded: The plugin faulty:{}: edits has 1048580 bytes; the limit is 65536.",
 }
 
 

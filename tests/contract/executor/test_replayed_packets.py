@@ -264,6 +264,8 @@ async def test_edits_of_a_prompt_are_pieces_and_stored_ones_give_the_packet_agai
             preview = await services.client.preview_packet(services.project, "r")
     assert equal(told) == [True, True]
     for one in (*told, preview):
+        added = [piece.why for piece in one.pieces if piece.kind == pb.PIECE_KIND_EDIT]
+        assert all(why.startswith("Added by edits[") for why in added), added
         assert {pb.PIECE_KIND_EDIT, pb.PIECE_KIND_PROMPT} <= {total.kind for total in one.kinds}
         assert sum(piece.bytes for piece in one.pieces) == one.bytes
         assert abs(sum(piece.tokens for piece in one.pieces) - one.tokens) <= 2

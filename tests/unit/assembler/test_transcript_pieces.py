@@ -28,7 +28,7 @@ def pieces(rows: TranscriptRows, ceiling: int = 10**9, turn: int = 99, **more: o
     assert "".join(piece.text for piece in said) == text
     # Neither stored bytes nor edits lose what has no bytes.
     assert all_aligned([("conversation", text)], [("conversation", said)]) == [("conversation", said)]
-    assert with_edits([("conversation", text)], [("conversation", said)]) == [("conversation", said)]
+    assert with_edits([("conversation", text)], [("conversation", said)], ()) == [("conversation", said)]
     assert sum(one.tokens for one in place([("conversation", said)], DIVISOR)) == -(-len(text) // DIVISOR)
     return said
 
