@@ -1,10 +1,11 @@
 """The leases of this executor: renewed together, released when work ends, and given up in time.
 
 Theory of operation. A lease lasts for its term from the store's answer to a claim or a renewal; the executor counts
-from the moment it asked, by its own clock. It renews all leases in one call, three times a term. Work whose lease could
-not be renewed for two thirds of the term is stopped: the rest of the term is for stopping, so that nothing runs here
-any more when another executor may begin. If it runs late all the same (a paused process, a blocked machine), the store
-refuses its writes by the epoch, the fencing token.
+from the moment it asked, by its own clock. It renews all leases in one call, three times a term. Two thirds of a term
+after the last renewal no effect begins any more; one that has begun may come to its end, and the store may come back.
+At five sixths all work on the run is stopped: the rest of the term is for stopping, so that nothing runs here any more
+when another executor may begin. If it runs late all the same (a paused process, a blocked machine), the store refuses
+its writes by the epoch, the fencing token.
 Source: architecture 3 (runs, loops, turns, leases), 11.
 """
 
@@ -27,14 +28,14 @@ from turnwright_core.kit.telemetry_names import LEASES_LOST
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Claim, Ledger
 
-WORK_SHARE: Final = 2 / 3
+START_SHARE: Final = 2 / 3
+"""Share of a lease's term after which no effect begins without a renewal."""
+
+WORK_SHARE: Final = 5 / 6
 """Share of a lease's term after which work stops without a renewal."""
 
 RENEWALS: Final = 3
 """Renewals per term."""
-
-LEFT_SHARE: Final = 1 / 6
-"""Share of a lease's working time that must be left to start an effect without a renewal."""
 
 TRIES: Final = 12
 """Maximum attempts at a renewal per term while the store does not answer."""
@@ -202,7 +203,7 @@ class Leases:
         The remaining risk is a process that is paused between this and the effect. Raises LEASE_LOST, TurnwrightError.
         """
         held = self._held.get(address)
-        if held and self._holder and held.until_s - self._clock_s() < held.term_s * LEFT_SHARE:
+        if held and self._holder and held.until_s - self._clock_s() < held.term_s * (WORK_SHARE - START_SHARE):
             await self._renew(self._holder)
             held = self._held.get(address)
         if held is None:
@@ -260,7 +261,7 @@ class Leases:
     def _due_s(self) -> float:
         """When to renew: a third of a term after the oldest answer, with a pause after a failed attempt."""
         term_s = min((held.term_s for held in self._held.values()), default=self._term_s)
-        dues = [held.until_s - held.term_s / RENEWALS for held in self._held.values()]
+        dues = [held.until_s - held.term_s * (WORK_SHARE - 1 / RENEWALS) for held in self._held.values()]
         dues += [self._asked_s + term_s / RENEWALS] if self._registers else []
         ends = (held.until_s for held in self._held.values())
         return min(max(min(dues, default=inf), self._asked_s + term_s / TRIES), min(ends, default=inf))
