@@ -127,7 +127,7 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    await finished(way, root, printed.decode())
+    await finished(way, root, printed.decode(), is_typescript=program is NODE)
 
 
 @pytest.mark.polyglot
@@ -175,10 +175,10 @@ async def test_the_page_of_the_documentation_works_in_a_browser_and_survives_a_c
         ended = await page.wait_for_selector("pre[data-ended]")
         printed = await ended.text_content()
         assert await ended.get_attribute("data-ended") == "well", printed
-    await finished(way, root, printed)
+    await finished(way, root, printed, is_typescript=True)
 
 
-async def finished(way, root, printed):
+async def finished(way, root, printed, *, is_typescript=False):
     """What was printed and what is there now."""
     for reply in REPLIES:
         assert printed.count(reply) == 1, printed
@@ -190,6 +190,8 @@ async def finished(way, root, printed):
     assert forked
     fork = await way.client.get_run(root.name, forked[1])
     assert fork.run.forked_from.run == forked[2]
+    if is_typescript:
+        assert "\n[the chat is COMPLETED after 2 replies]\n" in printed
     assert (root / "hello.txt").read_text() == "Hello, whoever you are.\n"
     # The watch goes on behind an event that was seen. Once the proposal is decided, another executor may have the run, with a history of its own.
     (first, began), *later = [(epoch, seq) for run, epoch, seq in way.cursors.seen if run == forked[2]]
