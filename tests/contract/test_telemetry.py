@@ -25,8 +25,9 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, TraceState
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 from turnwright.types.v1 import settings_pb2
 
 from certificates import Authority
@@ -37,7 +38,7 @@ from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import read_or_make_token
 from turnwright_core.kit.scope import enter_scope
 from turnwright_core.kit.telemetry_sdk import Sdk
-from turnwright_core.kit.telemetry_spans import NOT_SAMPLED, SAMPLED, RecordedSpan, SpanExporter, child_of, context_in
+from turnwright_core.kit.telemetry_spans import CLIENT, INTERNAL, SERVER, RecordedSpan, SpanExporter, SpanId, caller_in
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
 
 WAIT_S = 60
@@ -332,20 +333,31 @@ async def test_collectors_that_are_away_slow_or_refuse_hold_nothing_up(caplog):
 
 
 def test_spans_are_encoded_as_the_library_encodes_them():
-    state = TraceState([("vendor", "x")])
-    remote = SpanContext(7, 8, True, SAMPLED, state)
-    local = SpanContext(7, 9, False, SAMPLED, state)
+    resource, scope = Resource({"service.name": "x"}), InstrumentationScope("turnwright")
+
+    def library(of: SpanId | None):
+        state = TraceState([("vendor", "x")]) if of and of.state else TraceState()
+        return of and SpanContext(int(of.trace_id, 16), int(of.span_id, 16), of.is_remote, TraceFlags(1), state)
+
+    def ended(span):
+        kind = {INTERNAL: SpanKind.INTERNAL, SERVER: SpanKind.SERVER, CLIENT: SpanKind.CLIENT}[span.kind]
+        links = [Link(library(span.link))] if span.link else []
+        return ReadableSpan(
+            span.name, library(span), library(span.parent), resource, span.attributes, (), links, kind, None,
+            Status(StatusCode.ERROR if span.is_failed else StatusCode.UNSET), span.begin_ns, span.end_ns, scope,
+        )  # fmt: skip
+
+    remote = SpanId("7" * 32, "8" * 16, "vendor=x", is_sampled=True, is_remote=True)
     spans = [
-        RecordedSpan("turn", SpanKind.INTERNAL, child_of(None), None, {"turn": 1, "is": True}, [Link(remote)]),
-        RecordedSpan("EndTurn", SpanKind.SERVER, child_of(remote), remote, {"code": "OK", "share": 0.5}),
-        RecordedSpan("chat m", SpanKind.CLIENT, child_of(local), local, {}),
+        RecordedSpan("turn", INTERNAL, None, {"turn": 1, "is": True}, remote),
+        RecordedSpan("EndTurn", SERVER, remote, {"code": "OK", "share": 0.5}),
+        RecordedSpan("EndTurn", SERVER, remote, {"code": "OK", "share": 0.5}),
     ]
+    spans.append(RecordedSpan("chat m", CLIENT, spans[2], {}))
     spans[1].fail("INTERNAL")
-    ended = [span.ended(Resource({"service.name": "x"}), InstrumentationScope("turnwright")) for span in spans]
-    # The first one is encoded by the library in either way.
-    for data in (ended, ended[::-1], ended[1:]):
-        assert SpanExporter(insecure=True)._translate_data(data) == encode_spans(data)
-    assert context_in(spans[1].metadata()).trace_state == state
+    assert SpanExporter(resource, scope, insecure=True)._translate_data(spans) == encode_spans(list(map(ended, spans)))
+    called = caller_in(spans[1].metadata())
+    assert (called.trace_id, called.span_id, called.state) == (remote.trace_id, spans[1].span_id, "vendor=x")
 
 
 @pytest.mark.parametrize(("sampler", "kept"), [("always_off", 0), ("always_on", 2), ("parentbased_always_on", 1)])
@@ -353,10 +365,10 @@ def test_samplers_of_the_library_decide(monkeypatch, sampler, kept):
     """A turn of its own, and a call of a client that does not sample its trace."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     sdk = Sdk(telemetry.TelemetrySettings(""), "test")
-    asked = SpanContext(7, 8, True, NOT_SAMPLED)
-    made = [sdk._begin("s", SpanKind.SERVER, parent, {}) for parent in (None, asked)]
-    assert sum(span.context.trace_flags.sampled for span in made) == kept
-    assert [span.context.trace_id == 7 for span in made] == [False, True]
+    asked = SpanId("7" * 32, "8" * 16, "", is_sampled=False, is_remote=True)
+    made = [sdk._begin("s", SERVER, parent, {}) for parent in (None, asked)]
+    assert sum(span.is_sampled for span in made) == kept
+    assert [span.trace_id == asked.trace_id for span in made] == [False, True]
 
 
 def test_without_telemetry_none_of_its_libraries_is_loaded():

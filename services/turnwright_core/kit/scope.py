@@ -11,7 +11,7 @@ import contextvars
 import re
 import time
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -24,23 +24,34 @@ T = TypeVar("T")
 TextMetadata = tuple[tuple[str, str], ...]
 
 
+class TracedSpan(Protocol):
+    """A span that has begun."""
+
+    def metadata(self) -> TextMetadata:
+        """What calls below it carry."""
+
+
 class CallScope:
     """One call being handled."""
 
-    __slots__ = ("_ends_s", "asked", "bound", "span", "trace", "turn")
+    __slots__ = ("_ends_s", "asked", "bound", "span", "turn")
 
     def __init__(self, metadata: Iterable[tuple[str, str | bytes]], left_s: float | None) -> None:
         """`left_s` is the deadline in seconds from now; None: no deadline."""
         self._ends_s = None if left_s is None else time.monotonic() + left_s
-        self.trace, trace_id = _trace_of(metadata)
-        self.asked = self.trace
-        """The trace that came with the call; `trace` is what outgoing calls carry."""
-        self.span: object = None
+        self.asked, trace_id = _trace_of(metadata)
+        """The trace that came with the call."""
+        self.span: TracedSpan | None = None
         """The span that is open, while telemetry is on."""
-        self.turn: object = None
+        self.turn: TracedSpan | None = None
         """The span of the turn that is worked on."""
         self.bound: dict[str, object] = {"trace_id": trace_id} if trace_id else {}
         """Fields of each line that is logged for the call: ids only, never content."""
+
+    @property
+    def trace(self) -> TextMetadata:
+        """What outgoing calls carry."""
+        return self.asked if self.span is None else self.span.metadata()
 
     def timeout_s(self, wanted_s: float) -> float:
         """Timeout for calling another service. Clean-up calls made after the deadline get their own time."""

@@ -7,30 +7,28 @@ attributes and the exporter as they do for any program.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind
+from opentelemetry.trace import SpanKind
 from prometheus_client import start_http_server
 
 from turnwright_core.kit.scope import CallScope, current_scope, own_scope
 from turnwright_core.kit.telemetry import SpanAttributes, TelemetrySettings
+from turnwright_core.kit.telemetry_metrics import ExportingReader, PrometheusReader, Sums
 from turnwright_core.kit.telemetry_names import (
-    BOUNDARIES,
     METRICS,
     RPC_CODE,
     RPC_DURATION,
@@ -38,14 +36,7 @@ from turnwright_core.kit.telemetry_names import (
     RPC_SYSTEM,
     SCHEMA_URL,
 )
-from turnwright_core.kit.telemetry_spans import (
-    RecordedSpan,
-    SpanExporter,
-    child_of,
-    context_in,
-    library_context,
-    with_decision,
-)
+from turnwright_core.kit.telemetry_spans import CLIENT, INTERNAL, SERVER, RecordedSpan, SpanExporter, SpanId, caller_in
 
 EXPORT_TIMEOUT_S: Final = 5
 """Timeout of one export, in seconds."""
@@ -57,6 +48,10 @@ _FAILURES: Final = frozenset({"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EX
 """Codes that are errors of the server, as the conventions for rpcs list them."""
 
 
+_KINDS: Final = {INTERNAL: SpanKind.INTERNAL, SERVER: SpanKind.SERVER, CLIENT: SpanKind.CLIENT}
+"""As samplers of the library take them."""
+
+
 class Sdk:
     """Tracer and meters of this process."""
 
@@ -66,39 +61,32 @@ class Sdk:
         resource = Resource.create(
             {"service.namespace": "turnwright", "service.name": f"turnwright-{services}", "service.version": release}
         )
-        readers: list[MetricReader] = []
+        readers: list[ExportingReader | PrometheusReader] = []
         # It knows the sampler of OTEL_TRACES_SAMPLER, and ends the processor.
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._sampler = self._tracers.sampler
         self._inherits = isinstance(self._sampler, ParentBased)
-        self._resource, self._scope = resource, InstrumentationScope("turnwright", release, SCHEMA_URL)
-        self._processor: BatchSpanProcessor | None = None
+        scope = InstrumentationScope("turnwright", release, SCHEMA_URL)
+        self._processor: Any = None
         if endpoint := settings.otlp_endpoint:
             exporter: dict[str, Any] = {
                 "endpoint": endpoint, "insecure": not endpoint.startswith("https://"), "timeout": EXPORT_TIMEOUT_S,
             }  # fmt: skip
-            self._processor = BatchSpanProcessor(SpanExporter(**exporter))
+            self._processor = BatchSpanProcessor(SpanExporter(resource, scope, **exporter))
             self._tracers.add_span_processor(self._processor)
-            readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(**exporter)))
+            readers.append(ExportingReader(OTLPMetricExporter(**exporter)))
+        if settings.metrics_listen:
+            readers.append(PrometheusReader())
+        self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
+        self._meter: Any = self._meters.get_meter("turnwright", release, schema_url=SCHEMA_URL)
+        sums = Sums(self._meter)
+        for reader in readers:
+            reader.sums = sums
+        self.add, self.record = sums.add, sums.record
         self._page: Any = None
         if address := settings.metrics_listen:
-            readers.append(PrometheusMetricReader())
             host, _, port = address.rpartition(":")
             self._page = start_http_server(int(port), host.strip("[]"))[0]
-        # Exemplars would take longer than the figures themselves.
-        no_exemplars = AlwaysOffExemplarFilter()
-        self._meters = MeterProvider(readers, resource, no_exemplars, shutdown_on_exit=False)
-        meter: Any = self._meters.get_meter("turnwright", release, schema_url=SCHEMA_URL)
-        self._instruments: dict[str, Any] = {}
-        for name, (kind, unit, meaning) in METRICS.items():
-            if kind == "counter":
-                self._instruments[name] = meter.create_counter(name, unit, meaning)
-            elif kind == "histogram":
-                bounds = BOUNDARIES[unit]
-                self._instruments[name] = meter.create_histogram(
-                    name, unit, meaning, explicit_bucket_boundaries_advisory=bounds
-                )
-        self._meter = meter
         self._gauges: dict[str, list[tuple[Callable[[], float | None], SpanAttributes]]] = {}
 
     def stop(self) -> None:
@@ -121,41 +109,27 @@ class Sdk:
     def _begin(
         self,
         name: str,
-        kind: SpanKind,
-        parent: SpanContext | None,
+        kind: trace_pb2.Span.SpanKind.ValueType,
+        parent: SpanId | None,
         attributes: SpanAttributes,
-        links: Sequence[Link] = (),
+        link: SpanId | None = None,
     ) -> RecordedSpan:
         """A span. One that is not sampled is only passed on."""
-        context = child_of(parent)
+        span = RecordedSpan(name, kind, parent, attributes, link)
         if parent is None or not self._inherits:
-            found: Any = self._sampler.should_sample(
-                library_context(parent), context.trace_id, name, kind, attributes, links
-            )
-            context = with_decision(context, found.decision.is_sampled(), found.trace_state)
-        return RecordedSpan(name, kind, context, parent, attributes, links)
+            above = parent.library_context() if parent else None
+            found: Any = self._sampler.should_sample(above, int(span.trace_id, 16), name, _KINDS[kind], attributes)
+            span.is_sampled = found.decision.is_sampled()
+            span.state = found.trace_state.to_header() if found.trace_state else ""
+        return span
 
     def _end(self, span: RecordedSpan) -> None:
-        if self._processor and span.context.trace_flags.sampled:
-            self._processor.on_end(span.ended(self._resource, self._scope))
+        if self._processor and span.is_sampled:
+            span.end_ns = time.time_ns()
+            self._processor.on_end(span)
 
-    @contextlib.contextmanager
-    def span(self, name: str, attributes: SpanAttributes, *, calls_out: bool) -> Iterator[None]:
-        scope = own_scope()
-        kind = SpanKind.CLIENT if calls_out else SpanKind.INTERNAL
-        made = self._begin(name, kind, _above(scope), attributes)
-        before = scope.trace, scope.span
-        scope.trace, scope.span = made.metadata(), made
-        try:
-            yield
-        except BaseException as error:
-            made.fail(getattr(getattr(error, "reason", None), "name", type(error).__name__))
-            raise
-        finally:
-            # The step that ends a turn begins the next one: then its span is the scope's already.
-            if scope.span is made:
-                scope.trace, scope.span = before
-            self._end(made)
+    def span(self, name: str, attributes: SpanAttributes, *, calls_out: bool) -> _Block:
+        return _Block(self, name, attributes, CLIENT if calls_out else INTERNAL)
 
     def add_attributes(self, attributes: SpanAttributes) -> None:
         if isinstance(found := current_scope().span, RecordedSpan):
@@ -164,9 +138,8 @@ class Sdk:
     def turn_begun(self, attributes: SpanAttributes) -> None:
         self.turn_ended({})
         scope = own_scope()
-        asked = context_in(scope.asked)
-        made = self._begin("turn", SpanKind.INTERNAL, None, attributes, [Link(asked)] if asked else ())
-        scope.turn, scope.span, scope.trace = made, made, made.metadata()
+        made = self._begin("turn", INTERNAL, None, attributes, caller_in(scope.asked))
+        scope.turn = scope.span = made
         scope.bound["trace_id"] = made.trace_id
 
     def turn_ended(self, attributes: SpanAttributes) -> None:
@@ -174,19 +147,21 @@ class Sdk:
         if isinstance(scope.turn, RecordedSpan):
             scope.turn.attributes.update(attributes)
             self._end(scope.turn)
-            scope.turn, scope.span, scope.trace = None, None, scope.asked
+            scope.turn = scope.span = None
 
     # Calls ------------------------------------------------------------------------------------------------------
 
     def call_begun(self, method: str, scope: CallScope) -> object:
-        name = method.lstrip("/")
-        made = self._begin(name, SpanKind.SERVER, context_in(scope.trace), {RPC_SYSTEM: "grpc", RPC_METHOD: name})
-        scope.trace, scope.span = made.metadata(), made
-        scope.bound["trace_id"] = made.trace_id
+        name = method[1:]
+        parent = caller_in(scope.asked)
+        made = self._begin(name, SERVER, parent, {RPC_SYSTEM: "grpc", RPC_METHOD: name})
+        scope.span = made
+        if parent is None:
+            scope.bound["trace_id"] = made.trace_id
         return made
 
     def call_ended(self, found: object, method: str, code: str, seconds: float) -> None:
-        self.record(RPC_DURATION, seconds, {RPC_METHOD: method.lstrip("/"), RPC_CODE: code})
+        self.record(RPC_DURATION, seconds, {RPC_METHOD: method[1:], RPC_CODE: code})
         if isinstance(found, RecordedSpan):
             found.attributes[RPC_CODE] = code
             if code in _FAILURES:
@@ -194,12 +169,6 @@ class Sdk:
             self._end(found)
 
     # Metrics ----------------------------------------------------------------------------------------------------
-
-    def add(self, name: str, amount: float, attributes: SpanAttributes) -> None:
-        self._instruments[name].add(amount, attributes)
-
-    def record(self, name: str, value: float, attributes: SpanAttributes) -> None:
-        self._instruments[name].record(value, attributes)
 
     def observe(self, name: str, read: Callable[[], float | None], attributes: SpanAttributes) -> None:
         """Several readers of one gauge are several series: their attributes differ."""
@@ -217,6 +186,27 @@ class Sdk:
         self._meter.create_observable_gauge(name, [collect], unit, meaning)
 
 
-def _above(scope: CallScope) -> SpanContext | None:
-    """The parent of a new span: the open one, or the span that the call came from."""
-    return scope.span.context if isinstance(scope.span, RecordedSpan) else context_in(scope.trace)
+class _Block:
+    """A span around a block."""
+
+    __slots__ = ("_before", "_made", "_scope", "_sdk", "_what")
+
+    def __init__(
+        self, sdk: Sdk, name: str, attributes: SpanAttributes, kind: trace_pb2.Span.SpanKind.ValueType
+    ) -> None:
+        self._sdk, self._what = sdk, (name, kind, attributes)
+
+    def __enter__(self) -> None:
+        scope = self._scope = own_scope()
+        name, kind, attributes = self._what
+        self._before = scope.span
+        above = scope.span if isinstance(scope.span, RecordedSpan) else caller_in(scope.asked)
+        scope.span = self._made = self._sdk._begin(name, kind, above, attributes)  # noqa: SLF001 - a part of it
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error:
+            self._made.fail(getattr(getattr(error, "reason", None), "name", type(error).__name__))
+        # The step that ends a turn begins the next one: then its span is the scope's already.
+        if self._scope.span is self._made:
+            self._scope.span = self._before
+        self._sdk._end(self._made)  # noqa: SLF001 - a part of it
