@@ -160,7 +160,7 @@ def test_a_case_of_a_repaired_history(case: Case) -> None:
         role = Role.TOOL if one.get("tool_call_id") else SPEAKERS.get(one["role"], Role.USER)
         parts = user(str(one["content"])).parts if one["content"] else ()
         messages.append(Message(role, parts, calls=calls, call_id=one.get("tool_call_id", "")))
-    made = transcript(run_of(messages), lambda message: message.message.text)
+    made = transcript(run_of(messages))
     # Whoever speaks for the user, or answers a call, is one of three here.
     expected = case["expected"]
     roles = expected.get("roles") or [one["role"] for one in expected.get("messages", ())] or ["error"]

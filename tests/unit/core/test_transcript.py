@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cases import expect, params
-from transcripts import known, transcript
+from transcripts import conversation, transcript
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.chat.transcript import (
@@ -70,12 +70,8 @@ def run_of(messages: Iterable[Message]) -> list[RunMessage]:
     return [RunMessage(f"p{place}", KINDS_OF[one.role], 1, place, 0, one) for place, one in enumerate(messages, 1)]
 
 
-def shown(message: RunMessage) -> str:
-    return message.message.text
-
-
 def sent(*messages: Message) -> list[Message]:
-    return transcript(run_of(messages), shown)
+    return transcript(run_of(messages))
 
 
 @pytest.mark.parametrize("case", params("refact/linearize_v1_merge.jsonl"))
@@ -146,9 +142,7 @@ def test_an_id_that_is_used_again_gets_another_one_and_each_call_its_own_result(
 
 
 def test_what_is_healed_is_reported():
-    made = Conversation()
-    for message in run_of([user("u"), result("no"), reply("a"), result("a"), result("a"), reply("a")]):
-        made.put(message.path, Standing(message.path, message.position, known(message, shown)))
+    made = conversation(run_of([user("u"), result("no"), reply("a"), result("a"), result("a"), reply("a")]))
     assert {path: words.split(":")[0] for path, words in made.heals()} == {
         "p2": "A result of no call",
         "p5": "A second result of the call a",
@@ -195,7 +189,7 @@ def test_a_transcript_is_what_vendors_take_and_begins_with_the_one_before(histor
     # RL02, RL06, and point for point what a strict vendor checks
     before, later = history
     all_of_it = placed([*before, *later])
-    made = transcript(all_of_it[: len(before)], shown)
+    made = transcript(all_of_it[: len(before)])
     waiting: list[str] = []
     last = None
     for message in made:
@@ -211,7 +205,7 @@ def test_a_transcript_is_what_vendors_take_and_begins_with_the_one_before(histor
     assert not waiting
     assert sent(*made) == made
     if later and later[0].kind is MessageKind.REPLY:
-        assert transcript(all_of_it, shown)[: len(made)] == made
+        assert transcript(all_of_it)[: len(made)] == made
 
 
 def test_a_conversation_whose_beginning_was_left_out_begins_with_the_user():
