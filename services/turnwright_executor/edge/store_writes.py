@@ -157,9 +157,9 @@ class StoreWrites:
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> WriteAck:
-            told = ReturnView.NONE if before else return_view_change
+            wanted = ReturnView.NONE if before else return_view_change
             call = WriteEntriesCall(
-                address.project, address.run, epoch, last, durability, run_status, return_view_change=told
+                address.project, address.run, epoch, last, durability, run_status, return_view_change=wanted
             )
             done = await self._written(call)
             return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
@@ -206,8 +206,8 @@ class StoreWrites:
         async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> TurnEnded:
             is_small = end.next is not None and len(end.next.writes) <= self._writes_max
             rest = replace(end, writes=last, next=end.next if is_small else None)
-            told = ReturnView.NONE if before else return_view_change
-            call = EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, told)
+            wanted = ReturnView.NONE if before else return_view_change
+            call = EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, wanted)
             return await self._busy(lambda: self._peer.call_by_value(self.stub.EndTurn, END_TURN, call))
 
         ended = await self._in_parts(address, epoch, end.writes, send)

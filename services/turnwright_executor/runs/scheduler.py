@@ -102,7 +102,7 @@ class Scheduler:
         self._place = place
         self._backoff = backoff
         self._workers: dict[RunAddress, _Worker] = {}
-        self._known: dict[RunAddress, UnsavedState] = {}
+        self._unsaved: dict[RunAddress, UnsavedState] = {}
         self._slots = asyncio.Semaphore(services.settings.loops_max)
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
@@ -202,7 +202,7 @@ class Scheduler:
         elif error.reason not in GONE:
             self._look_again(address)
         else:
-            self._known.pop(address, None)
+            self._unsaved.pop(address, None)
 
     def _look_again(self, address: RunAddress) -> None:
         """A run was left for a reason that may persist: an executor that does not poll must retry it."""
@@ -219,7 +219,7 @@ class Scheduler:
         if worker and worker.task:
             worker.task.cancel()
         if to_other:
-            self._known.pop(address, None)
+            self._unsaved.pop(address, None)
         else:
             self._kick_later(address, self._services.settings.work_poll_s)
 
@@ -317,13 +317,13 @@ class Scheduler:
                     worker.aborting, since = False, hub.moment
                     claim, worker.claim = worker.claim or await self._leases.claim(address), None
                     if claim.loop is None or not self._leases.has_workspace(claim):
-                        self._known.pop(address, None)
+                        self._unsaved.pop(address, None)
                         return
                     if claim.run.turn != turn:
                         # The loop has gone on: it is not the same failure again.
                         failures, turn = _Failures(), claim.run.turn
                     outcome = await self._loop(address, worker, claim, claim.loop, hub)
-                    self._known.pop(address, None)
+                    self._unsaved.pop(address, None)
                     if outcome is Action.PARK:
                         self._expect_expiry(address, since)
                         return
@@ -338,14 +338,14 @@ class Scheduler:
     async def _goes_on_after(self, error: TurnwrightError, address: RunAddress, failures: _Failures) -> bool:
         """Whether to claim a run again whose loop was left with this error, after a pause."""
         if error.reason is Reason.LEASE_HELD:
-            self._known.pop(address, None)
+            self._unsaved.pop(address, None)
             self._kick_later(address, self._retry_s(error))
             return False
         number = failures.count(error) if error.reason in AWAY else SERVICE_RETRIES_MAX + 2
         if number <= SERVICE_RETRIES_MAX:
             await asyncio.sleep(self._backoff.pause_s(number))
         elif number == SERVICE_RETRIES_MAX + 1 and not is_of_store(error):
-            self._known[address].ending = ending_of(error)
+            self._unsaved[address].ending = ending_of(error)
         else:
             # A loop does not fail because the store is unavailable: its end could not be stored, and the store may be
             # back soon.
@@ -360,16 +360,16 @@ class Scheduler:
 
     def _driver(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> tuple[LoopSteps, Driver]:
         """A driver for a loop in the state of its ledger."""
-        known = self._known.get(address)
-        if known is None or known.loop != loop.sequence:
-            known = self._known[address] = UnsavedState(loop.sequence)
+        unsaved = self._unsaved.get(address)
+        if unsaved is None or unsaved.loop != loop.sequence:
+            unsaved = self._unsaved[address] = UnsavedState(loop.sequence)
         leases = self._leases
         lease = LeaseHandle(
             partial(leases.confirm, address), partial(leases.claim, address), partial(leases.returning, address)
         )
         place = partial(self._place, address, claim, loop)
-        steps = LoopSteps(LoopScope(self._services, address, claim, loop, known, hub, lease), place)
-        driver = Driver(state_of(claim, known, self._services.settings.turn_losses_max), steps)
+        steps = LoopSteps(LoopScope(self._services, address, claim, loop, unsaved, hub, lease), place)
+        driver = Driver(state_of(claim, unsaved, self._services.settings.turn_losses_max), steps)
         steps.interrupt = driver.interrupt
         return steps, driver
 

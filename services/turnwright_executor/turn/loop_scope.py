@@ -120,7 +120,7 @@ class LoopScope:
         address: RunAddress,
         claim: Claim,
         loop: Loop,
-        known: UnsavedState,
+        unsaved: UnsavedState,
         publisher: Publisher,
         lease: LeaseHandle,
     ) -> None:
@@ -130,7 +130,7 @@ class LoopScope:
         self.address = address
         self.claim = claim
         self.loop = loop
-        self.known = known
+        self.unsaved = unsaved
         self.publisher = publisher
         self.lease = lease
         self.model: Model
@@ -140,16 +140,16 @@ class LoopScope:
         self.turns_ended = loop.turns
         self.events = HookEvents(services.hooks, address, loop)
         self.spend_meter = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
-        self.held: OpenTurn | None = None
+        self.open_turn: OpenTurn | None = None
         is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT
         self.view_changes = ViewChanges(ReturnView.MESSAGES if is_transcript else ReturnView.PACKET)
 
     @property
     def open(self) -> OpenTurn:
         """The turn that is open."""
-        if self.held is None:
+        if self.open_turn is None:
             raise AssertionError("a turn is open in every step between its begin and its end")
-        return self.held
+        return self.open_turn
 
     @property
     def limits_cost(self) -> bool:
@@ -177,11 +177,11 @@ class LoopScope:
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:
         """A turn has begun."""
         bind_turn(self.address, turn.number)
-        empty(self.known.draft, turn.number)
-        self.known.outside_results.clear()
-        self.known.unstarted.clear()
+        empty(self.unsaved.draft, turn.number)
+        self.unsaved.outside_results.clear()
+        self.unsaved.unstarted.clear()
         self.events.begun(turn.number, first=not self.turns_ended)
-        self.held = OpenTurn(turn, cursor)
+        self.open_turn = OpenTurn(turn, cursor)
         state.begin(turn.number)
 
     def token_rate(self) -> TokenRate:
@@ -195,7 +195,7 @@ class LoopScope:
         self.recent.append(result)
         self.spend_meter.end_turn(result)
         self.turns_ended += 1
-        self.held = None
+        self.open_turn = None
 
 
 def in_turn(write: EntryWrite, turn: Turn) -> EntryWrite:

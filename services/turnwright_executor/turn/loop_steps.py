@@ -99,11 +99,11 @@ class LoopSteps:
 
     async def left(self, error: BaseException) -> None:
         """A step was stopped: keep how commands had ended by then."""
-        held = self._scope.held
-        if held and held.commands:
-            await held.commands.left(error)
-        elif held and held.buffer and isinstance(error, asyncio.CancelledError | TurnwrightError):
-            await held.buffer.keep(error)
+        open_turn = self._scope.open_turn
+        if open_turn and open_turn.commands:
+            await open_turn.commands.left(error)
+        elif open_turn and open_turn.buffer and isinstance(error, asyncio.CancelledError | TurnwrightError):
+            await open_turn.buffer.keep(error)
 
     def ending_of(self, error: Exception) -> Ending | None:
         """How an error ends the loop; None if it is not the loop's fault, so another owner may continue."""
@@ -127,7 +127,7 @@ class LoopSteps:
     def _keep_time(self) -> None:
         """Record in the draft how long the open turn was worked on, in case another step has to end it."""
         if not self._is_fresh:
-            self._scope.known.draft.work_ms = self._scope.spend_meter.work_ms
+            self._scope.unsaved.draft.work_ms = self._scope.spend_meter.work_ms
 
     # Begin ------------------------------------------------------------------------------------------------------
 
@@ -157,8 +157,8 @@ class LoopSteps:
 
     async def _take_up(self, state: TurnState, turn: Turn) -> None:
         scope = self._scope
-        if scope.known.draft.turn != turn.number:
-            empty(scope.known.draft, turn.number)
+        if scope.unsaved.draft.turn != turn.number:
+            empty(scope.unsaved.draft, turn.number)
         records = state.records.values()
         note = ModelCallRecord()
         if records:
@@ -171,7 +171,7 @@ class LoopSteps:
         # A transcript also shows the reply and each result, whatever the tool.
         counted = () if turn.request.assembly is Assembly.TRANSCRIPT else QUIET_TOOLS
         is_left = any(record.state.is_settled and record.tool not in counted for record in records)
-        scope.held = OpenTurn(turn, None, note, is_left=is_left)
+        scope.open_turn = OpenTurn(turn, None, note, is_left=is_left)
         bind_turn(scope.address, turn.number)
 
     def _narrow(self, context_length: int) -> None:
@@ -207,8 +207,8 @@ class LoopSteps:
                 epoch=scope.claim.epoch,
                 confirm=scope.lease.confirm,
                 asks_indeterminate=services.settings.indeterminate == "ask",
-                outside_results=scope.known.outside_results,
-                unstarted=scope.known.unstarted,
+                outside_results=scope.unsaved.outside_results,
+                unstarted=scope.unsaved.unstarted,
             )
             scope.open.commands = CommandSteps(dispatch_scope, state)
         return scope.open.commands
@@ -228,13 +228,13 @@ class LoopSteps:
             self._opener.mirrored(buffer.mirrored)
             goes_on = loop_end is None and not scope.spend_meter.exhausted_by(result)
             next_turn = await self._next_turn(state, buffer) if goes_on else None
-            told = scope.view_changes.wanted if goes_on else ReturnView.NONE
+            wanted = scope.view_changes.wanted if goes_on else ReturnView.NONE
             refuted = map(buffer.placed, _refuted(state.records, verdict))
             writes = (*buffer.writes(), *refuted, *_overruled(number, verdict), *summary)
             try:
                 with scope.lease.returning() as returned:
                     end = TurnEnd(number, result, writes, loop_end, next_turn, release=loop_end is not None)
-                    opened, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, end, told)
+                    opened, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, end, wanted)
                     if ack.released:
                         returned()
             except TurnwrightError as error:
@@ -349,16 +349,16 @@ class LoopSteps:
         if ending is None:
             raise AssertionError("a loop ends in some way")
         if ending is not ABORT:
-            scope.known.ending = ending
+            scope.unsaved.ending = ending
         self._keep_time()
-        if scope.held and scope.held.buffer and scope.held.buffer.holds_reply:
+        if scope.open_turn and scope.open_turn.buffer and scope.open_turn.buffer.holds_reply:
             # The ledger has to know the commands that are to be settled.
-            await scope.held.buffer.keep()
+            await scope.open_turn.buffer.keep()
         is_known = self._is_fresh and (scope.claim.abort_requested or ending is not ABORT)
         claim = scope.claim if is_known else await scope.lease.reclaim()
         is_same = claim.loop is not None and claim.loop.sequence == scope.loop.sequence
         if is_same and (claim.abort_requested or ending is not ABORT):
-            end = await settle(scope.services.ledger, scope.address, claim, scope.known.draft, ending)
+            end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved.draft, ending)
             scope.events.ended(claim.run.turn, end)
         state.is_over = True
 

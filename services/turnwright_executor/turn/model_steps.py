@@ -65,7 +65,7 @@ class ModelSteps:
         Never assembled twice: the model may have been answering the first packet when its reply was lost.
         """
         scope, open_turn, ledger = self._scope, self._scope.open, self._scope.services.ledger
-        number, draft, epoch = open_turn.turn.number, scope.known.draft, scope.claim.epoch
+        number, draft, epoch = open_turn.turn.number, scope.unsaved.draft, scope.claim.epoch
         if open_turn.at_least is None and (stored := await ledger.read_packet(scope.address, number)):
             lost = scope.claim.turn_calls - draft.unmade_calls - draft.is_whole
             scope.spend_meter.reserve(stored.expected_tokens, max(0, lost))
@@ -149,7 +149,7 @@ class ModelSteps:
         state.is_over = True
 
     async def generate(self, state: TurnState) -> None:
-        scope, turn, draft = self._scope, self._scope.open.turn, self._scope.known.draft
+        scope, turn, draft = self._scope, self._scope.open.turn, self._scope.unsaved.draft
         images = await self._images(self._packet)
         try:
             await scope.services.generation.run(
@@ -219,7 +219,12 @@ class ModelSteps:
 
         If all commands are pure, this is left to the write buffer, which writes them with their results (C58).
         """
-        scope, services, open_turn, draft = self._scope, self._scope.services, self._scope.open, self._scope.known.draft
+        scope, services, open_turn, draft = (
+            self._scope,
+            self._scope.services,
+            self._scope.open,
+            self._scope.unsaved.draft,
+        )
         turn, packet = open_turn.turn, self._packet
         is_native = turn.request.calls is CallStyle.NATIVE
         read = await read_aside(draft, services.settings.turn_commands_max, services.tools, is_native=is_native)

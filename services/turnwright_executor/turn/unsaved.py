@@ -31,11 +31,11 @@ class UnsavedState(Struct):
     """How it ends, once that is decided from outside its turns."""
 
 
-def state_of(claim: Claim, known: UnsavedState, losses_max: int) -> TurnState:
+def state_of(claim: Claim, unsaved: UnsavedState, losses_max: int) -> TurnState:
     """The state of a loop, from its ledger and from the unsaved state. `losses_max`: owners that a turn may lose."""
     records = {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
     turn = claim.open_turn.number if claim.open_turn else 0
-    ending = known.ending
+    ending = unsaved.ending
     if claim.abort_requested:
         ending = ABORT
     elif claim.turn_losses >= losses_max:
@@ -44,12 +44,12 @@ def state_of(claim: Claim, known: UnsavedState, losses_max: int) -> TurnState:
         ending=ending,
         is_over=claim.loop is None,
         turn=turn,
-        is_replied=bool(turn) and known.draft.turn == turn and known.draft.is_whole,
+        is_replied=bool(turn) and unsaved.draft.turn == turn and unsaved.draft.is_whole,
         is_recorded=bool(records),
         records=records,
         local_stages={
-            path: LocalStage.DONE if path in known.outside_results else LocalStage.CLEARED
+            path: LocalStage.DONE if path in unsaved.outside_results else LocalStage.CLEARED
             for path, record in records.items()
-            if record.stage is Stage.DISPATCHED and (path in known.outside_results or record.key in known.unstarted)
+            if record.stage is Stage.DISPATCHED and (path in unsaved.outside_results or record.key in unsaved.unstarted)
         },
     )
