@@ -20,7 +20,6 @@ class ToolRules(Struct, frozen=True):
     rejected: tuple[str, ...] = ()
 
     def decided(self, tool: str, *, accept: bool) -> ToolRules:
-        """With a decision on one more tool."""
         approved = tuple(name for name in self.approved if name != tool)
         rejected = tuple(name for name in self.rejected if name != tool)
         return ToolRules((*approved, tool), rejected) if accept else ToolRules(approved, (*rejected, tool))

@@ -130,9 +130,9 @@ class ProviderSettings(Settings, beside=_preset_settings()):
 
     def loaded(self) -> None:
         """Validate the prices in the environment, and read the endpoints file. Raises SettingsError."""
-        said = {name: value for name, value in os.environ.items() if name.startswith(PRICE_PREFIX)}
+        given = {name: value for name, value in os.environ.items() if name.startswith(PRICE_PREFIX)}
         try:
-            vars(self).update(_prices=read_prices(said, PRICE_PREFIX), _said=said)
+            vars(self).update(_prices=read_prices(given, PRICE_PREFIX), _given=given)
         except ValueError as error:
             raise SettingsError(str(error)) from None
         vars(self)["_endpoints"] = self._read_endpoints()
@@ -140,7 +140,7 @@ class ProviderSettings(Settings, beside=_preset_settings()):
     @property
     def more(self) -> Mapping[str, str]:
         """The price variables, and the endpoints from the file."""
-        found: Mapping[str, str] = vars(self)["_said"]
+        found: Mapping[str, str] = vars(self)["_given"]
         filed = (one for one in self.endpoints if one.is_filed)
         return {**found, **{f"endpoint.{one.name}": f"{one.wire} {one.base_url}".rstrip() for one in filed}}
 
@@ -164,7 +164,7 @@ class ProviderSettings(Settings, beside=_preset_settings()):
                 tables = _tables(path)
             except (OSError, ValueError) as error:
                 raise SettingsError(f"{ENDPOINTS_VARIABLE}: {path}: {error}") from None
-        keys = {name: said for name, table in tables.items() if (said := _key_of(name, table, path))}
+        keys = {name: key for name, table in tables.items() if (key := _key_of(name, table, path))}
         variables = {preset.name: (self._url_of(preset), self._key_of(preset)) for preset in PRESETS}
         return tuple(endpoints_of(tables, variables, keys))
 

@@ -75,9 +75,7 @@ class HttpReply(Protocol):
     """The answer to a request, with its body not read yet."""
 
     @property
-    def status(self) -> int:
-        """HTTP status."""
-
+    def status(self) -> int: ...
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers, names in lower case."""

@@ -151,12 +151,11 @@ def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) 
 
 def _attribution(settings: ProviderSettings) -> dict[str, str]:
     """Headers that identify the application to OpenRouter."""
-    said = {"http-referer": settings.openrouter_referer, "x-title": settings.openrouter_title}
-    return {name: value for name, value in said.items() if value}
+    attribution = {"http-referer": settings.openrouter_referer, "x-title": settings.openrouter_title}
+    return {name: value for name, value in attribution.items() if value}
 
 
 def _vendors(settings: ProviderSettings, closers: list[Close]) -> dict[str, Vendor]:
-    """Vendors by name."""
     found: dict[str, Vendor] = {spec.name: _called(spec, settings, closers) for spec in settings.endpoints}
     found[SCRIPTED] = _scripted(settings)
     return found

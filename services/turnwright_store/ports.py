@@ -26,49 +26,28 @@ T = TypeVar("T")
 class Rows(Protocol):
     """The rows of one statement, as tuples: the part of SQLAlchemy's Result that the store uses."""
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Row by row."""
-
+    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None, /
     ) -> None: ...
-    def all(self) -> list[tuple[Any, ...]]:
-        """Every row."""
-
-    def first(self) -> tuple[Any, ...] | None:
-        """The first row, if there is one."""
-
-    def one(self) -> tuple[Any, ...]:
-        """The only row. Raises NoResultFound where there is none."""
-
-    def one_or_none(self) -> tuple[Any, ...] | None:
-        """The only row, if there is one."""
-
-    def scalar(self) -> Any:
-        """The first column of the first row, None where there is none."""
-
-    def scalar_one(self) -> Any:
-        """The first column of the only row."""
-
-    def scalar_one_or_none(self) -> Any:
-        """The first column of the only row, None where there is none."""
-
-    def scalars(self) -> Iterator[Any]:
-        """The first column of every row."""
-
+    def all(self) -> list[tuple[Any, ...]]: ...
+    def first(self) -> tuple[Any, ...] | None: ...
+    def one(self) -> tuple[Any, ...]: ...
+    def one_or_none(self) -> tuple[Any, ...] | None: ...
+    def scalar(self) -> Any: ...
+    def scalar_one(self) -> Any: ...
+    def scalar_one_or_none(self) -> Any: ...
+    def scalars(self) -> Iterator[Any]: ...
     @property
-    def rowcount(self) -> int:
-        """How many rows were changed."""
+    def rowcount(self) -> int: ...
 
 
 class Connection(Protocol):
     """Executes statements of SQLAlchemy Core (see edge.statements)."""
 
     @property
-    def dialect(self) -> Dialect:
-        """The dialect of the database."""
-
+    def dialect(self) -> Dialect: ...
     @property
     def is_remote(self) -> bool:
         """Whether results cost a network round trip."""
@@ -250,8 +229,7 @@ class Subscription(Protocol):
     def take(self) -> frozenset[int] | None:
         """For a subscriber to ANY_SCOPE: the scopes bumped since the last call; None: some may be missing."""
 
-    def close(self) -> None:
-        """End it."""
+    def close(self) -> None: ...
 
 
 class Database(Protocol):

@@ -97,5 +97,4 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
 
 def text_message(role: Role, text: str) -> Message:
-    """A message that is only text."""
     return Message(role, (Text(text),))

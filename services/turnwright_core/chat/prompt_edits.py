@@ -68,7 +68,6 @@ class PromptMessage(Struct, frozen=True):
 
     @property
     def is_added(self) -> bool:
-        """Whether an edit added it."""
         return not self.id
 
     @property
@@ -169,7 +168,6 @@ def _size_bytes(edit: PromptEdit) -> int:
 
 
 def image_paths_in(edits: Iterable[PromptEdit]) -> list[str]:
-    """The paths of the images in edits, in order."""
     return [part.path for edit in edits for part in edit.parts if isinstance(part, Image) and part.path]
 
 

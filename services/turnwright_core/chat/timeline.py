@@ -123,7 +123,6 @@ def named_turn(path: str) -> int | None:
 
 
 def messages_in(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries that are messages, in their order."""
     return sorted((entry for entry in entries if kind_of(entry)), key=lambda entry: entry.position)
 
 

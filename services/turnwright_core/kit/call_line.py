@@ -33,7 +33,6 @@ class CallLine:
     __slots__ = ("_began_s", "_code", "_method", "_reason", "_scope", "_span")
 
     def __init__(self, method: str, scope: CallScope) -> None:
-        """The call of a method begins."""
         self._method = method
         self._scope = scope
         self._began_s = time.monotonic()

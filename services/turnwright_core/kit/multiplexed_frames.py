@@ -122,7 +122,6 @@ def batches(frames: Sequence[Frame]) -> Iterator[bytes]:
 
 
 def answers(call: int, data: bytes) -> Iterator[AnswerPart]:
-    """An answer in parts."""
     for place in range(0, len(data) or 1, PART_BYTES):
         yield AnswerPart(call, data[place : place + PART_BYTES], place + PART_BYTES < len(data))
 

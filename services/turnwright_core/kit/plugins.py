@@ -90,9 +90,7 @@ class PluginRegistry(Generic[S]):
     def filter(self, *_: Any, **__: Any) -> None:
         """Add a function to a chain of filters."""
 
-    def tool(self, *_: Any, **__: Any) -> None:
-        """Register a tool."""
-
+    def tool(self, *_: Any, **__: Any) -> None: ...
     def section(self, *_: Any, **__: Any) -> None:
         """Register a section of packets."""
 

@@ -61,7 +61,6 @@ class Setting(Struct, frozen=True, kw_only=True):
     """Its type."""
 
     def get_default(self) -> Any:
-        """The default value."""
         return self.default_factory() if self.default_factory else self.default
 
     def read(self, value: object) -> Any:

@@ -95,16 +95,16 @@ def read_payload(scanner: TextScanner, start: int) -> Payload | None:
     """The calls at `start`; None if no notation matches. Never raises."""
     text = scanner.text
     # A single word right behind its token may be a call; behind a blank it is a word of a sentence.
-    glued = not text.startswith((" ", "\t"), start)
+    is_adjacent = not text.startswith((" ", "\t"), start)
     start = after_blanks(text, start)
     if fence := _FENCE.match(text, start):
         return _fenced(scanner, fence.end())
     if before := _BEFORE_TAG.match(text, start):
         start = before.end()
-    return _notation(scanner, start, glued=glued)
+    return _notation(scanner, start, is_adjacent=is_adjacent)
 
 
-def _notation(scanner: TextScanner, start: int, *, glued: bool) -> Payload | None:
+def _notation(scanner: TextScanner, start: int, *, is_adjacent: bool) -> Payload | None:
     char = scanner.text[start : start + 1]
     if char == "<":
         return function_tag(scanner, start) or named_tags(scanner, start) or named_arguments(scanner, start)
@@ -114,11 +114,11 @@ def _notation(scanner: TextScanner, start: int, *, glued: bool) -> Payload | Non
         return python_calls(scanner, start) if begins_python(scanner.text, start + 1) else _json(scanner, start)
     return (
         named_arguments(scanner, start)
-        or arg_key_pairs(scanner, start, glued=glued)
+        or arg_key_pairs(scanner, start, is_adjacent=is_adjacent)
         or python_calls(scanner, start, positional=True)
         or action_input(scanner, start)
         or closed_name(scanner, start)
-        or (only_name(scanner.text, start) if glued else None)
+        or (only_name(scanner.text, start) if is_adjacent else None)
     )
 
 
@@ -136,13 +136,13 @@ def _json(scanner: TextScanner, start: int) -> Payload | None:
 
 def _fenced(scanner: TextScanner, start: int) -> Payload | None:
     """The calls in a fence between a token and its end."""
-    payload = following = _notation(scanner, start, glued=True)
+    payload = following = _notation(scanner, start, is_adjacent=True)
     while payload and following and following.calls and not following.cut:
         position = after_blanks(scanner.text, payload.end)
         if ended := _FENCE_END.match(scanner.text, position):
             payload.end = ended.end()
             break
-        following = _notation(scanner, position, glued=False)
+        following = _notation(scanner, position, is_adjacent=False)
         if following is None:
             payload.cut = not scanner.final and _FENCE_CUT.match(scanner.text, position) is not None
         else:

@@ -28,7 +28,7 @@ _PAREN_END = re.compile(r"\s*+\)")
 _FENCE_END = re.compile(r"\s*+```")
 # Inside `call:get{...}` strings have quotes of their own, so other vendors' tokens are data there.
 _CALL_LIMIT = re.compile(r"<end_function_call>|<start_function_call>|<\|?tool_call\|?>")
-_SAID_INPUT = re.compile(rf"(?P<name>{NAME})[ \t]*+\r?\nAction[ ]Input:[ \t]*+(?P<said>[^\s{{][^\n]*+)")
+_ACTION_INPUT = re.compile(rf"(?P<name>{NAME})[ \t]*+\r?\nAction[ ]Input:[ \t]*+(?P<said>[^\s{{][^\n]*+)")
 _CLOSED_NAME = re.compile(rf"(?P<name>{NAME})\s*+</(?P<word>tool|action)>\s*+<(?P=word)_input>\s*+")
 _CLOSED_END = {word: re.compile(rf"</{word}_input>") for word in ("tool", "action")}
 _ONLY_NAME = re.compile(
@@ -58,12 +58,12 @@ def named_arguments(scanner: TextScanner, start: int) -> Payload | None:
 
 def action_input(scanner: TextScanner, start: int) -> Payload | None:
     """Return the call of `get`, `Action Input: a`: the argument is what the line says."""
-    found = _SAID_INPUT.match(scanner.text, start)
+    found = _ACTION_INPUT.match(scanner.text, start)
     if found is None:
         return None
     cut = found.end() >= len(scanner.text)
-    said = found["said"].rstrip().removeprefix('"').removesuffix('"')
-    return Payload(found.end(), [(found["name"], said)], cut=cut)
+    value = found["said"].rstrip().removeprefix('"').removesuffix('"')
+    return Payload(found.end(), [(found["name"], value)], cut=cut)
 
 
 def closed_name(scanner: TextScanner, start: int) -> Payload | None:

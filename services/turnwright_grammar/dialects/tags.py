@@ -137,14 +137,14 @@ def _fields(scanner: TextScanner, name: str, start: int, ending: re.Pattern[str]
     return Payload(closing.end(), [(name, arguments)])
 
 
-def arg_key_pairs(scanner: TextScanner, start: int, *, glued: bool) -> Payload | None:
+def arg_key_pairs(scanner: TextScanner, start: int, *, is_adjacent: bool) -> Payload | None:
     """Return the call of `get<arg_key>path</arg_key><arg_value>a</arg_value>`, or None. Never raises.
 
-    A name alone is a call only when `glued` to its token: `<tool_call> and </tool_call>` is prose.
+    A name alone is a call only when `is_adjacent` to its token: `<tool_call> and </tool_call>` is prose.
     """
     text = scanner.text
     found = _KEYED.match(text, start)
-    if found is None or (found["alone"] is not None and not glued):
+    if found is None or (found["alone"] is not None and not is_adjacent):
         return None
     arguments: dict[str, Value] = {}
     repaired = False

@@ -244,27 +244,27 @@ def _opens_file(lines: list[str], at: int) -> bool:
 
 def _read_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
     old, new = "", ""
-    said: dict[str, str] = {}
+    headers: dict[str, str] = {}
     begin = at
     while at < len(lines) and (git_line := _GIT_LINE.match(lines[at])):
         if at > begin and lines[at].startswith(_FILE_OPENERS):
             break
-        said[lines[at].removesuffix(git_line["rest"] or "").strip()] = git_line["rest"] or ""
+        headers[lines[at].removesuffix(git_line["rest"] or "").strip()] = git_line["rest"] or ""
         at += 1
-    if "diff --git" in said:
-        old, new = _git_names(said["diff --git"])
+    if "diff --git" in headers:
+        old, new = _git_names(headers["diff --git"])
     if at < len(lines) and is_file_header(lines, at):
         old, new = _file_name(lines[at][4:]), _file_name(lines[at + 1][4:])
         at += 2
     hunks, end = read_hunks(lines, at)
     source = tuple(lines[at:end])
     old, new = _without_prefixes(old, new)
-    if old == "/dev/null" or "new file mode" in said:
+    if old == "/dev/null" or "new file mode" in headers:
         return FilePatch(new, "add", content=_content(hunks), source=source), end
-    if new == "/dev/null" or "deleted file mode" in said:
+    if new == "/dev/null" or "deleted file mode" in headers:
         return FilePatch(old, "delete"), end
-    moved_to = said.get("rename to")
-    path = said.get("rename from", old) if moved_to else new
+    moved_to = headers.get("rename to")
+    path = headers.get("rename from", old) if moved_to else new
     return FilePatch(path, "update", tuple(hunks), moved_to=moved_to, source=source), end
 
 

@@ -227,7 +227,7 @@ def _operations(body: str, markers: list[_Marker]) -> Edits | EditSyntaxError | 
         kind: OperationKind = _KEYWORDS[found["keyword"]] if found else "replace"
         if search is not None:
             if kind != "replace":
-                return _lone_search(body, search)
+                return _sole_search(body, search)
             operations.append(Operation("search_replace", search=search.block, replace=marker.block))
             search = None
         elif kind == "search_replace":
@@ -235,11 +235,11 @@ def _operations(body: str, markers: list[_Marker]) -> Edits | EditSyntaxError | 
         else:
             operations.append(Operation(kind, marker.content))
     if search is not None:
-        return _lone_search(body, search)
+        return _sole_search(body, search)
     return _with_notes(body, markers, tuple(operations)) if operations else None
 
 
-def _lone_search(body: str, search: _Marker) -> EditSyntaxError:
+def _sole_search(body: str, search: _Marker) -> EditSyntaxError:
     line = body.count("\n", 0, search.start) + 1
     return EditSyntaxError(f"<<{search.ident} must be followed at once by <<REPLACE ... REPLACE.", line)
 

@@ -88,7 +88,7 @@ def _on_open(state: ParserState, tag: Tag) -> int:
     if not ending.settled:
         state.needs_more(_close_of(tag.name) if ending.how == "end" else None)
         return tag.start
-    if tag.repaired and tag.name in RISKY and (end := _left_over(state, tag)) is not None:
+    if tag.repaired and tag.name in RISKY and (end := _check_left_over(state, tag)) is not None:
         return end
     if ending.how == "closed" and _is_unfinished(tag.name, state.text[ending.body_start : ending.body_end]):
         ending = _extended(state, tag, ending)
@@ -103,7 +103,7 @@ def _on_open(state: ParserState, tag: Tag) -> int:
     return ending.end
 
 
-def _left_over(state: ParserState, tag: Tag) -> int | None:
+def _check_left_over(state: ParserState, tag: Tag) -> int | None:
     """The end of a tag whose value seemed to end before its quote (`<sh command="echo "a > b" > c"/>`), or None."""
     if _VALUE_OR_NOT.search(state.text, tag.end) is None and state.needs_more():
         return tag.start

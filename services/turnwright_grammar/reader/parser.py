@@ -131,8 +131,8 @@ def discard_truncated(state: ParserState) -> None:
     state.cut_at = start
     parse(state)
     whole = state.commands[mark[0] : state.complete_commands]
-    said = state.savepoint()
-    is_narration = said[:2] == mark[:2] and state.deferred == state.deferred[: mark[4]]
+    after = state.savepoint()
+    is_narration = after[:2] == mark[:2] and state.deferred == state.deferred[: mark[4]]
     state.rollback(mark)
     state.commands.extend(whole)
     state.position = len(state.text)

@@ -119,9 +119,9 @@ class ParserState(Struct):
 
     def rollback(self, mark: Savepoint) -> None:
         """Undo everything since the savepoint."""
-        commands, warnings, said, self.narrated_to, deferred, self.native_calls, *rest = mark
+        commands, warnings, parts, self.narrated_to, deferred, self.native_calls, *rest = mark
         self.path, self.path_end, self.fence, self.scanner.budget_chars = rest  # type: ignore[assignment]
-        del self.commands[commands:], self.warnings[warnings:], self.narration_parts[said:], self.deferred[deferred:]
+        del self.commands[commands:], self.warnings[warnings:], self.narration_parts[parts:], self.deferred[deferred:]
 
     def extend(self, more: str, *, final: bool = False) -> int:
         """Append text, and drop text that is out of the parser's lookbehind.

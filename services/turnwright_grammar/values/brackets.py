@@ -49,7 +49,6 @@ class Bracket(Struct):
             self.members.setdefault(name, "")
 
     def value(self) -> Value:
-        """The value of the closed bracket."""
         if self.opener == "{":
             return self._object()
         if self.opener == "(" and not self.commas and self.items:

@@ -101,7 +101,7 @@ def close_certainty(text: str, at: int, after: int, place: ValuePosition, closer
         return verdict if char == "," else min(verdict, CloseCertainty.LIKELY)
     if char in "}])":
         return _after_closers(text, start, closers)
-    return _after_neither(text, start, place, spaced=spaced, leans=spaced and not text[at - 1].isspace())
+    return _after_neither(text, start, place, spaced=spaced, is_adjacent=spaced and not text[at - 1].isspace())
 
 
 def _likely(found: object) -> CloseCertainty:
@@ -159,7 +159,7 @@ def _after_closers(text: str, start: int, closers: str) -> CloseCertainty:
     return _likely(char in "[{" or BARE_MEMBER_START.match(text, run))
 
 
-def _after_neither(text: str, start: int, place: ValuePosition, *, spaced: bool, leans: bool) -> CloseCertainty:
+def _after_neither(text: str, start: int, place: ValuePosition, *, spaced: bool, is_adjacent: bool) -> CloseCertainty:
     """Without a delimiter after it: a comma may be missing; a comment, a fence or a vendor's token may follow."""
     char = text[start]
     if _FENCE_END.match(text, start):
@@ -169,17 +169,17 @@ def _after_neither(text: str, start: int, place: ValuePosition, *, spaced: bool,
     if char == ":":
         return _likely(place is not ValuePosition.MEMBER)
     if place is ValuePosition.MEMBER:
-        return _missing_comma(text, start, leans=leans)
+        return _missing_comma(text, start, is_adjacent=is_adjacent)
     if place is ValuePosition.ARGUMENT:
-        return _likely(KEYWORD_START.match(text, start) or (leans and char in "\"'"))
+        return _likely(KEYWORD_START.match(text, start) or (is_adjacent and char in "\"'"))
     found = _ITEM_AFTER.match(text, start) or _LITERAL_AFTER.match(text, start)
-    return _likely(found or (leans and _WORDS_AFTER.match(text, start)))
+    return _likely(found or (is_adjacent and _WORDS_AFTER.match(text, start)))
 
 
-def _missing_comma(text: str, start: int, *, leans: bool) -> CloseCertainty:
+def _missing_comma(text: str, start: int, *, is_adjacent: bool) -> CloseCertainty:
     if MEMBER_START.match(text, start):
         return CloseCertainty.CERTAIN
     if text[start] in "\"'":
         # `"one" "two"`: two strings where one was meant.
-        return _likely(leans and text[start + 1 : start + 2].isalnum())
-    return _likely(leans and (BARE_MEMBER_START.match(text, start) or _LITERAL_AFTER.match(text, start)))
+        return _likely(is_adjacent and text[start + 1 : start + 2].isalnum())
+    return _likely(is_adjacent and (BARE_MEMBER_START.match(text, start) or _LITERAL_AFTER.match(text, start)))

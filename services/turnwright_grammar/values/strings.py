@@ -93,7 +93,7 @@ class StringReader:
 
     def __init__(self, text: str, *, full_lookahead: bool) -> None:
         self.text = text
-        self._is_patient = full_lookahead
+        self._full_lookahead = full_lookahead
         self._budget_chars = _BUDGET_PER_CHAR * len(text)
         self._tries = _TRIES_PATIENT if full_lookahead else _TRIES
         self._sound_close: tuple[int, re.Match[str] | None] = (len(text), None)
@@ -172,7 +172,7 @@ class StringReader:
         return -1
 
     def _quoted(self, opening: _Opening, place: ValuePosition, closers: str) -> ReadString:
-        scan = _Scan(self.text, opening, place, closers, full_lookahead=self._is_patient)
+        scan = _Scan(self.text, opening, place, closers, full_lookahead=self._full_lookahead)
         end = self._end_of(scan, opening, place, closers)
         if end < 0:
             raw = _without_closers(self.text[opening.begin :], len(closers))
@@ -192,8 +192,8 @@ class StringReader:
             return sound
         if end < 0 and scan.saw_bracket and self._spend_budget(opening.begin):
             end = scan.run(skip_brackets=False)
-        if end < 0 <= scan.leaning and self._spend_budget(scan.leaning):
-            end = scan.leaning
+        if end < 0 <= scan.likely_close and self._spend_budget(scan.likely_close):
+            end = scan.likely_close
         if end < 0 and opening.token in _OTHER_QUOTE and not scan.out_of_budget and self._spend_budget(opening.begin):
             end = scan.run_for_other(_OTHER_QUOTE[opening.token])
         return end
@@ -203,7 +203,7 @@ class StringReader:
 
         Code with unescaped quotes sooner or later contains anything that could close a string.
         """
-        is_near = self._is_patient or len(self.text) - opening.begin < _SOUND_CHARS_MAX
+        is_near = self._full_lookahead or len(self.text) - opening.begin < _SOUND_CHARS_MAX
         if opening.closing != '"' or place is not ValuePosition.MEMBER or ")" in closers or not is_near:
             return -1
         before = "".join('{"":' if closer == "}" else "[" for closer in closers) + "0"
@@ -238,21 +238,21 @@ class StringReader:
 class _Scan:
     """The search for the closing quote of one string.
 
-    `missing`: a member began where the closing quote should have been. `leaning`: the first quote that was only likely
-    to close. `over_escaped`: a quote inside was escaped twice. `out_of_budget`: the lookahead was used up.
+    `missing`: a member began where the closing quote should have been. `likely_close`: the first quote that was only
+    likely to close. `over_escaped`: a quote inside was escaped twice. `out_of_budget`: the lookahead was used up.
     """
 
     def __init__(
         self, text: str, opening: _Opening, place: ValuePosition, closers: str, *, full_lookahead: bool
     ) -> None:
         self._text, self._opening, self._place, self._closers = text, opening, place, closers
-        self._is_patient = full_lookahead
+        self._full_lookahead = full_lookahead
         self.out_of_budget = False
         self.saw_bracket = False
         self.quotes = 0
         self.missing = False
         self.over_escaped = False
-        self.leaning = -1
+        self.likely_close = -1
 
     def run(self, *, skip_brackets: bool) -> int:
         """The end of the content, or -1; `skip_brackets` skips JSON inside the string."""
@@ -269,10 +269,10 @@ class _Scan:
                 # Brackets count only in a string that goes on after its first quote.
                 if (not self.quotes or not brackets) and (end := self._end_at(at, inner)) >= 0:
                     return end
-                self.quotes, waited = self.quotes + 1, waited + (self.leaning >= 0)
+                self.quotes, waited = self.quotes + 1, waited + (self.likely_close >= 0)
                 self.over_escaped |= self._text[at - 1] == "\\"
                 inner = self._lean(at, inner)
-            if not self._is_patient and self._exceeds_budget(waited, number if skip_brackets else 0):
+            if not self._full_lookahead and self._exceeds_budget(waited, number if skip_brackets else 0):
                 break
         return -1
 
@@ -337,8 +337,8 @@ class _Scan:
             return inner - 1
         if opens:
             return inner + 1
-        if closes and self.leaning < 0:
-            self.leaning = at
+        if closes and self.likely_close < 0:
+            self.likely_close = at
         return inner
 
 

@@ -61,29 +61,31 @@ class ModelChecks:
                 asked.setdefault(vendor, []).append(vendor_model)
             except TurnwrightError as error:
                 checks[vendor_model] = ModelCheck(error.message)
-        ask = self._from_kept if cached else self._ask
+        ask = self._from_cache if cached else self._ask
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ask(vendor, wanted)) for vendor, wanted in asked.items()]
         for task in tasks:
             checks |= task.result()
         return [await self._completed(model, checks[model.vendor_model]) for model in models]
 
-    async def _from_kept(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
+    async def _from_cache(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
         try:
             # If several start at the same time, one asks and the others wait for its answer.
             async with asyncio.timeout(self._wait_s), self._asking[vendor]:
                 now_s = self._clock()
-                kept = {name: one.check for name in wanted if (one := self._kept.get(name)) and one.until_s > now_s}
-                open_ones = [name for name in wanted if name not in kept]
-                return kept | (await self._ask(vendor, open_ones) if open_ones else {})
+                cached_checks = {
+                    name: one.check for name in wanted if (one := self._kept.get(name)) and one.until_s > now_s
+                }
+                open_ones = [name for name in wanted if name not in cached_checks]
+                return cached_checks | (await self._ask(vendor, open_ones) if open_ones else {})
         except TimeoutError:
-            return self._keep({name: ModelCheck(f"{vendor} did not say within {self._wait_s:g} s") for name in wanted})
+            return self._cache({name: ModelCheck(f"{vendor} did not say within {self._wait_s:g} s") for name in wanted})
 
     async def _ask(self, vendor: str, wanted: Sequence[str]) -> dict[str, ModelCheck]:
         answers = await self._vendors[vendor].check([name.partition("/")[2] for name in wanted])
-        return self._keep(dict(zip(wanted, answers, strict=True)))
+        return self._cache(dict(zip(wanted, answers, strict=True)))
 
-    def _keep(self, checks: Mapping[str, ModelCheck]) -> dict[str, ModelCheck]:
+    def _cache(self, checks: Mapping[str, ModelCheck]) -> dict[str, ModelCheck]:
         """Cache and return answers; if a vendor does not answer, its previous one."""
         now_s = self._clock()
         answers: dict[str, ModelCheck] = {}
@@ -100,12 +102,12 @@ class ModelChecks:
 
     async def _completed(self, model: Model, check: ModelCheck) -> tuple[Model, str]:
         """The alias takes precedence, then what the vendor's server says, then what the vendor publishes."""
-        said = ModelInfo(model.context_length, model.output_tokens_max, model.capabilities).or_else(check.info)
-        if not said.context_length or said.capabilities.tools is None:
+        known = ModelInfo(model.context_length, model.output_tokens_max, model.capabilities).or_else(check.info)
+        if not known.context_length or known.capabilities.tools is None:
             vendor, _, name = model.vendor_model.partition("/")
             if vendor in self._vendors and is_own_address(vendor, self._vendors[vendor].describe().endpoint):
-                said = said.or_else(await asyncio.to_thread(_published, vendor, name))
-        fields = (said.context_length, said.output_tokens_max, said.capabilities)
+                known = known.or_else(await asyncio.to_thread(_published, vendor, name))
+        fields = (known.context_length, known.output_tokens_max, known.capabilities)
         return Model(model.alias, model.vendor_model, *fields), check.problem
 
 

@@ -45,11 +45,11 @@ async def count_tokens(call: ModelCall, vendor: Vendor, near: int) -> tuple[int,
     if near and is_near and isinstance(vendor, TokenCounter):
         try:
             async with asyncio.timeout(WAIT_S):
-                told = await vendor.count_tokens(call)
+                counted = await vendor.count_tokens(call)
         except TimeoutError:
-            told = None
-        if told is not None:
-            return told, TokenSource.VENDOR
+            counted = None
+        if counted is not None:
+            return counted, TokenSource.VENDOR
     return tokens, source
 
 

@@ -82,9 +82,9 @@ def read_error(body: Any) -> ErrorBody:
     if isinstance(error, dict):
         return _of_object(error)
     details = _details(body.get("details"))
-    said = (_words(error), _first_words(body, _MESSAGES), details.message)
+    texts = (_words(error), _first_words(body, _MESSAGES), details.message)
     return ErrorBody(
-        _joined(said) or brief(body),
+        _joined(texts) or brief(body),
         _words(body.get("type")),
         _first_words(body, ("code", "error_code")),
         _status(body),
@@ -135,13 +135,13 @@ def _seconds(delay: Any) -> float | None:
     return float(found[1]) if found else None
 
 
-def _joined(said: Iterable[str]) -> str:
+def _joined(texts: Iterable[str]) -> str:
     """Joined sentences; one that is contained in another is left out."""
-    kept: list[str] = []
-    for words in filter(None, said):
-        if not any(words in other for other in kept):
-            kept.append(words)
-    return ": ".join(kept)[:TEXT_CHARS_MAX]
+    distinct: list[str] = []
+    for words in filter(None, texts):
+        if not any(words in other for other in distinct):
+            distinct.append(words)
+    return ": ".join(distinct)[:TEXT_CHARS_MAX]
 
 
 def _first_words(body: Mapping[str, Any], names: tuple[str, ...]) -> str:

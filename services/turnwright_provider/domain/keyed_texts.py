@@ -28,32 +28,32 @@ class KeyedTexts:
 
     def __init__(self, between: str = "") -> None:
         self._between = between
-        self._said: dict[Hashable, _Received] = {}
+        self._received: dict[Hashable, _Received] = {}
         self._last: Hashable = None
 
     def add(self, key: Hashable, text: str) -> str:
         """A piece of the text of a key."""
-        said = self._said.get(key)
-        if said is None:
-            if not text or len(self._said) >= KEYS_MAX:
+        received = self._received.get(key)
+        if received is None:
+            if not text or len(self._received) >= KEYS_MAX:
                 return ""
-            said = self._said[key] = _Received()
-        if said.is_whole or not text:
+            received = self._received[key] = _Received()
+        if received.is_whole or not text:
             return ""
         begins = self._between if self._last not in (None, key) else ""
         self._last = key
-        said.chars += len(text)
-        said.checksum = _checksum(text, said.checksum)
+        received.chars += len(text)
+        received.checksum = _checksum(text, received.checksum)
         return begins + text
 
     def whole(self, key: Hashable, text: str) -> str:
         """The final text of a key."""
-        said = self._said.get(key, _Received())
-        rest = text[said.chars :] if _checksum(text[: said.chars]) == said.checksum else ""
-        told = self.add(key, rest)
-        if key in self._said:
-            self._said[key].is_whole = True
-        return told
+        received = self._received.get(key, _Received())
+        rest = text[received.chars :] if _checksum(text[: received.chars]) == received.checksum else ""
+        new_text = self.add(key, rest)
+        if key in self._received:
+            self._received[key].is_whole = True
+        return new_text
 
 
 def _checksum(text: str, before: int = 0) -> int:

@@ -118,8 +118,8 @@ def _props(body: bytes, model: str) -> ModelInfo:
     parsed = parsed_body(body)
     if not isinstance(parsed, dict):
         return UNKNOWN
-    told = (parsed.get("chat_template_caps"), parsed.get("modalities"))
-    can = {name: value for part in told if isinstance(part, dict) for name, value in part.items()}
+    sources = (parsed.get("chat_template_caps"), parsed.get("modalities"))
+    can = {name: value for part in sources if isinstance(part, dict) for name, value in part.items()}
     return info_of({**parsed, "capabilities": can})
 
 

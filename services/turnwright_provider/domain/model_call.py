@@ -68,8 +68,8 @@ class ModelCall(Struct, frozen=True):
     def lacks(self) -> frozenset[str]:
         """Those of its fields that the model is known not to take."""
         can = self.info.capabilities
-        told = {"reasoning": can.reasoning, "response_format": can.response_format}
-        return frozenset(name for name, has in told.items() if has is False)
+        supported = {"reasoning": can.reasoning, "response_format": can.response_format}
+        return frozenset(name for name, has in supported.items() if has is False)
 
     @property
     def asked(self) -> frozenset[str]:

@@ -65,10 +65,10 @@ UNKNOWN: Final = ModelInfo()
 
 def info_of(item: Mapping[str, Any]) -> ModelInfo:
     """What an entry of a model list says."""
-    return _said(item).or_else(_of_servers(item.get("providers")))
+    return _info_in(item).or_else(_of_servers(item.get("providers")))
 
 
-def _said(item: Mapping[str, Any]) -> ModelInfo:
+def _info_in(item: Mapping[str, Any]) -> ModelInfo:
     """The same, without its list of servers."""
     parts = [inner for name in _WITHIN if isinstance(inner := item.get(name), Mapping)]
     parts.append(item)
@@ -84,7 +84,7 @@ def _said(item: Mapping[str, Any]) -> ModelInfo:
 
 def _of_servers(servers: Any) -> ModelInfo:
     """Hugging Face's router: a model has several servers, and any of them may answer."""
-    infos = [_said(one) for one in servers if isinstance(one, Mapping)] if isinstance(servers, list) else []
+    infos = [_info_in(one) for one in servers if isinstance(one, Mapping)] if isinstance(servers, list) else []
     windows = [info.context_length for info in infos if info.context_length]
     can = Capabilities()
     for info in infos:
@@ -121,8 +121,8 @@ def _flag(objects: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> bool |
 
 def _named(part: Mapping[str, Any]) -> Iterator[str]:
     """Names in lists that may be incomplete."""
-    said = {word for field in ("capabilities", "tags") for word in _texts(part.get(field))}
-    yield from (name for name, words in _WORDS.items() if said & words)
+    words_in = {word for field in ("capabilities", "tags") for word in _texts(part.get(field))}
+    yield from (name for name, words in _WORDS.items() if words_in & words)
 
 
 def _capabilities_in(parts: Iterable[Mapping[str, Any]]) -> Capabilities:

@@ -124,7 +124,7 @@ def is_context_exceeded(status: int, error: ErrorBody) -> bool:
     sentences = [sentence for sentence in _SENTENCE.split(text) if sentence.strip()]
     if not sentences or (_is_of_the_reply(sentences[0]) and not _leaves_no_room(sentences)):
         return False
-    return any(_says(sentence) for sentence in sentences)
+    return any(_is_overflow_sentence(sentence) for sentence in sentences)
 
 
 def _is_of_the_reply(sentence: str) -> bool:
@@ -138,7 +138,7 @@ def _leaves_no_room(sentences: list[str]) -> bool:
     return bool(asked) and window is not None and int(asked[-1]) < int(window["length"])
 
 
-def _says(sentence: str) -> bool:
+def _is_overflow_sentence(sentence: str) -> bool:
     if _is_of_the_reply(sentence):
         return False
     is_compared = bool(_OVER.search(sentence))

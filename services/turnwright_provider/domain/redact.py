@@ -72,16 +72,16 @@ def _without(text: str, secret: str) -> str:
     lowered = text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
     size = min(PART_CHARS, len(secret))
     parts = {secret[at : at + size] for at in range(len(secret) - size + 1)}
-    kept: list[str] = []
+    redacted: list[str] = []
     end = 0
     for at in range(len(text) - size + 1):
         if lowered[at : at + size] not in parts:
             continue
         if at >= end:
-            kept += [text[end:at], REDACTED]
+            redacted += [text[end:at], REDACTED]
         end = at + size
-    kept.append(text[end:])
-    text = "".join(kept)
+    redacted.append(text[end:])
+    text = "".join(redacted)
     # A truncated text may end with the beginning of a secret.
     ends = (n for n in range(len(secret), _END_CHARS - 1, -1) if text.lower().endswith(secret[:n]))
     cut = next(ends, 0)

@@ -69,8 +69,8 @@ class ThinkRouter:
         """Whether the reply itself begins before the next tag, so that further tags are not routed."""
         if self._tags is not ThinkTags.LEADING or self._inside:
             return False
-        said = text[start:found] if found >= 0 else text[start:]
-        bare = _ascii_lower(said.lstrip())
+        leading = text[start:found] if found >= 0 else text[start:]
+        bare = _ascii_lower(leading.lstrip())
         # Without a whole tag, what is there may still become one.
         self._is_over = bool(bare) and (found >= 0 or not _OPEN.startswith(bare))
         return self._is_over

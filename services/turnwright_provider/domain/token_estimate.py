@@ -104,10 +104,10 @@ def _weighed_once(text: str) -> float:
 def _weighed(text: str) -> float:
     spaced, words = len(_SPACED_WORD.findall(text)), len(_WORD.findall(text))
     runs = _PUNCTUATION.findall(text)
-    told = spaced + 0.85 * max(0, words - spaced) + 0.25 * sum(len(word) - 8 for word in _LONG_WORD.findall(text))
-    told += len(_DIGITS.findall(text)) + 1.5 * len(_NEWLINES.findall(text))
-    told += 0.85 * len(runs) + 0.22 * (sum(map(len, runs)) - len(runs))
-    return told if text.isascii() else told + _others("".join(_NOT_ASCII.findall(text)))
+    tokens = spaced + 0.85 * max(0, words - spaced) + 0.25 * sum(len(word) - 8 for word in _LONG_WORD.findall(text))
+    tokens += len(_DIGITS.findall(text)) + 1.5 * len(_NEWLINES.findall(text))
+    tokens += 0.85 * len(runs) + 0.22 * (sum(map(len, runs)) - len(runs))
+    return tokens if text.isascii() else tokens + _others("".join(_NOT_ASCII.findall(text)))
 
 
 def _others(text: str) -> float:
@@ -136,11 +136,11 @@ def schema_texts(tools: Iterable[ToolSpec]) -> Iterator[str]:
 def counted_call(call: ModelCall, count: Callable[[str], float]) -> int:
     """Input tokens of a call, with `count` as the o200k count of a text."""
     family = family_of(call.model)
-    told = sum(map(count, call_texts(call))) * family.scale + family.base + sum(map(_added, call.messages))
+    tokens = sum(map(count, call_texts(call))) * family.scale + family.base + sum(map(_added, call.messages))
     if call.tools:
         schemas = sum(map(count, schema_texts(call.tools))) * family.scale * family.schema_scale
-        told += schemas + family.tools_base + family.each_tool * len(call.tools)
-    return ceil(told)
+        tokens += schemas + family.tools_base + family.each_tool * len(call.tools)
+    return ceil(tokens)
 
 
 def _added(message: Message) -> int:

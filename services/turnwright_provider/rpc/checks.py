@@ -147,9 +147,9 @@ def _check_answers(messages: list[message_pb2.Message]) -> None:
     known: set[str] = set()
     for place, message in enumerate(messages):
         ids = [call.call_id or call.id for call in message.calls]
-        told = [one for one in ids if one]
-        if len(set(told)) < len(told):
-            twice = next(one for one in told if told.count(one) > 1)
+        given = [one for one in ids if one]
+        if len(set(given)) < len(given):
+            twice = next(one for one in given if given.count(one) > 1)
             raise invalid(f"messages[{place}].calls", f"Two calls of a message have the id {twice!r}.")
         known |= {one for call in message.calls for one in (call.id, call.call_id) if one}
         if message.role == message_pb2.ROLE_TOOL and message.call_id not in known:

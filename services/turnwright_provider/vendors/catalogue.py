@@ -56,8 +56,8 @@ class Catalogue:
         with suppress(TimeoutError, VendorError):
             async with asyncio.timeout(self._timeout_s):
                 listing = await self._listing()
-            if told := await asyncio.to_thread(listing.denial, model):
-                return f"{self._endpoint} {told}."
+            if problem := await asyncio.to_thread(listing.denial, model):
+                return f"{self._endpoint} {problem}."
         return ""
 
     async def _listing(self) -> Listing:

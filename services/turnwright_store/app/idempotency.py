@@ -77,8 +77,8 @@ def once(
     stored = rows.find(tx.connection, at)
     if stored is None:
         response = work(tx)
-        kept = response.SerializeToString(deterministic=True)
-        rows.add(tx.connection, at, digest, kept, starts(response), tx.now_ms)
+        answered = response.SerializeToString(deterministic=True)
+        rows.add(tx.connection, at, digest, answered, starts(response), tx.now_ms)
         return response
     if stored[0] != digest:
         raise fault(

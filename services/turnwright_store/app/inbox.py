@@ -132,7 +132,7 @@ class InboxWatch(Struct):
         """The changes since the last call, as messages; none if nothing has changed."""
         waiting = await self.database.read(partial(_waiting, project=self.project))
         now = {one.view for one in waiting}
-        gone = [self.sent.pop(view) for view in [view for view in self.sent if view not in now]]
+        closed = [self.sent.pop(view) for view in [view for view in self.sent if view not in now]]
         new = [one for one in waiting if one.view not in self.sent]
         again: set[_SentRow] = set()
         for part in batched(new, ROWS_A_READ):
@@ -142,7 +142,7 @@ class InboxWatch(Struct):
             for message in in_parts([one for _, one in pending], _bytes):
                 yield InboxMessage(message, complete=self.is_complete)
         # A record that was written again while it waits has a new row, and was sent above.
-        for left in batched([sent for sent in gone if sent not in again], ROWS_A_READ):
+        for left in batched([sent for sent in closed if sent not in again], ROWS_A_READ):
             decided = await self.database.read(partial(_decided, left=left))
             yield InboxMessage(decided=decided, complete=self.is_complete)
 

@@ -318,12 +318,12 @@ def renew_leases(tx: Transaction, who: Claimant, leases: Sequence[Lease]) -> lis
         return []
     found = lease_rows.find_held(tx.connection, who.owner, [lease.address.run for lease in leases])
     held = [found.get((lease.address.project, lease.address.run)) for lease in leases]
-    kept = [
+    current = [
         row if row is not None and row.epoch == lease.epoch else None for lease, row in zip(leases, held, strict=True)
     ]
-    ids = sorted({row.id for row in kept if row})
+    ids = sorted({row.id for row in current if row})
     lease_rows.renew(tx.connection, ids, who.address, tx.now_ms + who.lease_ms)
-    return [LeaseState(row is not None, row is not None and row.abort_requested) for row in kept]
+    return [LeaseState(row is not None, row is not None and row.abort_requested) for row in current]
 
 
 def register_and_renew(

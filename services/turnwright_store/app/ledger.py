@@ -92,7 +92,7 @@ def begin_turn(
     check_fence(run, epoch)
     before = run.revision_run
     run, turn = _opened(tx, rules, caller, run, new)
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=True)
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, loop_continues=True)
     publish(tx, before, run, [turn])
     return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested)
 
@@ -227,8 +227,8 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
             run, opened = _opened(tx, rules, caller, run, end.next)
     loop = run.run.loop
     assert loop
-    goes_on = not end.loop_end and loop.status == RUNNING
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, goes_on=goes_on)
+    loop_continues = not end.loop_end and loop.status == RUNNING
+    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, loop_continues=loop_continues)
     edited = carry_out_waiting(tx, rules, run, loop.sequence) if end.loop_end else None
     if edited:
         # What an edit has changed, only the database can tell.

@@ -171,15 +171,15 @@ def truncate(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, messag
     turn = turn_of(message)
     home = find_turn_home(tx.connection, run.id, turn - 1) if turn > 1 else None
     moment = RewindTarget(home.run_id, home.revision) if home else RewindTarget(run.id, 0)
-    told = f"The conversation was taken back to before {message.path}."
-    return _rewound(tx, rules, run, actor, moment, message.position, {"before": message.path}, told)
+    summary = f"The conversation was taken back to before {message.path}."
+    return _rewound(tx, rules, run, actor, moment, message.position, {"before": message.path}, summary)
 
 
 def restore(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> RewindResult:
     """Restore the view at the end of a turn, rewound since or not. Raises TURN_NOT_FOUND."""
     home = get_turn_home(tx, run, turn)
-    told = f"The conversation was set to what it was at the end of turn {turn}."
-    return _rewound(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, told)
+    summary = f"The conversation was set to what it was at the end of turn {turn}."
+    return _rewound(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, summary)
 
 
 def get_turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
@@ -198,14 +198,14 @@ def _rewound(
     actor: str,
     moment: RewindTarget,
     position: int,
-    said: dict[str, object],
+    details: dict[str, object],
     sentence: str,
 ) -> RewindResult:
     run = bump_revision(tx, run)
     closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
     if closed or opened:
         whole = f"{sentence} Files of the project were not changed back."
-        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**said, "files_kept": True}, whole, REWIND_SLUG)
+        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**details, "files_kept": True}, whole, REWIND_SLUG)
         write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
         _write(tx, rules, run, actor, [write])
     return RewindResult(closed, opened)

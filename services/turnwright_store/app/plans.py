@@ -206,8 +206,8 @@ def _apply(
 ) -> Cursor:
     """Write the change of a plan, and the event about it."""
     checked = check_writes(rules, by.caller, writes, of_plans=True)
-    told = event_write(turn_of_cause(run, is_owners=by.epoch is not None), event)
-    return apply_writes(tx, rules, run, [*checked, told], by.caller.principal).run.cursor(rules.incarnation)
+    event_entry = event_write(turn_of_cause(run, is_owners=by.epoch is not None), event)
+    return apply_writes(tx, rules, run, [*checked, event_entry], by.caller.principal).run.cursor(rules.incarnation)
 
 
 def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _LoadedPlan | None) -> int:
@@ -288,20 +288,20 @@ def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int
 
 def _plan(connection: Connection, plan_id: str, seen: _LoadedPlan) -> Plan:
     texts = rows.bodies_of(connection, seen.deltas)
-    said: dict[str, Any] = json.loads(seen.head.attributes)
+    stored: dict[str, Any] = json.loads(seen.head.attributes)
     return Plan(
         plan_id,
-        _kind_of(said),
+        _kind_of(stored),
         seen.head.body,
         seen.version,
-        said["mode"],
+        stored["mode"],
         tuple(PlanDelta(_sequence_of(row), text, row.create_ms) for row, text in zip(seen.deltas, texts, strict=True)),
         seen.head.create_ms,
     )
 
 
-def _kind_of(said: dict[str, Any]) -> PlanKind:
-    return PlanKind[said["kind"].upper()]
+def _kind_of(stored: dict[str, Any]) -> PlanKind:
+    return PlanKind[stored["kind"].upper()]
 
 
 def list_plans(connection: Connection, address: RunRef, size: int, token: str) -> tuple[list[Plan], str]:

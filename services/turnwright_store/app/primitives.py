@@ -134,9 +134,9 @@ def _to(change: PatternChange, source: str, count: int) -> str:
 def _check_size(rules: StoreRules, matches: Sequence[Match]) -> None:
     if len(matches) > rules.limits.writes_max:
         raise over_limit("pattern", rules.limits.writes_max, len(matches), "matches")
-    told = sum(len(one.path.encode()) + len(one.to.encode()) for one in matches)
-    if told > ANSWER_BYTES_MAX:
-        raise over_limit("pattern", ANSWER_BYTES_MAX, told, "bytes of matching paths")
+    path_bytes = sum(len(one.path.encode()) + len(one.to.encode()) for one in matches)
+    if path_bytes > ANSWER_BYTES_MAX:
+        raise over_limit("pattern", ANSWER_BYTES_MAX, path_bytes, "bytes of matching paths")
 
 
 def _check_destinations(rules: StoreRules, matches: Sequence[Match]) -> None:

@@ -159,8 +159,8 @@ def not_proposed(record: Entry) -> Exception:
         values["outcome"] = record.outcome
     made = decision_in(record.record)
     if made is None:
-        told = f"{record.path} is {state}, not a pending proposal: it needs no decision."
-        return fault(Reason.NOT_PROPOSED, told, **values)
+        message = f"{record.path} is {state}, not a pending proposal: it needs no decision."
+        return fault(Reason.NOT_PROPOSED, message, **values)
     time = _time(made)
     values |= {"decision": made.ruling.value, "principal": made.principal, "time": time}
     past = _PAST.get(made.ruling)

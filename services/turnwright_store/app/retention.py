@@ -24,7 +24,7 @@ from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import GLOBAL_LOCK, project_lock, run_lock
 from turnwright_store.ports import ANY_SCOPE, Connection, Database, Durability, Transaction, Work
 from turnwright_store.sql import retention as rows
-from turnwright_store.sql.retention import Kin, RemovedRun, SeenVersions
+from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.scopes import bump_scope
 
@@ -94,7 +94,7 @@ class Purge:
         self._after_ms = round(after_s * 1000)
         self._settled: set[int] = set()
         """Removed runs of which everything is deleted that can be, until a younger run of their family is removed."""
-        self._kin: Mapping[int, Kin] = {}
+        self._relatives: Mapping[int, Relatives] = {}
         """The families of removed runs at the last check."""
 
     async def piece(self) -> bool:
@@ -102,11 +102,13 @@ class Purge:
         now_ms = await self._database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
         # Families may be large and nothing is written here, so this does not run on the writer.
         found, families = await self._database.read(partial(_removed_runs, before_ms=now_ms - self._after_ms))
-        lost = {family: _youngest_lost(kin, families.get(family, ())) for family, kin in self._kin.items()}
+        lost = {
+            family: _youngest_lost(relatives, families.get(family, ())) for family, relatives in self._relatives.items()
+        }
         # New forks see nothing that their parents do not see; only a removal can make more of their elders
         # deletable.
         self._settled = {run.id for run in found if run.id in self._settled and run.id >= lost.get(run.family, 0)}
-        self._kin = families
+        self._relatives = families
         waiting = [run for run in found if run.id not in self._settled]
         await self._empty(waiting, families)
         # The youngest first: an ancestor is kept while it has descendants.
@@ -115,7 +117,7 @@ class Purge:
             self._settled.add(run.id)
         return bool(waiting)
 
-    async def _empty(self, waiting: Sequence[RemovedRun], families: Mapping[int, Kin]) -> None:
+    async def _empty(self, waiting: Sequence[RemovedRun], families: Mapping[int, Relatives]) -> None:
         projects = {run.project_id: run.project for run in waiting}
         for run in waiting:
             while await self._write(run, partial(_drop_rows, run=run)):
@@ -129,11 +131,11 @@ class Purge:
         if waiting:
             await sweep_versions(self._database, None, GLOBAL_LOCK, self._after_ms)
 
-    async def _drop_versions(self, run: RemovedRun, kin: Kin) -> None:
+    async def _drop_versions(self, run: RemovedRun, relatives: Relatives) -> None:
         held: SeenVersions = {}
-        for one, is_reading in kin:
+        for one, is_reading in relatives:
             if is_reading and one > run.id:
-                held = await self._database.read(partial(rows.held_by, kin=one, scope=run.scope, held=held))
+                held = await self._database.read(partial(rows.held_by, relatives=one, scope=run.scope, held=held))
         after: str | None = ""
         while after is not None:
             after = await self._write(run, partial(_drop_unseen, scope=run.scope, after=after, held=held))
@@ -142,13 +144,13 @@ class Purge:
         return await self._database.write(work, Durability.NORMAL, {run_lock(run.project, run.alias)})
 
 
-def _removed_runs(connection: Connection, before_ms: int) -> tuple[list[RemovedRun], dict[int, Kin]]:
+def _removed_runs(connection: Connection, before_ms: int) -> tuple[list[RemovedRun], dict[int, Relatives]]:
     """The runs that were removed before a time, and their families."""
     found = rows.removed_runs(connection, before_ms)
     return found, rows.related_runs(connection, (run.family for run in found), before_ms)
 
 
-def _youngest_lost(before: Kin, now: Kin) -> int:
+def _youngest_lost(before: Relatives, now: Relatives) -> int:
     """The youngest run of a family that is removed, or that nobody reads any more; 0: none."""
     return max((run for run, _ in set(before) - set(now)), default=0)
 

@@ -195,8 +195,8 @@ def _edit(command: EditCommand, at: _Session) -> _Outcome:
 def _queue_edit(command: EditCommand, at: _Session, plan: EditPlan) -> _Outcome:
     commands.check_queue(at.tx, at.row, at.rules.loops_queued_max)
     if plan.edit:
-        kept = (kind_of(command).value, preview_of(command), at.command_id, at.caller.principal)
-        add_waiting(at.tx, at.rules, at.row, plan.edit, kept, brings_loop=plan.resend is not None)
+        origin = (kind_of(command).value, preview_of(command), at.command_id, at.caller.principal)
+        add_waiting(at.tx, at.rules, at.row, plan.edit, origin, brings_loop=plan.resend is not None)
     return _enqueue(at, plan.resend) if plan.resend else _Outcome(queued=plan.edit is not None)
 
 

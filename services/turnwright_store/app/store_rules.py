@@ -109,8 +109,8 @@ def set_constraints(tx: Transaction, project: str, wanted: Sequence[FileConstrai
     rows.put_constraints(tx.connection, owner.id, list({one.pattern: one for one in stored}.values()))
     check_count("constraints", rows.count_constraints(tx.connection, owner.id), FILE_CONSTRAINTS_MAX)
     if any(map(_is_tried, stored)):
-        kept = rows.list_constraints(tx.connection, owner.id, "", FILE_CONSTRAINTS_MAX)
-        check_count("patterns", sum(map(_is_tried, kept)), FILE_PATTERNS_MAX)
+        all_stored = rows.list_constraints(tx.connection, owner.id, "", FILE_CONSTRAINTS_MAX)
+        check_count("patterns", sum(map(_is_tried, all_stored)), FILE_PATTERNS_MAX)
     return stored
 
 

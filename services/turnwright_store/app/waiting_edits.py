@@ -52,12 +52,12 @@ class WaitingEdit(Struct, frozen=True):
 
 
 def add_waiting(
-    tx: Transaction, rules: StoreRules, run: RunRow, edit: Edit, kept: tuple[str, str, str, str], *, brings_loop: bool
+    tx: Transaction, rules: StoreRules, run: RunRow, edit: Edit, origin: tuple[str, str, str, str], *, brings_loop: bool
 ) -> None:
-    """Queue an edit behind all loops of a run; `kept` is kind, preview, command id and principal."""
-    kind, preview, command_id, principal = kept
-    said = QueuedEdit(run.loops, kind, preview, command_id, principal, run.loops + 1 if brings_loop else 0)
-    attributes = to_attributes_json(json.decode(json.encode(said)))
+    """Queue an edit behind all loops of a run; `origin` is kind, preview, command id and principal."""
+    kind, preview, command_id, principal = origin
+    queued_edit = QueuedEdit(run.loops, kind, preview, command_id, principal, run.loops + 1 if brings_loop else 0)
+    attributes = to_attributes_json(json.decode(json.encode(queued_edit)))
     change = SetEntry(json.encode(edit).decode(), attributes, Visibility.ARCHIVED, state=State.RECORDED)
     path = f"{PREFIX}{run.loops}/{run.revision_run + 1}"
     apply_writes(tx, rules, run, [EntryWrite(path, change, Tier.SYSTEM)], principal)

@@ -150,7 +150,7 @@ def apply_writes(
     run: R,
     writes: Sequence[EntryWrite],
     actor: str,
-    turning: TurnTag = _NO_TURN,
+    turn_tag: TurnTag = _NO_TURN,
     *,
     is_unbounded: bool = False,
 ) -> Written[R]:
@@ -171,9 +171,9 @@ def apply_writes(
         state = states.state_for(write)
         if write.expected_revision is not None:
             check_revision(state.path, write.expected_revision, state.stored_revision)
-        _check_turn(run, write, turning)
+        _check_turn(run, write, turn_tag)
         same = (write.writer, write.turn, write.loop)
-        stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turning))
+        stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turn_tag))
         try:
             changed.append(_apply(states, state, write, stamp))
         except InvalidError as error:
@@ -196,7 +196,7 @@ def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:
     return paths
 
 
-def _check_turn(run: RunHead, write: EntryWrite, turning: TurnTag) -> None:
+def _check_turn(run: RunHead, write: EntryWrite, turn_tag: TurnTag) -> None:
     """Refuse a message of a turn that does not exist (OM06).
 
     Records of the log are stamped with their turn, since models write to the log too, under any path.
@@ -204,7 +204,7 @@ def _check_turn(run: RunHead, write: EntryWrite, turning: TurnTag) -> None:
     scheme = scheme_of(write.path)
     if scheme not in MESSAGE_SCHEMES:
         return
-    latest = max(run.turn, turning.turn or 0)
+    latest = max(run.turn, turn_tag.turn or 0)
     turn = max(write.turn or 0, (named_turn(write.path) or 0) if scheme in ("prompt", "assistant") else 0)
     if turn > latest:
         raise fault(
@@ -215,11 +215,11 @@ def _check_turn(run: RunHead, write: EntryWrite, turning: TurnTag) -> None:
         )
 
 
-def _stamp(run: RunHead, write: EntryWrite, turning: TurnTag) -> WriteStamp:
+def _stamp(run: RunHead, write: EntryWrite, turn_tag: TurnTag) -> WriteStamp:
     return WriteStamp(
         write.writer,
-        turning.turn if write.turn is None else write.turn,
-        turning.loop if write.loop is None else write.loop,
+        turn_tag.turn if write.turn is None else write.turn,
+        turn_tag.loop if write.loop is None else write.loop,
         run.turn,
         run.loop_active,
     )
@@ -298,7 +298,7 @@ class _PathStates:
         known = self._by_path
         fresh = {path: self._place_of(path) for path in paths if path not in known}
         asked = self._prefetch(fresh)
-        found = rows.seen(self._tx.connection, self._run.id, fresh)
+        found = rows.find_visible(self._tx.connection, self._run.id, fresh)
         # A path can have a view of an entry in another scope, and an entry in its own scope too.
         elsewhere = {
             path: place
@@ -321,7 +321,8 @@ class _PathStates:
         if not self._tx.connection.is_remote:
             return {}
         return {
-            scope: rows.prefetch_unseen(self._tx.connection, scope, paths) for scope, paths in _by_scope(places).items()
+            scope: rows.prefetch_in_scope(self._tx.connection, scope, paths)
+            for scope, paths in _by_scope(places).items()
         }
 
     def _place_of(self, path: str) -> tuple[str, HomeScope]:
@@ -338,7 +339,7 @@ class _PathStates:
     ) -> dict[str, rows.StoredPath]:
         found: dict[str, rows.StoredPath] = {}
         for scope, inside in _by_scope(places).items():
-            find = rows.unseen_own if scope == self._run.scope else rows.unseen
+            find = rows.find_in_own_scope if scope == self._run.scope else rows.find_in_scope
             found |= find(self._tx.connection, scope, inside, asked.get(scope))
         return found
 

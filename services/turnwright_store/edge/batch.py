@@ -103,12 +103,12 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
 
 def _run_in_savepoint(session: BatchTransaction, transaction: Transaction, job: Job[Any]) -> None:
     session.savepoint(_SAVEPOINT)
-    with CaughtError() as kept:
+    with CaughtError() as caught:
         job.result = job.work(transaction)
         session.release(_SAVEPOINT)
-    if kept.error is not None:
-        session.rollback_to(_SAVEPOINT, kept.error)
-        job.error = kept.error
+    if caught.error is not None:
+        session.rollback_to(_SAVEPOINT, caught.error)
+        job.error = caught.error
         session.release(_SAVEPOINT)
 
 

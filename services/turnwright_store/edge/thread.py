@@ -23,11 +23,8 @@ class Link(Protocol):
     def statements(self) -> int:
         """Number of statements, without those that begin and end transactions."""
 
-    def open(self) -> None:
-        """Connect."""
-
-    def close(self) -> None:
-        """Disconnect."""
+    def open(self) -> None: ...
+    def close(self) -> None: ...
 
 
 L = TypeVar("L", bound=Link)
@@ -74,10 +71,10 @@ class ThreadConnection(Generic[L]):
         answer: asyncio.Future[T] = loop.create_future()
 
         def call() -> None:
-            with CaughtError() as kept:
+            with CaughtError() as caught:
                 result = function(self.link)
-            if kept.error is not None:
-                loop.call_soon_threadsafe(_fail, answer, kept.error)
+            if caught.error is not None:
+                loop.call_soon_threadsafe(_fail, answer, caught.error)
             else:
                 loop.call_soon_threadsafe(_resolve, answer, result)
 

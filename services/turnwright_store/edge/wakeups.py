@@ -40,14 +40,14 @@ class ScopeSubscription:
 
     def _keep(self, delta: ScopeDelta | None) -> None:
         """Keep a delta until it is taken; if there are too many or one is missing, the database must be read."""
-        kept = self._deltas
-        if kept is None:
+        waiting = self._deltas
+        if waiting is None:
             return
         self._delta_bytes += delta.weight_bytes if delta else 0
-        if delta is None or len(kept) == DELTAS_MAX or self._delta_bytes > DELTA_BYTES_MAX:
+        if delta is None or len(waiting) == DELTAS_MAX or self._delta_bytes > DELTA_BYTES_MAX:
             self._deltas = None
         else:
-            kept.append(delta)
+            waiting.append(delta)
 
     def take_deltas(self) -> Sequence[ScopeDelta] | None:
         taken, self._deltas, self._delta_bytes = self._deltas, deque(), 0

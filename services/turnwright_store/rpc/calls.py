@@ -60,7 +60,6 @@ class StoreBackend(Struct):
         return self.opened
 
     def update(self, schemes: Iterable[Scheme]) -> None:
-        """Replace the schemes."""
         self.opened = replace(self.rules, schemes={scheme.name: scheme for scheme in schemes})
 
     def newer_schemes(self, rules: StoreRules, version: str) -> scheme_pb2.SchemeRegistry | None:

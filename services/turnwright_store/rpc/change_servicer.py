@@ -28,13 +28,13 @@ def change_of(request: change_pb2.ChangeEntriesRequest) -> PatternChange:
     which = request.WhichOneof("change")
     if which is None:
         raise invalid("change", "The request has no change: set one of promote, remove, copy or move.")
-    told = getattr(request, which)
+    fields = getattr(request, which)
     return PatternChange(
         Primitive(which),
         request.pattern,
         request.body_pattern,
-        getattr(told, "to", ""),
-        known(Visibility, getattr(told, "visibility", 0), "visibility"),
+        getattr(fields, "to", ""),
+        known(Visibility, getattr(fields, "visibility", 0), "visibility"),
         known(Tier, request.writer, "writer"),
     )
 

@@ -56,9 +56,9 @@ class ControlRpcs(Calls):
     def InjectMessage(
         self, request: control_pb2.InjectMessageRequest, tx: Transaction, caller: Caller
     ) -> control_pb2.InjectMessageResponse:
-        told = control.inject_message(tx, self._rules, caller, address_of(request), request.message)
+        injected = control.inject_message(tx, self._rules, caller, address_of(request), request.message)
         return control_pb2.InjectMessageResponse(
-            run=wire.run_to_pb(told.run), path=told.path, cursor=cursor_to_pb(told.cursor)
+            run=wire.run_to_pb(injected.run), path=injected.path, cursor=cursor_to_pb(injected.cursor)
         )
 
     @query

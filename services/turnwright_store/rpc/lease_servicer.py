@@ -145,6 +145,5 @@ def _locks(leases: Sequence[Lease]) -> set[str]:
 
 
 def _parts(leases: Sequence[Lease]) -> Iterator[Sequence[Lease]]:
-    """The leases in parts, one at least."""
     for start in range(0, max(len(leases), 1), LEASES_PER_WRITE):
         yield leases[start : start + LEASES_PER_WRITE]

@@ -43,9 +43,9 @@ def _part(part: message_pb2.Part) -> Part | None:
     return part_from_pb(part) if part.WhichOneof("part") else None
 
 
-def _user_message(said: pb.UserMessage) -> UserMessage:
-    settings = wire.loop_settings_from_pb(said.settings) if said.HasField("settings") else None
-    return UserMessage(tuple(map(_part, said.parts)), tuple(said.context_files), settings, said.priority)
+def _user_message(command: pb.UserMessage) -> UserMessage:
+    settings = wire.loop_settings_from_pb(command.settings) if command.HasField("settings") else None
+    return UserMessage(tuple(map(_part, command.parts)), tuple(command.context_files), settings, command.priority)
 
 
 def _for_run(scope: int) -> bool:
@@ -54,31 +54,33 @@ def _for_run(scope: int) -> bool:
     return scope == pb.DECISION_SCOPE_RUN
 
 
-def _approval(said: pb.ApproveTools) -> DecideTools:
-    contents = tuple((one.path, one.content) for one in said.contents)
-    return DecideTools(True, tuple(said.calls), said.answer, contents, _for_run(said.scope))
+def _approval(command: pb.ApproveTools) -> DecideTools:
+    contents = tuple((one.path, one.content) for one in command.contents)
+    return DecideTools(True, tuple(command.calls), command.answer, contents, _for_run(command.scope))
 
 
-def _retry(said: pb.RetryFromIndex) -> TruncateMessages:
-    return TruncateMessages(said.from_index, said.expected_revision, _user_message(said.message))
+def _retry(command: pb.RetryFromIndex) -> TruncateMessages:
+    return TruncateMessages(command.from_index, command.expected_revision, _user_message(command.message))
 
 
 _DECODERS: Final[Mapping[str, Callable[[Any], SessionCommand]]] = {
     "user_message": _user_message,
-    "set_params": lambda said: SetParams(patch_of(said.patch)),
+    "set_params": lambda command: SetParams(patch_of(command.patch)),
     "abort": lambda _: AbortSession(),
     "approve_tools": _approval,
-    "reject_tools": lambda said: DecideTools(False, tuple(said.calls), said.reason, (), _for_run(said.scope)),
-    "branch_from_chat": lambda said: BranchFromChat(said.source, said.up_to_message_id),
-    "set_draft": lambda said: SetDraft(said.text),
+    "reject_tools": lambda command: DecideTools(
+        False, tuple(command.calls), command.reason, (), _for_run(command.scope)
+    ),
+    "branch_from_chat": lambda command: BranchFromChat(command.source, command.up_to_message_id),
+    "set_draft": lambda command: SetDraft(command.text),
     "clear_draft": lambda _: SetDraft(None),
-    "ide_tool_result": lambda said: IdeToolResult(said.call, said.content, said.failed),
-    "update_message": lambda said: UpdateMessage(said.message_id, said.content, said.regenerate),
-    "remove_message": lambda said: RemoveMessage(said.message_id, said.regenerate),
-    "truncate_messages": lambda said: TruncateMessages(said.from_index, said.expected_revision),
+    "ide_tool_result": lambda command: IdeToolResult(command.call, command.content, command.failed),
+    "update_message": lambda command: UpdateMessage(command.message_id, command.content, command.regenerate),
+    "remove_message": lambda command: RemoveMessage(command.message_id, command.regenerate),
+    "truncate_messages": lambda command: TruncateMessages(command.from_index, command.expected_revision),
     "retry_from_index": _retry,
     "regenerate": lambda _: Regenerate(),
-    "restore_from_trajectory": lambda said: RestoreFromTrajectory(said.turn),
+    "restore_from_trajectory": lambda command: RestoreFromTrajectory(command.turn),
 }
 
 

@@ -161,7 +161,7 @@ class StoredPath(Struct, frozen=True):
     view: View | None = None
 
 
-def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, StoredPath]:
+def find_visible(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, StoredPath]:
     """The views of a run at these paths; paths without a view are missing."""
     found: dict[str, StoredPath] = {}
     for part in batched(paths):
@@ -172,12 +172,12 @@ def seen(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str,
     return found
 
 
-def prefetch_unseen(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
-    """Prefetch the query of `unseen`; pass the result as `asked`."""
+def prefetch_in_scope(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
+    """Prefetch the query of `find_in_scope`; pass the result as `asked`."""
     return [connection.prefetch(_UNSEEN, {"scope": scope, "paths": part}) for part in batched(paths)]
 
 
-def unseen(
+def find_in_scope(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
 ) -> dict[str, StoredPath]:
     """The entries of a shared scope at these paths, whether a run sees them or not. None has a tail."""
@@ -191,11 +191,11 @@ def unseen(
     return found
 
 
-def unseen_own(
+def find_in_own_scope(
     connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
 ) -> dict[str, StoredPath]:
     """The entries of a run's scope at these paths, with everything that was ever appended."""
-    found = unseen(connection, scope, paths, asked)
+    found = find_in_scope(connection, scope, paths, asked)
     if not found:
         return found
     tails: dict[int, int] = {}

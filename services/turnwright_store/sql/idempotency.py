@@ -20,7 +20,7 @@ _FIND: Final = select(idempotency.c.digest, idempotency.c.response).where(
 )
 _ADD: Final = insert(idempotency)
 _KEY: Final = (idempotency.c.project, idempotency.c.principal, idempotency.c.method, idempotency.c.request_id)
-_WORK_GOES_ON: Final = exists(
+_WORK_CONTINUES: Final = exists(
     select(runs.c.id)
     .join(projects, projects.c.id == runs.c.project_id)
     .where(
@@ -31,7 +31,7 @@ _WORK_GOES_ON: Final = exists(
 )
 _OLDEST: Final = (
     select(*_KEY)
-    .where(idempotency.c.create_ms < bindparam("before_ms"), ~_WORK_GOES_ON)
+    .where(idempotency.c.create_ms < bindparam("before_ms"), ~_WORK_CONTINUES)
     .order_by(idempotency.c.create_ms)
     .limit(bindparam("rows_max"))
 )

@@ -46,10 +46,12 @@ _OLDEST: Final = (
 
 def next_loop(new: Mapping[str, ColumnElement[Any]]) -> ColumnElement[int]:
     """The loop that an owner can continue, of a run whose columns have these new values."""
-    goes_on = or_(loops.c.status != number_in(PROPOSED), new["abort_requested"], ~_is_undecided(new["turn_open"]))
+    loop_continues = or_(
+        loops.c.status != number_in(PROPOSED), new["abort_requested"], ~_is_undecided(new["turn_open"])
+    )
     active = (
         select(loops.c.id)
-        .where(loops.c.run_id == runs.c.id, loops.c.sequence == new["loop_active"], goes_on)
+        .where(loops.c.run_id == runs.c.id, loops.c.sequence == new["loop_active"], loop_continues)
         .scalar_subquery()
     )
     zero: ColumnElement[int] = literal_column("0")

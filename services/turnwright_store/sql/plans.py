@@ -25,7 +25,7 @@ from sqlalchemy import (
 from turnwright_core.plans import SCHEME
 from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.tables import STANDING_PLANS, versions, views
+from turnwright_store.sql.tables import CURRENT_PLANS, versions, views
 
 _PLANS_A_STATEMENT: Final = 100
 
@@ -91,9 +91,9 @@ _HEADS: Final = (
     .limit(bindparam("page"))
 )
 # One statement, because each one is waited for: the plan, its deltas, and a row that counts the others.
-_STANDING: Final = union_all(
+_CURRENT_PIECES: Final = union_all(
     _BY_PATH,
-    _PIECE.where(STANDING_PLANS, _below("own_low", "own_high")).add_columns(null()),
+    _PIECE.where(CURRENT_PLANS, _below("own_low", "own_high")).add_columns(null()),
     _PIECE.with_only_columns(
         literal_column("''"),
         literal_column("'{}'"),
@@ -101,9 +101,9 @@ _STANDING: Final = union_all(
         literal_column("0"),
         func.count(case((_IS_HEAD, 1))),
         null(),
-    ).where(STANDING_PLANS, views.c.path != bindparam("wanted"), not_(_below("own_low", "own_high"))),
+    ).where(CURRENT_PLANS, views.c.path != bindparam("wanted"), not_(_below("own_low", "own_high"))),
 )
-_STANDING_BODIES: Final = _PIECE.with_only_columns(views.c.path, versions.c.body).where(STANDING_PLANS)
+_CURRENT_BODIES: Final = _PIECE.with_only_columns(views.c.path, versions.c.body).where(CURRENT_PLANS)
 _BODIES: Final = select(versions.c.id, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 
 
@@ -126,14 +126,14 @@ def find_pieces(connection: Connection, run_id: int, path: str) -> list[PlanRow]
 def current_pieces(connection: Connection, run_id: int, path: str) -> PlanPieces:
     """The plan at a path, without earlier versions, and the size of the run's other plans."""
     own = {"wanted": path, "own_low": f"{path}/", "own_high": f"{path}{_AFTER_SLASH}"}
-    by_path = {piece.path: piece for piece in _pieces(connection.execute(_STANDING, {"run_id": run_id, **own}))}
+    by_path = {piece.path: piece for piece in _pieces(connection.execute(_CURRENT_PIECES, {"run_id": run_id, **own}))}
     others, head = by_path.pop(""), by_path.pop(path, None)
     return PlanPieces(head, [*by_path.values()], others.content, others.body_size_bytes)
 
 
 def current_bodies(connection: Connection, run_id: int, without: str) -> Iterator[str]:
     """The texts of the plans of a run and of their latest deltas, but those of the plan at a path; empty: of all."""
-    for path, body in connection.execute(_STANDING_BODIES, {"run_id": run_id}):
+    for path, body in connection.execute(_CURRENT_BODIES, {"run_id": run_id}):
         if not (without and (path == without or path.startswith(f"{without}/"))):
             yield body
 

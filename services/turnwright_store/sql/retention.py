@@ -86,7 +86,7 @@ _REMOVED: Final = (
     .where(not_zero(runs.c.removed_ms), runs.c.removed_ms <= bindparam("before_ms"))
     .order_by(runs.c.removed_ms, runs.c.id)
 )
-_KIN: Final = (
+_RELATIVES: Final = (
     select(runs.c.lineage, runs.c.id, runs.c.removed_ms)
     # The eldest is missing: it has inherited nothing.
     .where(runs.c.lineage.in_(bindparam("families", expanding=True)), not_zero(runs.c.lineage))
@@ -156,7 +156,7 @@ _DROP_MARK: Final = delete(search_marks).where(search_marks.c.scope_id == bindpa
 _DROP_RUN: Final = delete(runs).where(runs.c.id == bindparam("run"))
 _DROP_SCOPE: Final = delete(scopes).where(scopes.c.id == bindparam("scope"))
 
-Kin = tuple[tuple[int, bool], ...]
+Relatives = tuple[tuple[int, bool], ...]
 """Ids of the runs of a family that have inherited, the elder first, each with whether it can still be read."""
 
 SeenVersions = Mapping[tuple[int, int], int]
@@ -197,13 +197,13 @@ def removed_runs(connection: Connection, before_ms: int) -> list[RemovedRun]:
     return [RemovedRun(*row) for row in connection.execute(_REMOVED, {"before_ms": before_ms})]
 
 
-def related_runs(connection: Connection, families: Iterable[int], before_ms: int) -> dict[int, Kin]:
+def related_runs(connection: Connection, families: Iterable[int], before_ms: int) -> dict[int, Relatives]:
     """The runs of some families that may have inherited; those that were removed after a time are read still."""
     found: dict[int, list[tuple[int, bool]]] = {}
     for part in batched(set(families)):
-        for family, kin, removed_ms in connection.execute(_KIN, {"families": part}):
-            found.setdefault(family, []).append((kin, not removed_ms or removed_ms > before_ms))
-    return {family: tuple(kin) for family, kin in found.items()}
+        for family, relatives, removed_ms in connection.execute(_RELATIVES, {"families": part}):
+            found.setdefault(family, []).append((relatives, not removed_ms or removed_ms > before_ms))
+    return {family: tuple(relatives) for family, relatives in found.items()}
 
 
 def drop_rows(connection: Connection, run_id: int, rows_max: int) -> bool:
@@ -212,11 +212,11 @@ def drop_rows(connection: Connection, run_id: int, rows_max: int) -> bool:
     return sum(connection.execute(statement, values).rowcount for statement in _ROWS) > 0
 
 
-def held_by(connection: Connection, kin: int, scope: int, held: SeenVersions) -> SeenVersions:
+def held_by(connection: Connection, relatives: int, scope: int, held: SeenVersions) -> SeenVersions:
     """Add to `held` the entries of another run's scope that a run sees, now or in its history."""
     found = dict(held)
     for half in _HELD:
-        for entry, rev, chunk_bytes in connection.execute(half, {"run": kin, "scope": scope}):
+        for entry, rev, chunk_bytes in connection.execute(half, {"run": relatives, "scope": scope}):
             found[entry, rev] = max(found.get((entry, rev), 0), chunk_bytes)
     return found
 

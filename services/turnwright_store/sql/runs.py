@@ -131,7 +131,7 @@ _COLUMNS: Final = (
     runs.c.forked_from_run,
     runs.c.forked_from_turn,
 )
-_STANDING: Final = len(_HEAD_COLUMNS)
+_CURRENT: Final = len(_HEAD_COLUMNS)
 _LOOP_AT: Final = len(_COLUMNS)
 
 _SHOWN_LOOP: Final = case((runs.c.loop_active > 0, runs.c.loop_active), else_=runs.c.loops)
@@ -176,8 +176,8 @@ _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _ADD: Final = insert(runs).returning(runs.c.id)
 _WRITTEN_RUN: Final = ("status", "turn", "loops_queued", "summary", "revision", "update_ms")
 _WRITTEN_ROW: Final = ("turn_open", "loops", "loop_active", "abort_requested")
-_GOES_ON_RUN: Final = ("turn", "revision", "update_ms")
-_GOES_ON_ROW: Final = ("turn_open",)
+_CONTINUED_RUN: Final = ("turn", "revision", "update_ms")
+_CONTINUED_ROW: Final = ("turn_open",)
 """What changes of a run while the same loop is running: its status not, so that no trigger looks at that."""
 
 
@@ -190,7 +190,7 @@ def _new(*names: str) -> dict[str, Any]:
 
 
 _WRITE: Final = _write(*_WRITTEN_RUN, *_WRITTEN_ROW).values(next_loop=next_loop(_new(*_WRITTEN_RUN, *_WRITTEN_ROW)))
-_WRITE_GOING_ON: Final = _write(*_GOES_ON_RUN, *_GOES_ON_ROW)
+_WRITE_GOING_ON: Final = _write(*_CONTINUED_RUN, *_CONTINUED_ROW)
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
@@ -204,7 +204,7 @@ _MARK_WRITTEN: Final = (
 
 
 def run_of(row: Sequence[Any]) -> RunRow:
-    standing, more = row[:_STANDING], row[_STANDING:_LOOP_AT]
+    standing, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
     project, alias, turn = standing[2], standing[3], standing[10]
     place: Sequence[Any]
     *place, model, temperature, persona, limit, budget, yolo, calls, rules, status, summary, queued, rev, made, \
@@ -307,16 +307,18 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> in
     return int(connection.execute(_ADD, values).scalar_one())
 
 
-def write_run(connection: Connection, row: RunRow, revision: int, now_ms: int, *, goes_on: bool = False) -> RunRow:
+def write_run(
+    connection: Connection, row: RunRow, revision: int, now_ms: int, *, loop_continues: bool = False
+) -> RunRow:
     """Store the columns of a run that can change, at a revision of its scope; returns the row.
 
-    Its loops must be written before. `goes_on`: the same loop is still running, and nothing else of the run has
+    Its loops must be written before. `loop_continues`: the same loop is still running, and nothing else of the run has
     changed.
     """
     run = replace(row.run, revision=revision, update_ms=now_ms)
-    names_of_run, names_of_row = (_GOES_ON_RUN, _GOES_ON_ROW) if goes_on else (_WRITTEN_RUN, _WRITTEN_ROW)
+    names_of_run, names_of_row = (_CONTINUED_RUN, _CONTINUED_ROW) if loop_continues else (_WRITTEN_RUN, _WRITTEN_ROW)
     connection.execute(
-        _WRITE_GOING_ON if goes_on else _WRITE,
+        _WRITE_GOING_ON if loop_continues else _WRITE,
         {
             "run_id": row.id,
             **{f"new_{name}": getattr(run, name) for name in names_of_run},

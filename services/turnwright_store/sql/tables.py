@@ -339,12 +339,12 @@ partial_index("ix_views_streaming", views.c.create_ms, views.c.id, where=_STREAM
 # Plans with their latest deltas, however many versions are kept. No other statement asks in these words: with
 # `to_rev IS NULL` planners would take the index of all current views, and SQLite prepares a statement anew at every
 # call that has a parameter where an index has a number.
-STANDING_PLANS: Final = and_(
+CURRENT_PLANS: Final = and_(
     func.coalesce(views.c.to_rev, literal_column("0")) == literal_column("0"),
     views.c.visibility < literal_column("3"),
     func.substr(views.c.path, literal_column("1"), literal_column("7")) == literal_column("'plan://'"),
 )
-partial_index("ix_views_plans", views.c.run_id, views.c.path, where=STANDING_PLANS)
+partial_index("ix_views_plans", views.c.run_id, views.c.path, where=CURRENT_PLANS)
 # Each holds its own half of the intervals, so that no planner takes one for the other's question.
 Index("ix_views_opened", views.c.run_id, views.c.from_rev, sqlite_where=views.c.to_rev.is_(None))
 partial_index("ix_views_closed", views.c.run_id, views.c.to_rev, where=views.c.to_rev.is_not(None))

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.sql import history, inbox, plans, views
-from turnwright_store.sql.entries import seen
+from turnwright_store.sql.entries import find_visible
 from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.idempotency import forget
 from turnwright_store.sql.keys import version_key
@@ -327,7 +327,7 @@ QUESTIONS = {
         lambda core, run: views.snapshot(core, run, views.Wanted(), []),
         "(run_id=?)",
     ),
-    "write": (lambda core, run: seen(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
+    "write": (lambda core, run: find_visible(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
     "run": (lambda core, _run: find_run(core, "p", "r"), "sqlite_autoindex_runs_1 (project_id=? AND alias=?)"),
     "loops": (lambda core, run: changed_loops(core, run.id, (5, 0), 9, 5), "ix_loops_changed (run_id=? AND revision>?"),
     "turns": (lambda core, run: changed_turns(core, run.id, (5, 0), 9, 5), "ix_turns_changed (run_id=? AND revision>?"),

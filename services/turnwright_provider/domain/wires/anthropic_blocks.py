@@ -97,7 +97,7 @@ def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
     for item in in_order(_with_thoughts(message)):
         match item:
             case Text() | ThinkingBlock(type="text"):
-                blocks += _said(item, cited)
+                blocks += _text_block(item, cited)
             case Image():
                 dropped.setdefault("images", _ONLY_USERS_SHOW)
             case ThinkingBlock(type="thinking", text="", signature=""):
@@ -122,7 +122,7 @@ def _with_thoughts(message: Message) -> Message:
     return replace(message, thinking=with_text(message.thinking, message.reasoning))
 
 
-def _said(text: Text | ThinkingBlock, cited: deque[Wired]) -> list[Wired]:
+def _text_block(text: Text | ThinkingBlock, cited: deque[Wired]) -> list[Wired]:
     """A text with its sources: the next ones that are left, or all of them if it is the only text."""
     count = piece_of(text)[2] if isinstance(text, ThinkingBlock) else len(cited)
     taken = [source for _ in range(min(count, len(cited))) if (source := cited.popleft())]

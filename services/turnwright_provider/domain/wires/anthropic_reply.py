@@ -88,7 +88,7 @@ class AnthropicFold(JsonFold):
             case "content_block_delta":
                 yield from self._grow(index, _object(event.get("delta")))
             case "content_block_stop":
-                yield from self._shut(self._block(index))
+                yield from self._close(self._block(index))
             case "message_delta":
                 more = {"context_management": event.get("context_management")}
                 yield from self._end({**more, **_object(event.get("delta"))})
@@ -126,7 +126,7 @@ class AnthropicFold(JsonFold):
 
     def _stop(self) -> Iterator[Delta]:
         for block in self._blocks.values():
-            yield from self._shut(block)
+            yield from self._close(block)
         self.is_done = True
 
     def _use(self, raw: Any) -> Iterator[Delta]:
@@ -153,7 +153,7 @@ class AnthropicFold(JsonFold):
                 for source in objects(content.get("citations")):
                     yield from self._cite(source)
             case "thinking":
-                yield from self._thought(block, text_of(content.get("thinking")))
+                yield from self._thinking_delta(block, text_of(content.get("thinking")))
                 yield from self._sign(block, text_of(content.get("signature")))
             case "tool_use":
                 yield from self._call(block, content)
@@ -164,7 +164,7 @@ class AnthropicFold(JsonFold):
             place = max(self._blocks, default=-1) + 1
         if not 0 <= place < BLOCKS_MAX:
             return None
-        self._keep(len(_json(content)))
+        self._count_buffered(len(_json(content)))
         block = _Block(place, kind, dict(content))
         self._blocks[place] = self._by_index[place if index is None else index] = self._last = block
         return block
@@ -184,7 +184,7 @@ class AnthropicFold(JsonFold):
             case "text_delta":
                 yield from self._say(text_of(delta.get("text")), block.place)
             case "thinking_delta":
-                yield from self._thought(block, text_of(delta.get("thinking")))
+                yield from self._thinking_delta(block, text_of(delta.get("thinking")))
             case "signature_delta":
                 yield from self._sign(block, text_of(delta.get("signature")))
             case "input_json_delta":
@@ -194,10 +194,10 @@ class AnthropicFold(JsonFold):
                     yield from self._cite(source)
             case "compaction_delta":
                 fields = {name: value for name, value in delta.items() if name != "type" and value is not None}
-                self._keep(len(_json(fields)))
+                self._count_buffered(len(_json(fields)))
                 block.content |= fields
 
-    def _shut(self, block: _Block | None) -> Iterator[Delta]:
+    def _close(self, block: _Block | None) -> Iterator[Delta]:
         if block is None or not block.is_open:
             return
         block.is_open = False
@@ -213,14 +213,14 @@ class AnthropicFold(JsonFold):
 
     # What they say
 
-    def _thought(self, block: _Block, said: str) -> Iterator[Delta]:
-        self._keep(len(said))
-        block.parts.append(said)
-        yield from self._think(said)
+    def _thinking_delta(self, block: _Block, piece: str) -> Iterator[Delta]:
+        self._count_buffered(len(piece))
+        block.parts.append(piece)
+        yield from self._think(piece)
 
     def _sign(self, block: _Block, signature: str) -> Iterator[Delta]:
         if signature and block.kind == "thinking":
-            self._keep(len(signature))
+            self._count_buffered(len(signature))
             block.signature = signature
             if not block.is_open:
                 yield from self._complete_deltas(block)
@@ -237,18 +237,18 @@ class AnthropicFold(JsonFold):
         function = {"name": content.get("name"), "arguments": given or ""}
         yield from self._called({"index": block.call, "id": content.get("id"), "function": function})
 
-    def _input(self, block: _Block, said: str) -> Iterator[Delta]:
+    def _input(self, block: _Block, piece: str) -> Iterator[Delta]:
         if block.kind == "tool_use" and not block.has_input:
-            yield from self._called({"index": block.call, "function": {"arguments": said}})
+            yield from self._called({"index": block.call, "function": {"arguments": piece}})
         elif block.kind not in _STREAMED:
-            self._keep(len(said))
-            block.parts.append(said)
+            self._count_buffered(len(piece))
+            block.parts.append(piece)
 
     def _called(self, fragment: Mapping[str, Any]) -> Iterator[Delta]:
         if calls := self._tools.feed([fragment]):
             yield calls
 
-    def _keep(self, chars: int) -> None:
+    def _count_buffered(self, chars: int) -> None:
         """Count what is buffered until its block is complete, for progress."""
         self._text_chars += chars
         self._kept_chars += chars

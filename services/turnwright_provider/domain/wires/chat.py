@@ -22,7 +22,7 @@ from turnwright_provider.domain.wires.asking import Asking, by_effort
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.refused_fields import given, kept
+from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -79,7 +79,7 @@ class ChatWire:
             body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
-        body |= kept(self._fields(call), without)
+        body |= remaining_fields(self._fields(call), without)
         dropped += self._left_out(call)
         return WireRequest("/chat/completions", encoded(body, call.extra), dropped=tuple(dropped))
 

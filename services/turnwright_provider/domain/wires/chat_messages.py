@@ -74,8 +74,8 @@ def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
     if not (message.thinking or message.calls):
         return {"role": "assistant", "content": content}
     if thought := thinking_parts(message.thinking):
-        said = [{"type": "text", "text": content}] if isinstance(content, str) and content else content
-        content = [*thought, *said]
+        shown = [{"type": "text", "text": content}] if isinstance(content, str) and content else content
+        content = [*thought, *shown]
     sent = {"role": "assistant", "content": content, **thinking_fields(message.thinking)}
     if message.calls:
         # Some servers refuse an empty text with calls.
@@ -108,12 +108,12 @@ def _texts(message: Message) -> Sequence[Text]:
 def _content(parts: Sequence[Part], *, marks: bool) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text) and not (marks and parts[0].text):
         return parts[0].text
-    said = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
-    if not said:
+    shown = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
+    if not shown:
         return ""
-    if len(said) == 1 and isinstance(said[0], Text) and not (marks and said[0].text):
-        return said[0].text
-    return [{**_part(part), **(CACHE_MARK if marks and part.cache else {})} for part in said]
+    if len(shown) == 1 and isinstance(shown[0], Text) and not (marks and shown[0].text):
+        return shown[0].text
+    return [{**_part(part), **(CACHE_MARK if marks and part.cache else {})} for part in shown]
 
 
 def _part(part: Part) -> dict[str, Any]:

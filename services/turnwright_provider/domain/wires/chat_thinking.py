@@ -73,8 +73,8 @@ class ThinkingFold:
         if not self._held or self._chars > THINKING_CHARS_MAX:
             return None
         has_details = any(kind.startswith(_DETAILS) for kind, *_ in self._held)
-        kept = [held for (kind, *_), held in self._held.items() if not (has_details and kind in _TEXTS)]
-        return SetThinkingBlocks(tuple(_block(place, held) for place, held in enumerate(kept)))
+        shown = [held for (kind, *_), held in self._held.items() if not (has_details and kind in _TEXTS)]
+        return SetThinkingBlocks(tuple(_block(place, held) for place, held in enumerate(shown)))
 
 
 def _block(place: int, held: _Held) -> ThinkingBlock:
@@ -117,8 +117,8 @@ def is_known(block: ThinkingBlock) -> bool:
 
 
 def _detail(block: ThinkingBlock) -> dict[str, Any]:
-    told = {"id": block.id, _text_field(block.type): block.text, "signature": block.signature}
-    return {"type": block.type, **object_in(block.data), **{name: value for name, value in told.items() if value}}
+    common = {"id": block.id, _text_field(block.type): block.text, "signature": block.signature}
+    return {"type": block.type, **object_in(block.data), **{name: value for name, value in common.items() if value}}
 
 
 def _text_field(kind: str) -> str:

@@ -39,15 +39,15 @@ def count_request(wire: Wire, call: ModelCall, without: frozenset[str]) -> WireR
     body: dict[str, Any] = json.loads(request.body)
     match wire.name:
         case "anthropic":
-            path, told = "/messages/count_tokens", _only(body, _ANTHROPIC)
+            path, payload = "/messages/count_tokens", _only(body, _ANTHROPIC)
         case "responses":
-            path, told = "/responses/input_tokens", _only(body, _RESPONSES)
+            path, payload = "/responses/input_tokens", _only(body, _RESPONSES)
         case _:
-            path, told = request.path.replace(":streamGenerateContent?alt=sse", ":countTokens"), _only(body, _GEMINI)
+            path, payload = request.path.replace(":streamGenerateContent?alt=sse", ":countTokens"), _only(body, _GEMINI)
             if path.startswith("/models/"):
                 # Vertex takes the fields as they are.
-                told = {"generateContentRequest": {"model": path[1:].removesuffix(":countTokens"), **told}}
-    return WireRequest(path, json.dumps(told, ensure_ascii=False).encode(), request.headers)
+                payload = {"generateContentRequest": {"model": path[1:].removesuffix(":countTokens"), **payload}}
+    return WireRequest(path, json.dumps(payload, ensure_ascii=False).encode(), request.headers)
 
 
 def _only(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from turnwright_provider.domain.wires.extra import encoded
 from turnwright_provider.domain.wires.gemini_contents import conversation
 from turnwright_provider.domain.wires.gemini_reply import GeminiFold
 from turnwright_provider.domain.wires.history import history
-from turnwright_provider.domain.wires.refused_fields import given, kept
+from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -88,7 +88,7 @@ class GeminiWire:
             "maxOutputTokens": call.output_tokens_max,
             "stopSequences": list(call.stop) or None,
         }
-        config |= kept(self._fields(call), without)
+        config |= remaining_fields(self._fields(call), without)
         return {name: value for name, value in config.items() if value is not None}
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:

@@ -190,8 +190,8 @@ class GeminiFold(JsonFold):
 
 def _sources(candidate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for name, items in _SOURCES:
-        told = candidate.get(name)
-        yield from objects(told.get(items)) if isinstance(told, dict) else ()
+        metadata = candidate.get(name)
+        yield from objects(metadata.get(items)) if isinstance(metadata, dict) else ()
 
 
 def _counts(raw: Any) -> dict[str, Any]:

@@ -91,6 +91,6 @@ def _is_object(text: str) -> bool:
 def _sent_id(call: ToolCall, taken: set[str], place: int) -> str:
     """The vendor's id; ours if there is none, or if an earlier call has it. A sent id never changes later."""
     is_free = bool(call.id) and (call.id not in taken or not call.call_id)
-    told = (call.id if is_free else call.call_id) or f"call_{place}_{call.index}"
-    taken.add(told)
-    return told
+    unique_id = (call.id if is_free else call.call_id) or f"call_{place}_{call.index}"
+    taken.add(unique_id)
+    return unique_id

@@ -166,12 +166,12 @@ class JsonFold(ABC):
 
     # What a chunk can bring, for the wires.
 
-    def _say(self, said: str, place: int | None = None) -> Iterator[Delta]:
+    def _say(self, text_delta: str, place: int | None = None) -> Iterator[Delta]:
         """A piece of the text. `place` is the index of its block, if the wire has blocks."""
-        self._text_chars += len(said)
-        if place is not None and said:
+        self._text_chars += len(text_delta)
+        if place is not None and text_delta:
             self._begin_piece(place)
-        if text := self._content.feed(said):
+        if text := self._content.feed(text_delta):
             self._content_chars += len(text)
             yield AppendContent(text)
 
@@ -180,9 +180,9 @@ class JsonFold(ABC):
         if is_new and len(self._pieces) < PIECES_MAX:
             self._pieces.append(_Piece(place, self._content_chars))
 
-    def _think(self, said: str) -> Iterator[Delta]:
-        self._text_chars += len(said)
-        if text := self._reasoning.feed(said):
+    def _think(self, text_delta: str) -> Iterator[Delta]:
+        self._text_chars += len(text_delta)
+        if text := self._reasoning.feed(text_delta):
             yield AppendReasoning(text)
 
     def _cite(self, source: Mapping[str, Any]) -> Iterator[Delta]:

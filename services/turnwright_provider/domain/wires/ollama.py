@@ -20,7 +20,7 @@ from turnwright_provider.domain.wires.extra import encoded
 from turnwright_provider.domain.wires.history import TOOL, history, tool_names
 from turnwright_provider.domain.wires.images import inline
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
-from turnwright_provider.domain.wires.refused_fields import given, kept
+from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 _ROLES: Final = {role: role.value for role in Role}
@@ -63,7 +63,7 @@ class OllamaWire:
         }
         if call.tools and not (call.tool_choice and call.tool_choice.mode == "none"):
             body["tools"] = [_tool(tool) for tool in call.tools]
-        body |= kept(self._fields(call), without)
+        body |= remaining_fields(self._fields(call), without)
         return WireRequest("/api/chat", encoded(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
 
     def removable(self, call: ModelCall) -> AbstractSet[str]:

@@ -36,7 +36,7 @@ def refused_field(
     return next((field for field in named if field in sent), None)
 
 
-def kept(fields: Mapping[str, Mapping[str, Any]], without: AbstractSet[str]) -> dict[str, Any]:
+def remaining_fields(fields: Mapping[str, Mapping[str, Any]], without: AbstractSet[str]) -> dict[str, Any]:
     """The parts of the body for all optional fields but these."""
     return {key: value for name, inner in fields.items() if name not in without for key, value in inner.items()}
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.refused_fields import given, kept
+from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
 from turnwright_provider.domain.wires.responses_items import input_items
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
@@ -61,7 +61,7 @@ class ResponsesWire:
             body["tools"] = [_tool(tool) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_output_tokens"] = call.output_tokens_max
-        body |= kept(self._fields(call), without)
+        body |= remaining_fields(self._fields(call), without)
         if "summary" in without and "reasoning" in body:
             body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
         dropped += _left_out(call)
@@ -98,8 +98,13 @@ def _effort(amount: Reasoning) -> dict[str, str]:
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     # The default is strict.
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
-    return {"type": "function", **told}
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+    return {"type": "function", **function}
 
 
 def _choice(choice: ToolChoice) -> dict[str, Any]:

@@ -48,10 +48,10 @@ def _items(message: Message) -> list[dict[str, Any]]:
 
 def _item(block: ReplyBlock) -> dict[str, Any]:
     if isinstance(block, Text):
-        return _said(block.text)
+        return _output_text(block.text)
     match block:
         case ThinkingBlock(type=kind, text=text) if kind == TEXT:
-            return _said(text)
+            return _output_text(text)
         case ThinkingBlock(type=kind, id=name, data=data):
             named = {"id": name} if name else {}
             return {"type": REASONING, "summary": [], **named, **object_in(data)} if kind == REASONING else {}
@@ -63,7 +63,7 @@ def _item(block: ReplyBlock) -> dict[str, Any]:
             return {}
 
 
-def _said(text: str) -> dict[str, Any]:
+def _output_text(text: str) -> dict[str, Any]:
     # OpenAI does without the type of a message; llama.cpp knows a reply by it.
     return {"type": "message", "role": "assistant", "content": text} if text else {}
 
@@ -82,12 +82,12 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
-    said = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
-    if not said:
+    shown = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
+    if not shown:
         return ""
-    if len(said) == 1 and isinstance(said[0], Text):
-        return said[0].text
-    return [_part(part) for part in said]
+    if len(shown) == 1 and isinstance(shown[0], Text):
+        return shown[0].text
+    return [_part(part) for part in shown]
 
 
 def _part(part: Part) -> dict[str, Any]:

@@ -24,10 +24,10 @@ class RoutedFold(JsonFold, ABC):
             deltas.append(AppendContent(calls))
         return [*deltas, finish]
 
-    def _say(self, said: str, place: int | None = None) -> Iterator[Delta]:
+    def _say(self, text_delta: str, place: int | None = None) -> Iterator[Delta]:
         del place
-        self._text_chars += len(said)
-        yield from self._router.feed(self._content.feed(said))
+        self._text_chars += len(text_delta)
+        yield from self._router.feed(self._content.feed(text_delta))
 
     def _last_content(self, text: str) -> list[Delta]:
         return [*self._router.feed(text), *self._router.end()]
