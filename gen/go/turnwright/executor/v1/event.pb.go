@@ -547,7 +547,7 @@ func (x *StreamFinished) GetUsage() *v1.Usage {
 	return nil
 }
 
-// The answer was cut short. What was received is kept in the records of the turn.
+// The answer was cut short. The received part is in the records of the turn.
 type StreamCancelled struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -989,7 +989,7 @@ func (x *RunState) GetLoop() *v1.Loop {
 	return nil
 }
 
-// What the run is doing has changed. Sent after the events that say why, and only if the state is another one.
+// The state of the run has changed. Sent after the events that are the reason.
 type RuntimeUpdated struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

@@ -668,7 +668,7 @@ type WatchRunResponse_RunState struct {
 }
 
 type WatchRunResponse_RuntimeUpdated struct {
-	// What the run is doing has changed.
+	// The state of the run has changed.
 	RuntimeUpdated *RuntimeUpdated `protobuf:"bytes,18,opt,name=runtime_updated,json=runtimeUpdated,proto3,oneof"`
 }
 

@@ -223,7 +223,7 @@ func (x *RemoveScheduleRequest) GetRequestId() string {
 	return ""
 }
 
-// The schedule is gone. What it has begun goes on.
+// The schedule is removed. Loops that it has begun continue.
 type RemoveScheduleResponse struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

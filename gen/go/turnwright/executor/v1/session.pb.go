@@ -116,7 +116,7 @@ type SubmitCommandResponse struct {
 	Cursor *EventCursor `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// True if the command waits in the queue: see ListCommands.
 	Queued bool `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
-	// What the command has taken away. Absent: it is no edit of messages, or it waits.
+	// What the command has removed. Absent: it is no edit of messages, or it waits.
 	Rewound *v1.Rewound `protobuf:"bytes,6,opt,name=rewound,proto3,oneof" json:"rewound,omitempty"`
 }
 

@@ -82,9 +82,9 @@ type MessagesTruncated struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// Place of the first of them in the list of messages (ListMessages), from 0.
+	// Index of the first of them in the list of messages (ListMessages), from 0.
 	FromIndex uint32 `protobuf:"varint,1,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
-	// Paths of all entries that are gone, also of those that are no messages; sorted by position. A long list comes in
+	// Paths of all removed entries, also of those that are not messages; sorted by position. A long list comes in
 	// several events with the same `from_index`, each of at most about 256 KiB.
 	Paths []string `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`
 }

@@ -54,7 +54,7 @@ const (
 	PieceKind_PIECE_KIND_BUDGET PieceKind = 13
 	// Text of a plugin.
 	PieceKind_PIECE_KIND_PLUGIN PieceKind = 14
-	// Tags around a section; in an edited transcript what stands around the texts of a message.
+	// Tags around a section; in an edited transcript also around the texts of a message.
 	PieceKind_PIECE_KIND_MARKUP PieceKind = 15
 	// A reply of the model, with its calls.
 	PieceKind_PIECE_KIND_REPLY PieceKind = 16
@@ -159,7 +159,7 @@ const (
 	PieceForm_PIECE_FORM_WHOLE PieceForm = 1
 	// A summary of the body.
 	PieceForm_PIECE_FORM_SUMMARIZED PieceForm = 2
-	// A note in place of the body, which tells how to read it again.
+	// A note in place of the body, which says how to read it again.
 	PieceForm_PIECE_FORM_STUB PieceForm = 3
 	// Nothing: the message was left out at this place. Its `tokens` and `bytes` are 0.
 	PieceForm_PIECE_FORM_LEFT_OUT PieceForm = 4
@@ -234,7 +234,7 @@ type ExplainedPiece struct {
 	// Why it is in the packet, one sentence.
 	Why string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
 	// The step that summarized, shortened or replaced it, see PacketStep.name. Empty: none, or it is not recorded; `why`
-	// tells which.
+	// says which.
 	ReducedBy string `protobuf:"bytes,9,opt,name=reduced_by,json=reducedBy,proto3" json:"reduced_by,omitempty"`
 	// The turn of that step; 0: none.
 	ReducedInTurn uint32 `protobuf:"varint,10,opt,name=reduced_in_turn,json=reducedInTurn,proto3" json:"reduced_in_turn,omitempty"`

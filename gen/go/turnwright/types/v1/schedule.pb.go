@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What happens in a run again and again. It is stored, and outlives every process; forks do not have it. What was missed
+// A recurring prompt or tick of a run. It is stored, and outlives every process; forks do not have it. What was missed
 // while no store was running happens once.
 type Schedule struct {
 	state         protoimpl.MessageState

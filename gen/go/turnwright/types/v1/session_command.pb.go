@@ -371,7 +371,7 @@ type UserMessage struct {
 	// format, or else MODE_ACT. Images of `parts` are added to `images`.
 	Settings *LoopSettings `protobuf:"bytes,3,opt,name=settings,proto3,oneof" json:"settings,omitempty"`
 	// True: if the run is busy, the message is read in the next turn of its loop instead of waiting in the queue. Several
-	// are read in the order in which they came. What is being streamed goes on. Only texts, of at most 65536 bytes.
+	// are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes.
 	Priority bool `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
 }
 
@@ -730,7 +730,7 @@ func (x *BranchFromChat) GetUpToMessageId() string {
 	return ""
 }
 
-// Sets the draft of a run: what somebody has typed and not sent. It is never sent to the model. Clients find it as the
+// Sets the draft of a run: text that was typed but not sent. It is never sent to the model. Clients find it as the
 // entry `draft://main`.
 type SetDraft struct {
 	state         protoimpl.MessageState
@@ -820,7 +820,7 @@ func (*ClearDraft) Descriptor() ([]byte, []int) {
 }
 
 // Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the
-// queue. What the message said before can still be read (ListEntryHistory of the store).
+// queue. Earlier versions of the message can still be read (ListEntryHistory of the store).
 type UpdateMessage struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -831,8 +831,8 @@ type UpdateMessage struct {
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// The new content, 1 byte to 1 MiB. A reply loses what its vendor has signed for the old one: thinking and server blocks.
 	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
-	// True, for a prompt only: takes away what followed, and sends the content as a new prompt with the settings of the old
-	// one.
+	// True, for a prompt only: removes everything after it, and sends the content as a new prompt with the settings of the
+	// old one.
 	Regenerate bool `protobuf:"varint,3,opt,name=regenerate,proto3" json:"regenerate,omitempty"`
 }
 
@@ -889,7 +889,7 @@ func (x *UpdateMessage) GetRegenerate() bool {
 	return false
 }
 
-// Takes a message away. With a reply go the results of its calls. While the run is busy, it waits in the queue.
+// Removes a message, and with a reply the results of its calls. While the run is busy, it waits in the queue.
 type RemoveMessage struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -897,7 +897,7 @@ type RemoveMessage struct {
 
 	// Path of the message; as in UpdateMessage.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// True: takes away the prompt before the message and all that followed it, and sends that prompt again.
+	// True: removes the prompt before the message and everything after it, and sends that prompt again.
 	Regenerate bool `protobuf:"varint,2,opt,name=regenerate,proto3" json:"regenerate,omitempty"`
 }
 
@@ -947,18 +947,18 @@ func (x *RemoveMessage) GetRegenerate() bool {
 	return false
 }
 
-// Takes a message and all that followed away. The run's own entries, plans among them, become again what they were before
-// the turn of the message. Project files, and entries that are shared with other runs, stay as they are; an event tells
-// the model so. While the run is busy, it waits in the queue.
+// Removes a message and everything after it. The run's own entries, plans among them, are restored to what they were
+// before the turn of the message. Project files, and entries that are shared with other runs, stay as they are; an event
+// says so to the model. While the run is busy, it waits in the queue.
 type TruncateMessages struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// Place of the message in the list of messages, from 0. Behind the end: nothing happens. Negative: refused.
+	// Index of the message in the list of messages, from 0. After the end: nothing happens. Negative: refused.
 	FromIndex int64 `protobuf:"varint,1,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
 	// Revision of the run at which the caller has read the list. Fails with ABORTED, reason REVISION_CONFLICT, if a message
-	// at this place or before it has changed, come or gone since.
+	// at this index or before it was added, changed or removed since.
 	ExpectedRevision int64 `protobuf:"varint,2,opt,name=expected_revision,json=expectedRevision,proto3" json:"expected_revision,omitempty"`
 }
 
@@ -1309,7 +1309,7 @@ func (x *QueuedCommand) GetPreview() string {
 	return ""
 }
 
-// What a command has taken away and brought back.
+// What a command has removed and restored.
 type Rewound struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

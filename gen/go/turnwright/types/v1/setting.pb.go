@@ -31,7 +31,7 @@ type Setting struct {
 	// Value for display. A secret is only reported as set; a URL has no user, password or query.
 	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	// Keyed digest (under the deployment's secret) of the whole value, lower-case hexadecimal. A holder of the secret can
-	// check whether its own value is the same, even for secrets; nobody else learns anything from it.
+	// check whether its own value is the same, even for secrets; it reveals nothing else.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 }
 

@@ -259,7 +259,7 @@ func (x *KnowledgeHit) GetScore() float64 {
 	return 0
 }
 
-// The settings of one turn. Immutable once the turn has begun. Optional settings that nobody has set are absent.
+// The settings of one turn. Immutable once the turn has begun. Optional settings that were not set are absent.
 type TurnRequest struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -275,7 +275,7 @@ type TurnRequest struct {
 	Temperature float64 `protobuf:"fixed64,4,opt,name=temperature,proto3" json:"temperature,omitempty"`
 	// Names of the tools that were offered, in display order.
 	Tools []string `protobuf:"bytes,5,rep,name=tools,proto3" json:"tools,omitempty"`
-	// How the model was told to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS.
+	// How the model was asked to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS.
 	Calls CallStyle `protobuf:"varint,6,opt,name=calls,proto3,enum=turnwright.types.v1.CallStyle" json:"calls,omitempty"`
 	// How much the model was asked to reason. Absent: the vendor's default.
 	Reasoning *Reasoning `protobuf:"bytes,8,opt,name=reasoning,proto3,oneof" json:"reasoning,omitempty"`

@@ -295,7 +295,7 @@ Global___StreamFinished: _TypeAlias = StreamFinished  # noqa: Y015
 
 @_typing.final
 class StreamCancelled(_message.Message):
-    """The answer was cut short. What was received is kept in the records of the turn."""
+    """The answer was cut short. The received part is in the records of the turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -512,7 +512,7 @@ Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 @_typing.final
 class RuntimeUpdated(_message.Message):
-    """What the run is doing has changed. Sent after the events that say why, and only if the state is another one."""
+    """The state of the run has changed. Sent after the events that are the reason."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

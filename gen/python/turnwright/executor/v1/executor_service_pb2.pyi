@@ -261,7 +261,7 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def runtime_updated(self) -> _event_pb2.RuntimeUpdated:
-        """What the run is doing has changed."""
+        """The state of the run has changed."""
 
     @_builtins.property
     def thread_updated(self) -> _session_event_pb2.ThreadUpdated:

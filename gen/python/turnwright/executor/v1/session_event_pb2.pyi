@@ -33,10 +33,10 @@ class MessagesTruncated(_message.Message):
     FROM_INDEX_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
     from_index: _builtins.int
-    """Place of the first of them in the list of messages (ListMessages), from 0."""
+    """Index of the first of them in the list of messages (ListMessages), from 0."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths of all entries that are gone, also of those that are no messages; sorted by position. A long list comes in
+        """Paths of all removed entries, also of those that are not messages; sorted by position. A long list comes in
         several events with the same `from_index`, each of at most about 256 KiB.
         """
 

@@ -117,7 +117,7 @@ Global___RemoveScheduleRequest: _TypeAlias = RemoveScheduleRequest  # noqa: Y015
 
 @_typing.final
 class RemoveScheduleResponse(_message.Message):
-    """The schedule is gone. What it has begun goes on."""
+    """The schedule is removed. Loops that it has begun continue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

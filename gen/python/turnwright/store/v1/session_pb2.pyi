@@ -93,7 +93,7 @@ class SubmitCommandResponse(_message.Message):
 
     @_builtins.property
     def rewound(self) -> _session_command_pb2.Rewound:
-        """What the command has taken away. Absent: it is no edit of messages, or it waits."""
+        """What the command has removed. Absent: it is no edit of messages, or it waits."""
 
     def __init__(
         self,

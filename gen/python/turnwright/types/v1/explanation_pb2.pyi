@@ -58,7 +58,7 @@ class _PieceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PieceKind.V
     PIECE_KIND_PLUGIN: _PieceKind.ValueType  # 14
     """Text of a plugin."""
     PIECE_KIND_MARKUP: _PieceKind.ValueType  # 15
-    """Tags around a section; in an edited transcript what stands around the texts of a message."""
+    """Tags around a section; in an edited transcript also around the texts of a message."""
     PIECE_KIND_REPLY: _PieceKind.ValueType  # 16
     """A reply of the model, with its calls."""
     PIECE_KIND_RESULT: _PieceKind.ValueType  # 17
@@ -106,7 +106,7 @@ PIECE_KIND_BUDGET: PieceKind.ValueType  # 13
 PIECE_KIND_PLUGIN: PieceKind.ValueType  # 14
 """Text of a plugin."""
 PIECE_KIND_MARKUP: PieceKind.ValueType  # 15
-"""Tags around a section; in an edited transcript what stands around the texts of a message."""
+"""Tags around a section; in an edited transcript also around the texts of a message."""
 PIECE_KIND_REPLY: PieceKind.ValueType  # 16
 """A reply of the model, with its calls."""
 PIECE_KIND_RESULT: PieceKind.ValueType  # 17
@@ -134,7 +134,7 @@ class _PieceFormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PieceForm.V
     PIECE_FORM_SUMMARIZED: _PieceForm.ValueType  # 2
     """A summary of the body."""
     PIECE_FORM_STUB: _PieceForm.ValueType  # 3
-    """A note in place of the body, which tells how to read it again."""
+    """A note in place of the body, which says how to read it again."""
     PIECE_FORM_LEFT_OUT: _PieceForm.ValueType  # 4
     """Nothing: the message was left out at this place. Its `tokens` and `bytes` are 0."""
 
@@ -148,7 +148,7 @@ PIECE_FORM_WHOLE: PieceForm.ValueType  # 1
 PIECE_FORM_SUMMARIZED: PieceForm.ValueType  # 2
 """A summary of the body."""
 PIECE_FORM_STUB: PieceForm.ValueType  # 3
-"""A note in place of the body, which tells how to read it again."""
+"""A note in place of the body, which says how to read it again."""
 PIECE_FORM_LEFT_OUT: PieceForm.ValueType  # 4
 """Nothing: the message was left out at this place. Its `tokens` and `bytes` are 0."""
 Global___PieceForm: _TypeAlias = PieceForm  # noqa: Y015
@@ -191,7 +191,7 @@ class ExplainedPiece(_message.Message):
     """Why it is in the packet, one sentence."""
     reduced_by: _builtins.str
     """The step that summarized, shortened or replaced it, see PacketStep.name. Empty: none, or it is not recorded; `why`
-    tells which.
+    says which.
     """
     reduced_in_turn: _builtins.int
     """The turn of that step; 0: none."""

@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Schedule(_message.Message):
-    """What happens in a run again and again. It is stored, and outlives every process; forks do not have it. What was missed
+    """A recurring prompt or tick of a run. It is stored, and outlives every process; forks do not have it. What was missed
     while no store was running happens once.
     """
 

@@ -170,7 +170,7 @@ class UserMessage(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     priority: _builtins.bool
     """True: if the run is busy, the message is read in the next turn of its loop instead of waiting in the queue. Several
-    are read in the order in which they came. What is being streamed goes on. Only texts, of at most 65536 bytes.
+    are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Part]:
@@ -359,7 +359,7 @@ Global___BranchFromChat: _TypeAlias = BranchFromChat  # noqa: Y015
 
 @_typing.final
 class SetDraft(_message.Message):
-    """Sets the draft of a run: what somebody has typed and not sent. It is never sent to the model. Clients find it as the
+    """Sets the draft of a run: text that was typed but not sent. It is never sent to the model. Clients find it as the
     entry `draft://main`.
     """
 
@@ -401,7 +401,7 @@ Global___ClearDraft: _TypeAlias = ClearDraft  # noqa: Y015
 @_typing.final
 class UpdateMessage(_message.Message):
     """Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the
-    queue. What the message said before can still be read (ListEntryHistory of the store).
+    queue. Earlier versions of the message can still be read (ListEntryHistory of the store).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -416,8 +416,8 @@ class UpdateMessage(_message.Message):
     content: _builtins.str
     """The new content, 1 byte to 1 MiB. A reply loses what its vendor has signed for the old one: thinking and server blocks."""
     regenerate: _builtins.bool
-    """True, for a prompt only: takes away what followed, and sends the content as a new prompt with the settings of the old
-    one.
+    """True, for a prompt only: removes everything after it, and sends the content as a new prompt with the settings of the
+    old one.
     """
     def __init__(
         self,
@@ -436,7 +436,7 @@ Global___UpdateMessage: _TypeAlias = UpdateMessage  # noqa: Y015
 
 @_typing.final
 class RemoveMessage(_message.Message):
-    """Takes a message away. With a reply go the results of its calls. While the run is busy, it waits in the queue."""
+    """Removes a message, and with a reply the results of its calls. While the run is busy, it waits in the queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -445,7 +445,7 @@ class RemoveMessage(_message.Message):
     message_id: _builtins.str
     """Path of the message; as in UpdateMessage."""
     regenerate: _builtins.bool
-    """True: takes away the prompt before the message and all that followed it, and sends that prompt again."""
+    """True: removes the prompt before the message and everything after it, and sends that prompt again."""
     def __init__(
         self,
         *,
@@ -462,9 +462,9 @@ Global___RemoveMessage: _TypeAlias = RemoveMessage  # noqa: Y015
 
 @_typing.final
 class TruncateMessages(_message.Message):
-    """Takes a message and all that followed away. The run's own entries, plans among them, become again what they were before
-    the turn of the message. Project files, and entries that are shared with other runs, stay as they are; an event tells
-    the model so. While the run is busy, it waits in the queue.
+    """Removes a message and everything after it. The run's own entries, plans among them, are restored to what they were
+    before the turn of the message. Project files, and entries that are shared with other runs, stay as they are; an event
+    says so to the model. While the run is busy, it waits in the queue.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -472,10 +472,10 @@ class TruncateMessages(_message.Message):
     FROM_INDEX_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     from_index: _builtins.int
-    """Place of the message in the list of messages, from 0. Behind the end: nothing happens. Negative: refused."""
+    """Index of the message in the list of messages, from 0. After the end: nothing happens. Negative: refused."""
     expected_revision: _builtins.int
     """Revision of the run at which the caller has read the list. Fails with ABORTED, reason REVISION_CONFLICT, if a message
-    at this place or before it has changed, come or gone since.
+    at this index or before it was added, changed or removed since.
     """
     def __init__(
         self,
@@ -634,7 +634,7 @@ Global___QueuedCommand: _TypeAlias = QueuedCommand  # noqa: Y015
 
 @_typing.final
 class Rewound(_message.Message):
-    """What a command has taken away and brought back."""
+    """What a command has removed and restored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -31,7 +31,7 @@ class Setting(_message.Message):
     """Value for display. A secret is only reported as set; a URL has no user, password or query."""
     digest: _builtins.str
     """Keyed digest (under the deployment's secret) of the whole value, lower-case hexadecimal. A holder of the secret can
-    check whether its own value is the same, even for secrets; nobody else learns anything from it.
+    check whether its own value is the same, even for secrets; it reveals nothing else.
     """
     def __init__(
         self,

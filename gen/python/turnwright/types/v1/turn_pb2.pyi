@@ -140,7 +140,7 @@ Global___KnowledgeHit: _TypeAlias = KnowledgeHit  # noqa: Y015
 
 @_typing.final
 class TurnRequest(_message.Message):
-    """The settings of one turn. Immutable once the turn has begun. Optional settings that nobody has set are absent."""
+    """The settings of one turn. Immutable once the turn has begun. Optional settings that were not set are absent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -167,7 +167,7 @@ class TurnRequest(_message.Message):
     temperature: _builtins.float
     """Sampling temperature, 0 to 2. The store replaces it by the run's, if that has one."""
     calls: _settings_pb2.CallStyle.ValueType
-    """How the model was told to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS."""
+    """How the model was asked to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS."""
     mode: _settings_pb2.Mode.ValueType
     """Whether the turn may change anything. UNSPECIFIED, in turns of earlier releases, means the mode of the loop."""
     persona: _builtins.str

@@ -280,7 +280,7 @@ export declare type StreamFinished = Message<"turnwright.executor.v1.StreamFinis
 export declare const StreamFinishedSchema: GenMessage<StreamFinished>;
 
 /**
- * The answer was cut short. What was received is kept in the records of the turn.
+ * The answer was cut short. The received part is in the records of the turn.
  *
  * @generated from message turnwright.executor.v1.StreamCancelled
  */
@@ -480,7 +480,7 @@ export declare type RunState = Message<"turnwright.executor.v1.RunState"> & {
 export declare const RunStateSchema: GenMessage<RunState>;
 
 /**
- * What the run is doing has changed. Sent after the events that say why, and only if the state is another one.
+ * The state of the run has changed. Sent after the events that are the reason.
  *
  * @generated from message turnwright.executor.v1.RuntimeUpdated
  */

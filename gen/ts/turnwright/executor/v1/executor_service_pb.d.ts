@@ -268,7 +268,7 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
     case: "runState";
   } | {
     /**
-     * What the run is doing has changed.
+     * The state of the run has changed.
      *
      * @generated from field: turnwright.executor.v1.RuntimeUpdated runtime_updated = 18;
      */

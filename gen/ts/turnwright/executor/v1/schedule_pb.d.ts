@@ -115,7 +115,7 @@ export declare type RemoveScheduleRequest = Message<"turnwright.executor.v1.Remo
 export declare const RemoveScheduleRequestSchema: GenMessage<RemoveScheduleRequest>;
 
 /**
- * The schedule is gone. What it has begun goes on.
+ * The schedule is removed. Loops that it has begun continue.
  *
  * @generated from message turnwright.executor.v1.RemoveScheduleResponse
  */

@@ -21,14 +21,14 @@ export declare const file_turnwright_executor_v1_session_event: GenFile;
  */
 export declare type MessagesTruncated = Message<"turnwright.executor.v1.MessagesTruncated"> & {
   /**
-   * Place of the first of them in the list of messages (ListMessages), from 0.
+   * Index of the first of them in the list of messages (ListMessages), from 0.
    *
    * @generated from field: uint32 from_index = 1;
    */
   fromIndex: number;
 
   /**
-   * Paths of all entries that are gone, also of those that are no messages; sorted by position. A long list comes in
+   * Paths of all removed entries, also of those that are not messages; sorted by position. A long list comes in
    * several events with the same `from_index`, each of at most about 256 KiB.
    *
    * @generated from field: repeated string paths = 2;

@@ -100,7 +100,7 @@ export declare type SubmitCommandResponse = Message<"turnwright.executor.v1.Subm
   queued: boolean;
 
   /**
-   * What the command has taken away. Absent: it is no edit of messages, or it waits.
+   * What the command has removed. Absent: it is no edit of messages, or it waits.
    *
    * @generated from field: optional turnwright.types.v1.Rewound rewound = 6;
    */

@@ -115,7 +115,7 @@ export declare type RemoveScheduleRequest = Message<"turnwright.store.v1.RemoveS
 export declare const RemoveScheduleRequestSchema: GenMessage<RemoveScheduleRequest>;
 
 /**
- * The schedule is gone. What it has begun goes on.
+ * The schedule is removed. Loops that it has begun continue.
  *
  * @generated from message turnwright.store.v1.RemoveScheduleResponse
  */

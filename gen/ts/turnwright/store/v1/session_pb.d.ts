@@ -105,7 +105,7 @@ export declare type SubmitCommandResponse = Message<"turnwright.store.v1.SubmitC
   queued: boolean;
 
   /**
-   * What the command has taken away. Absent: it is no edit of messages, or it waits.
+   * What the command has removed. Absent: it is no edit of messages, or it waits.
    *
    * @generated from field: optional turnwright.types.v1.Rewound rewound = 7;
    */

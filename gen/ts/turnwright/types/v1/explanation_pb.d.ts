@@ -77,7 +77,7 @@ export declare type ExplainedPiece = Message<"turnwright.types.v1.ExplainedPiece
 
   /**
    * The step that summarized, shortened or replaced it, see PacketStep.name. Empty: none, or it is not recorded; `why`
-   * tells which.
+   * says which.
    *
    * @generated from field: string reduced_by = 9;
    */
@@ -534,7 +534,7 @@ export enum PieceKind {
   PLUGIN = 14,
 
   /**
-   * Tags around a section; in an edited transcript what stands around the texts of a message.
+   * Tags around a section; in an edited transcript also around the texts of a message.
    *
    * @generated from enum value: PIECE_KIND_MARKUP = 15;
    */
@@ -616,7 +616,7 @@ export enum PieceForm {
   SUMMARIZED = 2,
 
   /**
-   * A note in place of the body, which tells how to read it again.
+   * A note in place of the body, which says how to read it again.
    *
    * @generated from enum value: PIECE_FORM_STUB = 3;
    */

@@ -12,7 +12,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_turnwright_types_v1_schedule: GenFile;
 
 /**
- * What happens in a run again and again. It is stored, and outlives every process; forks do not have it. What was missed
+ * A recurring prompt or tick of a run. It is stored, and outlives every process; forks do not have it. What was missed
  * while no store was running happens once.
  *
  * @generated from message turnwright.types.v1.Schedule

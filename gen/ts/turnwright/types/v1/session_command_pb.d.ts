@@ -186,7 +186,7 @@ export declare type UserMessage = Message<"turnwright.types.v1.UserMessage"> & {
 
   /**
    * True: if the run is busy, the message is read in the next turn of its loop instead of waiting in the queue. Several
-   * are read in the order in which they came. What is being streamed goes on. Only texts, of at most 65536 bytes.
+   * are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes.
    *
    * @generated from field: bool priority = 4;
    */
@@ -342,7 +342,7 @@ export declare type BranchFromChat = Message<"turnwright.types.v1.BranchFromChat
 export declare const BranchFromChatSchema: GenMessage<BranchFromChat>;
 
 /**
- * Sets the draft of a run: what somebody has typed and not sent. It is never sent to the model. Clients find it as the
+ * Sets the draft of a run: text that was typed but not sent. It is never sent to the model. Clients find it as the
  * entry `draft://main`.
  *
  * @generated from message turnwright.types.v1.SetDraft
@@ -378,7 +378,7 @@ export declare const ClearDraftSchema: GenMessage<ClearDraft>;
 
 /**
  * Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the
- * queue. What the message said before can still be read (ListEntryHistory of the store).
+ * queue. Earlier versions of the message can still be read (ListEntryHistory of the store).
  *
  * @generated from message turnwright.types.v1.UpdateMessage
  */
@@ -399,8 +399,8 @@ export declare type UpdateMessage = Message<"turnwright.types.v1.UpdateMessage">
   content: string;
 
   /**
-   * True, for a prompt only: takes away what followed, and sends the content as a new prompt with the settings of the old
-   * one.
+   * True, for a prompt only: removes everything after it, and sends the content as a new prompt with the settings of the
+   * old one.
    *
    * @generated from field: bool regenerate = 3;
    */
@@ -414,7 +414,7 @@ export declare type UpdateMessage = Message<"turnwright.types.v1.UpdateMessage">
 export declare const UpdateMessageSchema: GenMessage<UpdateMessage>;
 
 /**
- * Takes a message away. With a reply go the results of its calls. While the run is busy, it waits in the queue.
+ * Removes a message, and with a reply the results of its calls. While the run is busy, it waits in the queue.
  *
  * @generated from message turnwright.types.v1.RemoveMessage
  */
@@ -427,7 +427,7 @@ export declare type RemoveMessage = Message<"turnwright.types.v1.RemoveMessage">
   messageId: string;
 
   /**
-   * True: takes away the prompt before the message and all that followed it, and sends that prompt again.
+   * True: removes the prompt before the message and everything after it, and sends that prompt again.
    *
    * @generated from field: bool regenerate = 2;
    */
@@ -441,15 +441,15 @@ export declare type RemoveMessage = Message<"turnwright.types.v1.RemoveMessage">
 export declare const RemoveMessageSchema: GenMessage<RemoveMessage>;
 
 /**
- * Takes a message and all that followed away. The run's own entries, plans among them, become again what they were before
- * the turn of the message. Project files, and entries that are shared with other runs, stay as they are; an event tells
- * the model so. While the run is busy, it waits in the queue.
+ * Removes a message and everything after it. The run's own entries, plans among them, are restored to what they were
+ * before the turn of the message. Project files, and entries that are shared with other runs, stay as they are; an event
+ * says so to the model. While the run is busy, it waits in the queue.
  *
  * @generated from message turnwright.types.v1.TruncateMessages
  */
 export declare type TruncateMessages = Message<"turnwright.types.v1.TruncateMessages"> & {
   /**
-   * Place of the message in the list of messages, from 0. Behind the end: nothing happens. Negative: refused.
+   * Index of the message in the list of messages, from 0. After the end: nothing happens. Negative: refused.
    *
    * @generated from field: int64 from_index = 1;
    */
@@ -457,7 +457,7 @@ export declare type TruncateMessages = Message<"turnwright.types.v1.TruncateMess
 
   /**
    * Revision of the run at which the caller has read the list. Fails with ABORTED, reason REVISION_CONFLICT, if a message
-   * at this place or before it has changed, come or gone since.
+   * at this index or before it was added, changed or removed since.
    *
    * @generated from field: int64 expected_revision = 2;
    */
@@ -617,7 +617,7 @@ export declare type QueuedCommand = Message<"turnwright.types.v1.QueuedCommand">
 export declare const QueuedCommandSchema: GenMessage<QueuedCommand>;
 
 /**
- * What a command has taken away and brought back.
+ * What a command has removed and restored.
  *
  * @generated from message turnwright.types.v1.Rewound
  */

@@ -32,7 +32,7 @@ export declare type Setting = Message<"turnwright.types.v1.Setting"> & {
 
   /**
    * Keyed digest (under the deployment's secret) of the whole value, lower-case hexadecimal. A holder of the secret can
-   * check whether its own value is the same, even for secrets; nobody else learns anything from it.
+   * check whether its own value is the same, even for secrets; it reveals nothing else.
    *
    * @generated from field: string digest = 3;
    */

@@ -50,7 +50,7 @@ export declare type KnowledgeHit = Message<"turnwright.types.v1.KnowledgeHit"> &
 export declare const KnowledgeHitSchema: GenMessage<KnowledgeHit>;
 
 /**
- * The settings of one turn. Immutable once the turn has begun. Optional settings that nobody has set are absent.
+ * The settings of one turn. Immutable once the turn has begun. Optional settings that were not set are absent.
  *
  * @generated from message turnwright.types.v1.TurnRequest
  */
@@ -91,7 +91,7 @@ export declare type TurnRequest = Message<"turnwright.types.v1.TurnRequest"> & {
   tools: string[];
 
   /**
-   * How the model was told to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS.
+   * How the model was asked to call tools: TAGS or NATIVE. UNSPECIFIED, in turns of earlier releases, means TAGS.
    *
    * @generated from field: turnwright.types.v1.CallStyle calls = 6;
    */
