@@ -92,7 +92,7 @@ class Checked(Struct, frozen=True):
 
 
 class Fitted(NamedTuple):
-    """A packet with what was folded and demoted for it."""
+    """A packet, with the events folded and the entries demoted for it."""
 
     folded: Folded
     prompt: Block | None
@@ -151,7 +151,7 @@ class Assembler:
     async def _with_plugins(
         self, ask: PacketRequest, messages_of: Callable[[PacketRequest, R], list[PromptMessage]], rows: R
     ) -> PacketRequest:
-        """The request with the edits of plugins, which see the prompt with the edits that it had before."""
+        """The request with the edits of plugins, which see the prompt with earlier edits applied."""
         if ask.request is None or not self._prompt_plugins.of(ask.request):
             return ask
         messages = edited(await self.runner.run(messages_of, ask, rows), ask.edits)
@@ -210,12 +210,12 @@ class Assembler:
             return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
 
     def ceiling(self, ask: PacketRequest) -> int:
-        """Maximum tokens of a packet; of a transcript what the reserve for the reply leaves, if that is less."""
+        """Maximum tokens of a packet; for a transcript at most the window without the reserve for the reply."""
         ceiling = ceiling_of(ask.context_length, self.rules.budget_ceiling)
         return min(ceiling, max(0, ask.context_length - ask.output_reserve)) if ask.transcript else ceiling
 
     def budget(self, ask: PacketRequest) -> TokenBudget:
-        """What a packet may take beside its edits."""
+        """Maximum tokens of a packet without its edits."""
         whole = TokenBudget(self.ceiling(ask), ask.calibration)
         return replace(whole, ceiling=max(0, whole.ceiling - whole.expected(self._edit_tokens(ask))))
 
@@ -233,7 +233,7 @@ class Assembler:
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index, rows.project)
 
     def draft(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> PacketDraft:
-        """What the sections of a packet are rendered from."""
+        """The input of the sections of a packet."""
         ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
         additions = rows.additions(folded.gone, folded.marker)
         return draft_of(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, rows.project)

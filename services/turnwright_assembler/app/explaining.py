@@ -81,11 +81,11 @@ class Reassembled(Struct, frozen=True):
     cursor: Cursor | None
     steps: tuple[FittingStep, ...]
     gaps: tuple[str, ...] = ()
-    """What is told besides."""
+    """Notes for the caller."""
 
 
 class _Read(Struct):
-    """What was read of a run besides its rows. Mutable: filled part by part."""
+    """What was read of a run besides its rows. Mutable."""
 
     instructions: dict[str, Entry] = field(default_factory=dict)
     reports: list[Compression] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Explainer:
             return await self._off_loop(self._explained, ask, sent, again, before, gaps)
 
     async def _off_loop(self, work: Callable[..., T], *given: object) -> T:
-        """Do work in a thread: a packet that nobody has kept is assembled as a whole, and turns must not wait for it.
+        """Work in a thread: a packet that is not cached is assembled from scratch, and must not block turns.
 
         With plugins it is a step as any other, with its deadline.
         """
@@ -137,7 +137,7 @@ class Explainer:
         return await self._threads.run(work, *given)
 
     async def _again(self, ask: ExplainRequest, gaps: list[str]) -> Reassembled | None:
-        """The packet assembled again; None if that is not possible: then `gaps` tells why."""
+        """The packet assembled again; None if that is not possible: `gaps` then has the reason."""
         if ask.is_sent and ask.at is None:
             gaps.append("The moment that the packet shows is not recorded, so it cannot be assembled again.")
             return None

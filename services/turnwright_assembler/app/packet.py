@@ -109,7 +109,7 @@ def draft_of(
     tools: str = "",
     project: str = "",
 ) -> PacketDraft:
-    """What the sections of the same packet are rendered from, with settled figures."""
+    """The input of the sections of the same packet, with final figures."""
     return _drafted(blocks, system, loop, ceiling, divisor, additions, tools, None, project)[0]
 
 

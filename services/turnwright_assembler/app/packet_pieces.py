@@ -149,7 +149,7 @@ class _UserPieces:
         return pieces
 
     def _filtered(self, pieces: Sequence[Piece], step: PluginPacketFilter) -> list[Piece]:
-        """The pieces that a filter returns; those that it was given keep what is known about them."""
+        """The pieces that a filter returns; unchanged ones keep their labels."""
         known: defaultdict[str, deque[Piece]] = defaultdict(deque)
         for piece in pieces:
             known[piece.text].append(piece)

@@ -1,8 +1,8 @@
-"""Plugins that edit prompts: each is given the prompt as it would be sent, and edits it with the five verbs.
+"""Plugins that edit prompts: each gets the prompt as it would be sent, and edits it with the five verbs.
 
-They are called after what does not fit was left out, one after the other, so that later ones see earlier edits. What
-they did is recorded as edits: with these the packet is assembled, now and whenever it is assembled again. They may be
-async, read clocks and files, and differ from call to call. If one fails, no packet is made (PLUGIN_FAILED).
+They are called in sequence, after eviction, so that later ones see earlier edits. Their edits are recorded, and the
+packet is assembled with these edits, now and in a replay. So plugins may be async, read clocks and files, and not be
+deterministic. If one fails, no packet is made (PLUGIN_FAILED).
 Source: rows OM22, OM25, OM26, OM31, OM35, OM36; architecture 4.
 """
 

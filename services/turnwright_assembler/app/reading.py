@@ -1,4 +1,4 @@
-"""Keeps what is cached of a run up to date: by what the caller says has changed, else by reading from the store."""
+"""Updates the cached rows of a run: from the view changes of the caller, else by reading from the store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """LRU cache of rendered rows by run, with one caller at a time for each run.
 
-Rows that nobody requests for two minutes are dropped: most runs have ended by then, and the others are read again.
+Rows that are not used for two minutes are dropped: most runs have ended by then, and the others are read again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turnwright_core.errors import Reason, fault
 
 
 class CachedRows(Protocol):
-    """What is made of a run's entries as of `cursor`, and kept from one turn to the next."""
+    """Rows made from a run's entries as of `cursor`, cached between turns."""
 
     cursor: Cursor | None
     size_bytes: int

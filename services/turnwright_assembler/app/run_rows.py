@@ -164,7 +164,7 @@ class RunRows:
         return RunPacketPlugins(self._packet_plugins, tuple(entries), self._kept)
 
     def _keep_entry(self, path: str, entry: Entry | None) -> None:
-        """Keep an entry for plugins that use its scheme, if a model may see it."""
+        """Cache an entry for plugins that use its scheme, if a model may see it."""
         if before := self._entries.pop(path, None):
             self.size_bytes -= getsizeof(before.body)
         if entry and entry.scheme in self._packet_plugins.schemes and is_seen(entry, self.schemes.rules(entry.scheme)):
@@ -216,7 +216,7 @@ class RunRows:
             self._index.add(block)
 
     def _is_stale(self, block: Block) -> bool:
-        """Whether it is a delta of a version that is not the latest one of its plan, or of a plan that is gone."""
+        """Whether it is a delta of an old version of its plan, or of a removed plan."""
         part = block.plan
         return part is not None and part.sequence > 0 and self._latest.get(part.plan_id) != part.version
 

@@ -34,7 +34,7 @@ class StepRunner:
         self._calls = PluginCalls(deadline_s) if packet_plugins.plugins else None
 
     async def run(self, work: Callable[..., T], *given: object) -> T:
-        """Run the work. Raises what it raises, and PLUGIN_FAILED at the deadline."""
+        """Run the work. Raises its errors, and PLUGIN_FAILED at the deadline."""
         if self._calls is None:
             return work(*given)
         busy: list[PluginFunction] = []

@@ -1,7 +1,7 @@
-"""What a packet costs, by the parts that the model can act on.
+"""Token accounting of a packet, by the parts that the model can influence.
 
-    floor       what all entries cost when every one of them is summarized that can be: plans and events stay whole
-    premium     what is paid on top for those that are visible: the model's lever
+    floor       all entries if everything were summarized; plans and events stay whole
+    premium     the extra tokens of visible entries, which the model controls
     overhead    everything else: the system message, the instructions, the tags of the sections, the budget itself
 
 Usage is measured on the text that is sent, and usage = floor + premium + overhead.
@@ -45,7 +45,7 @@ class Account(Struct, frozen=True):
 
 
 class EntryCounts:
-    """The sums behind an account, updated as blocks come and go. Mutable."""
+    """The sums of an account, updated with each added or removed block. Mutable."""
 
     def __init__(self) -> None:
         """No entries."""

@@ -1,9 +1,9 @@
-"""An entry as it stands in packets: rendered, escaped and counted once, when its row arrives.
+"""Blocks: entries as they appear in packets, rendered, escaped and counted once, when the row arrives.
 
-A data entry that is visible stands twice, condensed in `<summary>` and whole in `<visible>`; every other entry stands
-once, whole or condensed. `a_tokens`, the `tokens` of its tag, is what demoting it frees and promoting it costs: for
-data the whole second block, for the others the difference. The summary block of a data entry does not depend on its
-visibility, so promoting and demoting leave `<summary>` byte-equal. Plans and events have one form (domain.fixed).
+A visible data entry appears twice, condensed in `<summary>` and whole in `<visible>`; every other entry once, whole or
+condensed. `a_tokens`, the `tokens` of its tag, is what demoting it frees and promoting it costs: for data the whole
+second block, for the others the difference. The summary block of a data entry does not depend on its visibility, so
+promoting and demoting do not change `<summary>`. Plans and events have a single form (domain.fixed).
 Source: RU066, RU185, RU186, RU206, RU207; decisions C15, C24; architecture 12.5.
 """
 
@@ -117,7 +117,7 @@ def is_seen(entry: Entry, scheme: Scheme) -> bool:
 
 
 def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: Views = OWN_VIEWS) -> Block | None:
-    """The block of an entry, or None if no packet shows it. Raises what a plugin's projection raises."""
+    """The block of an entry, or None if no packet shows it. Raises the errors of a plugin's projection."""
     scheme = schemes.rules(entry.scheme)
     if not stands_in_packet(entry, scheme):
         return None

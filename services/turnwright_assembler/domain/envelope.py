@@ -1,6 +1,6 @@
-"""How content is wrapped so that it cannot pretend to be anything but content.
+"""Wrapping of content, so that it cannot imitate the markup of a packet (prompt injection).
 
-An entry is a tag whose body stands between two sentinel lines:
+An entry is a tag with its body between two sentinel lines:
 
     <known path="known://a" status="200" tokens="9">
     <<:::known://a
@@ -8,9 +8,9 @@ An entry is a tag whose body stands between two sentinel lines:
     :::known://a
     </known>
 
-Everything between the sentinels is content, whatever it says. A body that holds its own closing sentinel gets another
-one, with a part of its digest: no body can hold that, because it would have to hold a digest of itself.
-The shape is never edit syntax, whose markers are bare capitals. Source: RU192; decision C1.
+Everything between the sentinels is content. A body that contains its own closing sentinel gets another one with a part
+of its digest, which no body can contain, because it would have to contain a digest of itself.
+Sentinels differ from edit markers, which are bare capitals. Source: RU192; decision C1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a packet consists of: its pieces with what each is, and where it leaves the prefix of another packet.
+"""Explanations of packets: the pieces of a packet, and where it leaves the prefix of another packet.
 
-Bytes are those of the packet that was sent, if it is stored; pieces come from assembling it again. If both are equal,
-each piece explains its bytes. If not, as after an upgrade, pieces are searched for in what was sent, and what lies
-between those that are found is not explained.
-Source: architecture 4 (replay).
+The bytes are those of the stored packet; the pieces come from assembling it again. If both are equal, each piece
+explains its bytes. If not, as after an upgrade, the pieces are searched for in the stored packet, and the text between
+them is left unexplained. Source: architecture 4 (replay).
 """
 
 from __future__ import annotations
@@ -177,7 +176,7 @@ def aligned(text: str, pieces: Iterable[Piece], role: str) -> list[Piece]:
 def with_edits(
     texts: Messages, messages: Sequence[MessageOfPieces], edits: Sequence[PromptEdit]
 ) -> list[MessageOfPieces]:
-    """The messages of a packet after its edits: what they have beside the pieces was added by edits."""
+    """The messages of a packet with edits: text besides the known pieces was added by edits."""
     return [(role, [_as_edit(piece, edits) for piece in pieces]) for role, pieces in all_aligned(texts, messages)]
 
 
@@ -222,7 +221,7 @@ def prefix_break(before_turn: int, before: Messages, pieces: Sequence[PlacedPiec
 
 
 def first_difference(sent: Messages, again: Sequence[MessageOfPieces]) -> str:
-    """Where a packet that was assembled again first differs from what was sent: a path, else a section."""
+    """The first difference between a reassembled packet and the one that was sent: a path, else a section."""
     pieces = [piece for _, pieces in in_cached_order(again) for piece in pieces]
     texts = "".join(text for _, text in in_cached_order(sent))
     length = common_prefix(texts.encode(), "".join(piece.text for piece in pieces).encode())
@@ -253,7 +252,7 @@ def totals(pieces: Iterable[PlacedPiece]) -> list[KindTotal]:
 
 
 def largest(pieces: Sequence[PlacedPiece], most: int) -> list[PlacedPiece]:
-    """At most so many pieces, the largest ones, in their order."""
+    """The largest pieces, in their order."""
     if len(pieces) <= most:
         return list(pieces)
     ranked = sorted(range(len(pieces)), key=lambda index: (-pieces[index].tokens, index))[:most]

@@ -1,8 +1,8 @@
-"""What stands whole in every packet and is never demoted: plans, their deltas, and events.
+"""Fixed content of packets, whole and never demoted: plans, their deltas, and events.
 
-They have one form, whatever visibility they are given, as a plan that shrinks is no plan any more. So they cost what
-they cost: `s_tokens` is all of it, and demoting them frees nothing. Events are folded instead (see domain.folding).
-Source: rows RP05-RP07, RH01, RH03, RH05; decisions C34, C46, C47; ADR 28.
+They have a single form, whatever their visibility, because a summarized plan is useless. `s_tokens` is their whole
+cost, and demoting them frees nothing. Events are folded instead (see domain.folding). Source: rows RP05-RP07, RH01,
+RH03, RH05; decisions C34, C46, C47; ADR 28.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def plan_part(entry: Entry) -> PlanPart | None:
 
 
 def event_of(entry: Entry) -> EventPart | None:
-    """The event that an entry tells a model; None for one that is told by the delta that it announces.
+    """The event in an entry; None if the delta that it announces says the same.
 
     Reports of evictions from a transcript are for clients only.
     """

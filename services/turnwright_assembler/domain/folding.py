@@ -1,4 +1,4 @@
-"""Which events of a run leave the packet, and the one event that stands for them.
+"""Folding: which events of a run leave the packet, and the marker that replaces them.
 
 Each event stays in the log at its time, whatever the packet costs, with four exceptions:
 
@@ -6,14 +6,13 @@ Each event stays in the log at its time, whatever the packet costs, with four ex
     mode_switch                     the newest one stays
     tick                            stays for TICK_TURNS turns: its own and those that follow
 
-Where the events that are left would together take more than a share of the packet, the oldest of them leave too: nobody
-else makes them fewer, and no step of the ladder demotes them.
+If the remaining events take more than a share of the packet together, the oldest are folded too, since no step of the
+ladder demotes events.
 
-What leaves is archived, not removed, by effects that the caller commits with the packet, and the packet is already the
-one that follows from them: asked for again it has the same bytes and no such effects. A marker at the end of the log
-says how many have left and names the latest of them; the marker before it is archived and counts on in it. Who makes
-an event visible again that the marker names gets it back: that event stays, as long as there is room for it.
-Source: RH03; decision C47; ADR 28, 32.
+Folded events are archived, not removed, by effects that the caller commits with the packet. The packet already reflects
+these effects, so repeating the request gives the same bytes and no effects. A marker at the end of the log has the
+count and the latest of them; the previous marker is archived, and its count included. An event that the model makes
+visible again stays, as long as there is room for it. Source: RH03; decision C47; ADR 28, 32.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ def _subkind(block: Block) -> str:
 
 
 def is_marker(block: Block) -> bool:
-    """Whether it is the event that stands for folded ones."""
+    """Whether it is a marker of folded events."""
     event = block.event
     return event is not None and (event.subkind, event.source) == (MARKER.value, SOURCE)
 

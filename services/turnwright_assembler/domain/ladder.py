@@ -1,21 +1,21 @@
-"""What is demoted when a packet does not fit: before a model call, and after the commands of a turn.
+"""The demotion ladder for packets that do not fit: before a model call, and after the commands of a turn.
 
-Before a call it is a ladder: measure, demote a little, measure again.
+Before a call, measure, demote, and measure again:
 
     1  the packet fits: nothing happens
-    2  what the previous turn touched and is visible becomes summarized
-    3  what any earlier turn touched and is visible becomes summarized
-    4  the loop's prompt becomes summarized
-    5  it still does not fit: the turn ends with 413, and everything stays as it was, because nothing is sent
+    2  visible entries that the previous turn touched are summarized
+    3  visible entries that any earlier turn touched are summarized
+    4  the loop's prompt is summarized
+    5  it still does not fit: the turn ends with 413, and nothing is demoted, because nothing is sent
 
 Step 3 is for runs whose earlier turns had more room: as a transcript, or with a larger context window. Otherwise each
 turn has kept its own additions small enough. All go at once, so that there is room for what the model reads next.
 
-After the commands of a turn there is one step: where the next packet would not fit, what this turn touched and is
-visible becomes summarized. The commands are settled; nothing ends by it.
+After the commands of a turn there is one step: if the next packet would not fit, visible entries that this turn touched
+are summarized. This never ends the loop.
 
-Plans and events are never demoted. The loop's prompt waits for step 4 even where an earlier turn brought it:
-losing sight of the task is the last thing to give up. Calibration enters the comparison and nothing else.
+Plans and events are never demoted. The loop's prompt is only demoted in step 4, even if an earlier turn brought it,
+because the task must stay visible as long as possible. Calibration only affects the comparison.
 Source: RU142, RU143, RU212-RU219; decisions C4, C16, C34.
 """
 
@@ -74,7 +74,7 @@ class TokenBudget(Struct, frozen=True):
 
     def expected(self, tokens: int) -> int:
         """The tokens that the vendor is expected to count for an estimate. Source: C16."""
-        # Rounded to nearest: reported / estimate x estimate must give back what was reported.
+        # Rounded to nearest, so that reported / estimate x estimate gives the reported number.
         return round(tokens * self.calibration) if self.calibration else tokens
 
     def excess(self, tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""How much of an entry stands in a prompt, for whoever asks what a prompt consists of."""
+"""How much of an entry is in a prompt, for explanations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Form(Enum):
-    """How much of an entry stands in a prompt."""
+    """How much of an entry is in a prompt."""
 
     WHOLE = "whole"
     SUMMARIZED = "summarized"

@@ -27,7 +27,7 @@ SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 _ROLES: Final = {"system": message_pb2.ROLE_SYSTEM, "user": message_pb2.ROLE_USER}
 
 BESIDE_REPORT_BYTES_MAX: Final = CHUNK_BYTES // 2
-"""Most pieces that come in one message with the report, in bytes: the report itself needs some of it."""
+"""Maximum bytes of the pieces in the message with the report, which needs some room itself."""
 
 _OVERHEAD_BYTES: Final = 16
 """Maximum overhead of a piece on the wire, besides its text."""

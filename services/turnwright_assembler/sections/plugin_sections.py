@@ -1,12 +1,10 @@
-"""What plugins bring to packets, as packets are made of it: sections, projections, filters.
+"""Plugins' contributions to packets: sections, projections, filters.
 
-A function of a plugin is a pure one: it is given rows, and returns text. It is not called again while what it was given
-is the same. Its deadline is that of the step of the packet that it is a part of (app.step_runner). Nothing is
-sent to a model that a plugin did not finish: one that raises, or returns something else than it should, fails the
-packet (PLUGIN_FAILED), as leaving out what it may be there to show, or to hide, would be worse than no turn.
-What a section or a projection returns is wrapped and fenced like any other content. What a filter returns is the
-message itself, and the plugin answers for it.
-Source: architecture 4; rows RU042-RU044, RU145, RU148.
+A plugin's function is pure: from rows to text. Its result is cached while its input is the same. Its deadline is that
+of the packet's step (app.step_runner). A function that raises or returns a wrong type fails the packet
+(PLUGIN_FAILED), because what it should show or hide must not be ignored. The results of sections and projections are
+wrapped and fenced like any other content; a filter's result is the message itself, and the plugin is responsible for
+it. Source: architecture 4; rows RU042-RU044, RU145, RU148.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ class PluginSection(Struct, frozen=True):
     is_live: bool = False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """Its items; what it rendered before where nothing that it is given has changed. Raises PLUGIN_FAILED."""
+        """Its items, cached while its input is the same. Raises PLUGIN_FAILED."""
         context = context_of(draft, self.schemes)
         before, pieces = draft.kept.get(self.tag, (None, ()))
         if before != context:
@@ -133,7 +131,7 @@ class PluginSection(Struct, frozen=True):
 
 
 class PluginPacketFilter(Struct, frozen=True):
-    """A filter of the user message: it is given all pieces that stand before its place, and returns them."""
+    """A filter of the user message: it gets all pieces before its place, and returns their replacement."""
 
     part: PluginFunction
     priority: int
@@ -186,16 +184,16 @@ NOTHING: Final = PacketPlugins()
 
 
 class RunPacketPlugins(Struct, frozen=True):
-    """What plugins bring to the packets of one run."""
+    """Plugins' contributions to the packets of one run."""
 
     packet_plugins: PacketPlugins = NOTHING
     entries: tuple[Entry, ...] = ()
-    """Entries of the schemes that some plugin is given, in the order of blocks."""
+    """Entries of the schemes that plugins use, in the order of blocks."""
     kept: dict[str, Any] = field(default_factory=dict)
     """See Draft."""
 
     def shown(self, blocks: Iterable[Block]) -> tuple[Entry, ...]:
-        """The entries as a packet of these blocks shows them: what the ladder has summarized is summarized here too."""
+        """The entries as a packet of these blocks shows them, with the demotions of the ladder."""
         if not self.entries:
             return ()
         seen = {block.path: block.visibility for block in blocks if block.scheme in self.packet_plugins.schemes}
@@ -211,7 +209,7 @@ NO_ADDITIONS: Final = RunPacketPlugins()
 
 
 def context_of(draft: PacketDraft, schemes: frozenset[str]) -> PacketContext:
-    """What a part of a plugin is given of a packet."""
+    """The input of a plugin's function."""
     prompt = draft.prompt
     number = prompt.path.partition("://")[2] if prompt else ""
     return PacketContext(

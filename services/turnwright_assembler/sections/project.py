@@ -1,6 +1,6 @@
-"""`<project-instructions>`: what the project's AGENTS.md and CLAUDE.md say, as they were when the loop began.
+"""`<project-instructions>`: the project's AGENTS.md and CLAUDE.md, as they were when the loop began.
 
-It stands before everything that changes from turn to turn, and has the same bytes through a loop.
+It comes before everything that changes from turn to turn, and has the same bytes during a loop.
 """
 
 from __future__ import annotations
