@@ -14,9 +14,11 @@ from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.runs import CompressionStrength, ReplyKind, TokenSource, TurnResult, Usage
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.recording import ParsedReply
 
 CALL: Final = "call"
 
@@ -84,14 +86,7 @@ class ModelCallRecord(Struct, frozen=True):
 
 
 def model_call_record(
-    packet: Packet,
-    draft: Draft,
-    fingerprint: str,
-    losses: int,
-    lost: tuple[int, float],
-    commands: int,
-    room: int | None,
-    model: str,
+    packet: Packet, draft: Draft, reading: ParsedReply, lost: tuple[int, float], room: int | None, model: str
 ) -> ModelCallRecord:
     """The record of a call that was just made; `lost` are tokens and US dollars of lost calls before it."""
     return ModelCallRecord(
@@ -106,12 +101,12 @@ def model_call_record(
         cursor=packet.cursor,
         first_delta_ms=draft.first_delta_ms,
         model_ms=draft.model_ms,
-        fingerprint=fingerprint,
+        fingerprint=fingerprint(reading.commands),
         vendor_model=draft.vendor_model,
         model=model,
         dropped=draft.dropped,
-        losses=losses,
-        commands=commands,
+        losses=len(reading.losses),
+        commands=len(reading.commands),
         lost_tokens=lost[0],
         lost_cost_usd=lost[1],
         compression=packet.compression,

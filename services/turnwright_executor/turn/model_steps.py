@@ -19,11 +19,11 @@ from turnwright_core.owner_calls import TurnEnd
 from turnwright_core.runs import RUNNING, TOO_LARGE, CallStyle, LoopEnd, RequestKind, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
-from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibration_of, ratio_of
 from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
+from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.images import edits_of, read_images
 from turnwright_executor.turn.kept_reply import reply_writes
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
@@ -219,32 +219,13 @@ class ModelSteps:
 
         If all commands are pure, this is left to the write buffer, which writes them with their results (C58).
         """
-        scope, services, open_turn, draft = (
-            self._scope,
-            self._scope.services,
-            self._scope.open,
-            self._scope.unsaved.draft,
-        )
-        turn, packet = open_turn.turn, self._packet
-        is_native = turn.request.calls is CallStyle.NATIVE
-        read = await read_aside(draft, services.settings.turn_commands_max, services.tools, is_native=is_native)
-        if self._is_compaction:
-            # A summary is text: it calls nothing, and is no answer.
-            reading = ParsedReply(narration=draft.text)
-        else:
-            reading = await answer_checked(read, scope.loop.settings.response_format)
-        open_turn.reading = reading
-        mark, lost = fingerprint(reading.commands), loss_writes(turn.number, reading)
+        scope, open_turn, draft = self._scope, self._scope.open, self._scope.unsaved.draft
+        turn, packet, services = open_turn.turn, self._packet, scope.services
+        open_turn.reading = reading = await self._read(draft)
+        lost = loss_writes(turn.number, reading)
         room = room_left(packet, calibration_of(draft.usage, packet.tokens) or packet.rate.calibration, lost)
         open_turn.note = model_call_record(
-            packet,
-            draft,
-            mark,
-            len(reading.losses),
-            scope.spend_meter.lost,
-            len(reading.commands),
-            room,
-            turn.request.vendor_model,
+            packet, draft, reading, scope.spend_meter.lost, room, turn.request.vendor_model
         )
         mode = scope.loop.settings.mode
         gate = RecordingGate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)
@@ -260,6 +241,17 @@ class ModelSteps:
         state.records = {record.path: record for record in records}
         state.is_recorded = True
         scope.buffer(state)
+
+    async def _read(self, draft: Draft) -> ParsedReply:
+        """The commands of the reply, and the text around them."""
+        scope = self._scope
+        if self._is_compaction:
+            # A summary is text: it calls nothing, and is no answer.
+            return ParsedReply(narration=draft.text)
+        is_native = scope.open.turn.request.calls is CallStyle.NATIVE
+        commands_max = scope.services.settings.turn_commands_max
+        read = await read_aside(draft, commands_max, scope.services.tools, is_native=is_native)
+        return await answer_checked(read, scope.loop.settings.response_format)
 
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:
         """The records with the paths that the store has assigned."""
