@@ -23,7 +23,7 @@ from turnwright_assembler.wiring import build as build_assembler
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.server import RunningServer, serve_until_stopped
 from turnwright_core.kit.settings import load
-from turnwright_core.owner_calls import EndTurnCall, TurnStart
+from turnwright_core.owner_calls import EndTurnCall, TurnEnd
 from turnwright_core.runs import RequestKind
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.edge.assembler import AssemblerPackets
@@ -107,8 +107,8 @@ def _count_in_summary(end):
 def _opening(inner, end):
     @functools.wraps(inner)
     async def opening(*args, **kwargs):
-        starts = (one.end.next if isinstance(one, EndTurnCall) else one for one in args)
-        kinds = {one.request.kind for one in starts if isinstance(one, TurnStart)}
+        ends = (one.end if isinstance(one, EndTurnCall) else one for one in args)
+        kinds = {one.next.request.kind for one in ends if isinstance(one, TurnEnd) and one.next}
         if RequestKind.COMPACTION in kinds:
             end.begin()
         return await inner(*args, **kwargs)
