@@ -138,7 +138,7 @@ def _pieces(segment: Segment, rows: TranscriptRows, shown: _Shown) -> Iterator[P
         yield from _said(segment, lines[0], rows, shown)
         return
     for line in lines[: len(lines) - len(segment.parts)]:
-        why = "Vendors refuse a conversation that begins with a reply."
+        why = "Vendors refuse a reply that nothing of a user stands before."
         yield Piece(line, PieceKind.NOTICE, "user", why, healed="The user says that earlier messages were left out.")
     for line, part in zip(lines[-len(segment.parts) :], segment.parts, strict=True):
         if part is None:

@@ -12,9 +12,9 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from turnwright_core.chat.message import Message, Role
+from turnwright_core.chat.message import Message, Role, text_message
 from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, Verb, check_shape, edited, joined, with_text
-from turnwright_core.chat.transcript import Conversation, Segment, decoded, encoded, together
+from turnwright_core.chat.transcript import LEFT_OUT, Conversation, Segment, decoded, encoded, together
 
 
 def prompt_messages(segments: Iterable[Segment], speaker: Callable[[str], Role | None]) -> list[PromptMessage]:
@@ -149,29 +149,30 @@ class _Sender:
         }
 
     def add(self, pieces: list[str], groups: Iterable[Sequence[PromptMessage]]) -> None:
+        before: Message | None = None
         for group in groups:
             first = group[0]
             if reply := self._replies.get(first.id):
-                pieces += self._replied(reply, first.message, is_first=not pieces)
+                # At the beginning of a stretch nothing was added before it.
+                is_alone = before is not None and before.role is Role.ASSISTANT and not before.calls
+                is_introduced = is_alone if before else reply.is_introduced
+                pieces += self._replied(reply, first.message, is_introduced=is_introduced)
             elif kept := self._said.get(_identity(one.message for one in group)):
                 pieces += kept.pieces
             else:
                 said = [one.message for one in group]
                 pieces += self._encoded([together(said) if first.message.role is Role.USER else first.message])
+            before = first.message
 
-    def _replied(self, reply: Segment, message: Message, *, is_first: bool) -> Sequence[str]:
+    def _replied(self, reply: Segment, message: Message, *, is_introduced: bool) -> Sequence[str]:
         """A reply with its results."""
         before = reply.parts[0].message if reply.parts[0] else message
-        # Without edits, a conversation that begins with a reply gets a note that earlier messages were left out.
-        is_introduced = reply.pieces_begin == 0
-        if message is before and (is_first or not is_introduced):
+        if message is before and is_introduced == reply.is_introduced:
             return reply.pieces
-        introduction, sent = [], decoded("".join(reply.pieces))
-        if is_introduced:
-            introduction, sent = sent[:1] if is_first else [], sent[1:]
-        return self._encoded(
-            [*introduction, replace(sent[0], parts=message.parts, thinking=message.thinking), *sent[1:]]
-        )
+        introduction = [text_message(Role.USER, LEFT_OUT)] if is_introduced else []
+        said, *results = decoded("".join(reply.pieces))[reply.is_introduced :]
+        said = replace(said, parts=message.parts, thinking=message.thinking)
+        return self._encoded([*introduction, said, *results])
 
     def _encoded(self, messages: Iterable[Message]) -> Sequence[str]:
         return [piece for line in encoded(messages) for piece in self._pieces_of(line)]

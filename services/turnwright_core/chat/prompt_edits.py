@@ -136,7 +136,7 @@ def _check_edit(field: str, edit: PromptEdit) -> None:
     if edit.role not in _SPEAKERS:
         raise invalid(f"{field}.role", f"An edit cannot add a message of the role {edit.role.value}.")
     if not edit.parts or not all(map(_says_something, edit.parts)):
-        raise invalid(f"{field}.parts", "An edit adds at least one part, and none of them may be empty.")
+        raise invalid(f"{field}.parts", "An edit adds at least one part, and none of them may be empty or white space.")
     if edit.verb in _INSERTS and not edit.message_id:
         raise invalid(f"{field}.message_id", "Name the message that the new one stands next to.")
     check_chars(f"{field}.message_id", edit.message_id, PATH_CHARS_MAX)
@@ -148,7 +148,7 @@ def _check_edit(field: str, edit: PromptEdit) -> None:
 
 
 def _says_something(part: Part) -> bool:
-    return bool(part.text) if isinstance(part, Text) else bool(part.url or part.path or part.data)
+    return bool(part.text.strip()) if isinstance(part, Text) else bool(part.url or part.path or part.data)
 
 
 def _check_image(field: str, image: Image, role: Role) -> None:

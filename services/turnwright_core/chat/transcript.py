@@ -23,7 +23,8 @@ NO_RESULT: Final = "This call was not carried out."
 """Result for a call without one: it was lost, or its turn was stopped before it."""
 
 LEFT_OUT: Final = "Earlier messages were left out."
-"""First message of a conversation whose beginning was evicted: vendors refuse one that begins with a reply."""
+"""Said before a reply that nothing of a user stands before, because it was left out or says nothing: vendors refuse a
+conversation that begins with a reply, and many chat templates two replies in a row."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Message)
@@ -58,6 +59,8 @@ class Segment(Struct, eq=False):
     pieces: Sequence[str] = ()
     pieces_begin: int = 0
     chars: int = 0
+    is_introduced: bool = False
+    """Of a reply, whether LEFT_OUT stands before it."""
 
 
 def _whole(lines: str) -> Sequence[str]:
@@ -122,8 +125,12 @@ class Conversation:
             self._divide(begin)
         same = segments[kept - 1].pieces_begin + len(segments[kept - 1].pieces) if kept else 0
         del self.pieces[same:]
+        last = segments[kept - 1] if kept else None
         for segment in segments[kept:]:
+            # What a reply calls has results, which stand between.
+            segment.is_introduced = segment.is_reply and (last is None or (last.is_reply and not last.ids))
             self._encode(segment, before.get(id(segment.parts[0])))
+            last = segment
         return same
 
     @property
@@ -235,17 +242,18 @@ class Conversation:
 
     def _encode(self, segment: Segment, before: Segment | None) -> None:
         """Give a segment its pieces: those of an earlier one of which it is the same."""
-        parts, is_first = segment.parts, not self.pieces
+        parts = segment.parts
         first = parts[0]
         assert first
-        if before and before.ids == segment.ids and is_first == (before.pieces_begin == 0) and before.parts == parts:
+        is_alike = before and (before.ids, before.is_introduced) == (segment.ids, segment.is_introduced)
+        if before and is_alike and before.parts == parts:
             segment.pieces, segment.chars = before.pieces, before.chars
         else:
             if not segment.is_reply:
                 messages = [together([part.message for part in parts if part])]
             else:
                 messages = _answered(first.message, segment.ids, parts[1:])
-                if is_first:
+                if segment.is_introduced:
                     messages.insert(0, text_message(_USER, LEFT_OUT))
             segment.pieces = self.pieces_of(_ENCODER.encode_lines(messages).decode())
             segment.chars = sum(map(len, segment.pieces))
@@ -279,10 +287,14 @@ def _says_the_same(one: Standing, other: Standing) -> bool:
 
 
 def _says_something(message: Message) -> bool:
-    """Whether a message has content: vendors refuse empty ones, such as a reply that was stopped at once."""
+    """Whether a message has content: vendors refuse those of white space or nothing, as of a stopped reply."""
+    for part in message.parts:
+        # Most are short: a copy without white space costs no more than a search.
+        if not isinstance(part, Text) or part.text.strip():
+            return True
     if message.role is _USER:
-        return any(not isinstance(part, Text) or part.text for part in message.parts)
-    said = message.parts or message.calls or message.thinking or message.server_blocks or message.reasoning
+        return False
+    said = message.calls or message.thinking or message.server_blocks or message.reasoning
     return bool(said) or message.role is _TOOL
 
 

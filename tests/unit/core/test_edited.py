@@ -179,7 +179,7 @@ def test_a_reply_of_the_run_at_the_end_is_not_the_work_of_edits():
 
 # ---- Whatever is edited
 
-WORDS = st.text(st.sampled_from("ab\n é"), min_size=1, max_size=5)
+WORDS = st.text(st.sampled_from("ab\n é"), min_size=1, max_size=5).filter(str.strip)
 IDS = st.sampled_from(list(HISTORY))
 
 
@@ -198,6 +198,9 @@ LONG = {
     for path, message in HISTORY.items()
 }
 """Eight times as long."""
+GONE = ("prompt://6", "prompt://12", "prompt://13")
+GAPPED = {path: message for path, message in LONG.items() if path not in GONE}
+"""With replies in a row."""
 ROLES = st.sampled_from(["user", "assistant"])
 EDITS = st.one_of(
     st.builds(append, ROLES, WORDS),
@@ -216,17 +219,18 @@ FAR = st.builds(
 )
 
 
-@given(st.lists(FAR, max_size=8))
-def test_it_is_the_conversation_of_the_edited_messages(edits):
+@given(st.lists(FAR, max_size=8), st.sampled_from([LONG, GAPPED]))
+def test_it_is_the_conversation_of_the_edited_messages(edits, history):
     # OM29: encoded anew, from all messages, it has the same bytes
-    segments = list(conversation(LONG).segments())
+    edits = [edit for edit in edits if not edit.message_id or edit.message_id in history]
+    segments = list(conversation(history).segments())
     made = joined(edited(prompt_messages(segments, speaker), edits))
     results = [one for one in made if one.role is Role.TOOL]
     anew = Conversation()
     for place, one in enumerate([*alternating(one for one in made if one not in results), *results]):
         anew.put(one.id or f"edit {place}", Standing(one.id or f"edit {place}", place, one.message))
     anew.compose()
-    assert "".join(pieces(edits, LONG, prefill=True)) == "".join(anew.pieces)
+    assert "".join(pieces(edits, history, prefill=True)) == "".join(anew.pieces)
 
 
 @given(st.lists(EDITS, max_size=8))

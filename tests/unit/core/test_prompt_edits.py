@@ -236,7 +236,7 @@ def test_a_reply_that_is_added_to_has_one_text():
 
 # ---- Whatever is edited
 
-WORDS = st.text(st.sampled_from("ab\n é"), min_size=1, max_size=5)
+WORDS = st.text(st.sampled_from("ab\n é"), min_size=1, max_size=5).filter(str.strip)
 IDS = st.sampled_from([one.id for one in HISTORY])
 EDITS = st.one_of(
     st.builds(append, st.sampled_from(["user", "assistant"]), WORDS),

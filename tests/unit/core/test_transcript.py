@@ -216,6 +216,24 @@ def test_a_conversation_whose_beginning_was_left_out_begins_with_the_user():
     assert sent() == []
 
 
+def test_replies_with_nothing_between_them_are_sent_apart():
+    # Removed, or of white space alone: many chat templates refuse two in a row, and vendors a message of nothing
+    said = sent(
+        user("u"),
+        reply(text="one"),
+        user(" \n"),
+        reply(text="two"),
+        reply(text="\t"),
+        user("v"),
+        reply("a"),
+        reply(text="end"),
+    )
+    assert [(one.role.value, one.text) for one in said] == [
+        ("user", "u"), ("assistant", "one"), ("user", LEFT_OUT), ("assistant", "two"), ("user", "v"),
+        ("assistant", ""), ("tool", NO_RESULT), ("assistant", "end"),
+    ]  # fmt: skip
+
+
 def test_messages_come_back_from_the_lines_that_they_were_made():
     block = ThinkingBlock("thinking", 0, "", "Hm.", "sig\u2028")
     messages = [

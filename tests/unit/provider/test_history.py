@@ -1,6 +1,7 @@
 """Earlier messages as a model can be sent them: whose blocks go back, and by which ids answers find their calls."""
 
 import pytest
+from msgspec.structs import replace
 
 from cases import params
 from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
@@ -69,6 +70,31 @@ def test_an_id_that_a_vendor_gives_again_gives_way_to_ours_and_what_was_sent_sta
     assert [message.calls[0].id for message in messages[::2]] == ["t:0", "call_2_0"]
     assert [message.call_id for message in messages[1::2]] == ["t:0", "call_2_0"]
     assert sent(reply(first), answers[0])[0] == messages[:2]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("é tool", "__tool"), ("", "_"), ("x" * 65, "x" * 64), ("a-b_1", "a-b_1")]
+)
+def test_a_name_that_vendors_refuse_is_sent_in_characters_that_they_take(name, expected):
+    said, answer = sent(reply(ToolCall(name, "{}", id="x")), Message(Role.TOOL, call_id="x", tool=name))[0]
+    assert (said.calls[0].name, answer.tool) == (expected, expected if name else "")
+
+
+def test_a_vendors_id_that_is_ours_of_another_call_is_told_from_it():
+    first, second = (
+        ToolCall("t", "{}", id="call_1_1", call_id="call_1_0"),
+        ToolCall("t", "{}", id="x" * 41, call_id="call_1_1"),
+    )
+    said, *answers = sent(reply(first, second), *(Message(Role.TOOL, call_id=f"call_1_{n}") for n in range(2)))[0]
+    assert [call.id for call in said.calls] == [one.call_id for one in answers] == ["call_1_1", "call_1_1_"]
+
+
+def test_an_id_that_is_longer_than_another_vendor_takes_gives_way_to_ours():
+    # vLLM's have 46 characters, OpenAI takes 40
+    long = ToolCall("t", "{}", id="chatcmpl-tool-" + "0" * 32, call_id="call_1_0")
+    said, answer = sent(reply(long), Message(Role.TOOL, call_id="call_1_0"))[0]
+    assert (said.calls[0].id, answer.call_id) == ("call_1_0", "call_1_0")
+    assert sent(reply(replace(long, call_id="")))[0][0].calls[0].id == long.id
 
 
 @pytest.mark.parametrize("case", params("refact/normalize_tool_call.jsonl"))

@@ -8,6 +8,7 @@ them and would refuse all that follows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -19,6 +20,15 @@ from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.wires.blocks import TEXT
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+ID_CHARS_MAX: Final = 40
+"""Longest id of a call that OpenAI takes: other servers (vLLM) make longer ones, and a run may change its model."""
+
+NAME_CHARS_MAX: Final = 64
+"""Longest name of a tool that vendors take."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 # Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
 SYSTEM: Final = Role.SYSTEM
@@ -62,22 +72,32 @@ def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
     sent: dict[str, str] = {}
     for place, message in enumerate(messages):
         if message.role is TOOL:
-            answered = sent.get(message.call_id, message.call_id)
-            yield message if answered == message.call_id else replace(message, call_id=answered)
+            answered, name = sent.get(message.call_id, message.call_id), message.tool and _sent_name(message.tool)
+            is_same = (answered, name) == (message.call_id, message.tool)
+            yield message if is_same else replace(message, call_id=answered, tool=name)
             continue
         if not message.calls:
             yield message
             continue
         calls = tuple(_as_sent(one, _sent_id(one, taken, place)) for one in message.calls)
-        for old, new in zip(message.calls, calls, strict=True):
-            sent[old.id] = sent[old.call_id] = new.id
+        # A vendor's id may be one of ours for another call: results name ours.
+        sent |= {old.id: new.id for old, new in zip(message.calls, calls, strict=True)}
+        sent |= {old.call_id: new.id for old, new in zip(message.calls, calls, strict=True)}
         sent.pop("", None)
         yield message if calls == message.calls else replace(message, calls=calls)
 
 
 def _as_sent(call: ToolCall, sent_id: str) -> ToolCall:
     arguments = call.arguments if _is_object(call.arguments) else "{}"
-    return call if (call.id, call.arguments) == (sent_id, arguments) else replace(call, id=sent_id, arguments=arguments)
+    name = _sent_name(call.name)
+    if (call.id, call.name, call.arguments) == (sent_id, name, arguments):
+        return call
+    return replace(call, id=sent_id, name=name, arguments=arguments)
+
+
+def _sent_name(name: str) -> str:
+    """The name of a tool in characters that vendors take: a model may call for what nobody offers."""
+    return name if _NAME.fullmatch(name) else _ODD.sub("_", name)[:NAME_CHARS_MAX] or "_"
 
 
 def _is_object(text: str) -> bool:
@@ -89,8 +109,11 @@ def _is_object(text: str) -> bool:
 
 
 def _sent_id(call: ToolCall, taken: set[str], place: int) -> str:
-    """The vendor's id; ours if there is none, or if an earlier call has it. A sent id never changes later."""
-    is_free = bool(call.id) and (call.id not in taken or not call.call_id)
+    """The vendor's id; ours if there is none, or if it is long or an earlier call has it. A sent id never changes."""
+    is_short = len(call.id) <= ID_CHARS_MAX or not call.call_id
+    is_free = bool(call.id) and is_short and (call.id not in taken or not call.call_id)
     unique_id = (call.id if is_free else call.call_id) or f"call_{place}_{call.index}"
+    while unique_id in taken and call.call_id:
+        unique_id += "_"
     taken.add(unique_id)
     return unique_id
