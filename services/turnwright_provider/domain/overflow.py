@@ -77,9 +77,9 @@ _COUNTED: Final = re.compile(
 _FIGURE: Final = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3}){1,3}\b(?!\.\d)|(?<![\d.,])\d{2,9}\b(?!\.\d)")
 _LIMIT: Final = re.compile(
     r"(?:context (?:length|window|size)|\bmax\w*|\blimit|allowed|at most|up to|>)"
-    rf"\D{{0,60}}?(?P<after>{_FIGURE.pattern})"
+    rf".{{0,60}}?(?P<after>{_FIGURE.pattern})"
     rf"|(?P<before>{_FIGURE.pattern})[- ]tokens? (?:context|limit|max)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
 """The length of the window in a refusal."""
 
