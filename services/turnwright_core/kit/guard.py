@@ -23,7 +23,7 @@ from turnwright_core.kit.auth import Authenticator, is_open
 from turnwright_core.kit.call_line import CallLine
 from turnwright_core.kit.errors import abort, translate
 from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.message_size import check_size
+from turnwright_core.kit.message_size import check_size, size_limit
 from turnwright_core.kit.scope import enter_scope
 
 if TYPE_CHECKING:  # generic in the stubs only
@@ -244,7 +244,7 @@ def _unary(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str)
         try:
             line.admitted(gate.admit(method, metadata), _checked(request))
             answer = await inner(request, context)
-            check_size(answer, metadata)
+            check_size(answer, size_limit(metadata))
             line.answered()
             return answer
         except asyncio.CancelledError:
@@ -272,9 +272,9 @@ def _stream(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str
         line = CallLine(method, enter_scope(metadata, None))
         try:
             line.admitted(gate.admit(method, metadata), _checked(request))
-            stream = inner(request, context)
+            stream, limit = inner(request, context), size_limit(metadata)
             async for message in stream:
-                check_size(message, metadata)
+                check_size(message, limit)
                 yield message
             line.answered()
         except asyncio.CancelledError:

@@ -18,12 +18,16 @@ RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
 """The value that our own services send."""
 
 
-def check_size(message: Any, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-    """Raise MESSAGE_TOO_LARGE for an answer that is longer than its caller accepts."""
+def size_limit(metadata: Iterable[tuple[str, str | bytes]]) -> int:
+    """The longest message that a caller accepts, in bytes; at most MESSAGE_BYTES_MAX, which any answer fits into."""
     said = next((value for key, value in metadata if key == RECEIVES), "")
-    if said == RECEIVES_ALL[1]:
+    return int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else STOCK_MESSAGE_BYTES_MAX
+
+
+def check_size(message: Any, limit: int) -> None:
+    """Raise MESSAGE_TOO_LARGE for an answer that is longer than its caller accepts."""
+    if limit == MESSAGE_BYTES_MAX:
         return
-    limit = int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else STOCK_MESSAGE_BYTES_MAX
     size = len(message) if isinstance(message, bytes) else message.ByteSize()
     if size > limit:
         told = (

@@ -157,13 +157,14 @@ class Router:
                 found = await self._owner_address(RunAddress(request.project, request.run), metadata)
                 at = "" if found == avoided else found
                 before = request.after.SerializeToString()
+                last: WatchRunResponse | None = None
                 try:
                     async with contextlib.aclosing(self._from(at, avoided, inner, request, context)) as coming:
                         async for event in coming:
                             yield event
-                            if _is_position(event):
-                                request.after.CopyFrom(event.cursor)
+                            last = event if _is_position(event) else last
                 except MovedError:
+                    _advance(request, last)
                     avoided = ""
                     continue
                 except TurnwrightError as error:
@@ -190,7 +191,7 @@ class Router:
     async def _relayed(
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The owner's events after `request.after`, which the caller advances; MovedError when the run moves.
+        """The owner's events after `request.after`, which advances with them; MovedError when the run moves.
 
         While no relay has the position, they come in a stream of the watcher's own, on its own behalf.
         """
@@ -210,11 +211,13 @@ class Router:
                         ) as events:
                             async for event in events:
                                 yield event
+                                _advance(request, event)
                         return
             own = self._followed(self._there(owner, request, metadata), address, owner, "")
             async with contextlib.aclosing(own):
                 async for event in own:
                     yield event
+                    _advance(request, event)
                     if _is_position(event) and self._relays.can_join(key, event.cursor):
                         break
                 else:
@@ -314,6 +317,12 @@ def _passed_on(metadata: RpcMetadata) -> tuple[tuple[str, str | bytes], ...]:
 def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:
     message = f"Another executor works on {address.run}: send the call to it, or to any executor again."
     return fault(Reason.NOT_OWNER, message, run=address.run, address=owner)
+
+
+def _advance(request: WatchRunRequest, event: WatchRunResponse | None) -> None:
+    """Have a watch go on after an event, if it can."""
+    if event and _is_position(event):
+        request.after.CopyFrom(event.cursor)
 
 
 def _is_position(event: WatchRunResponse) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 from turnwright.executor.v1 import event_pb2, task_pb2
@@ -113,6 +113,10 @@ class RunHub:
         self._gathering: asyncio.TimerHandle | None = None
         self._has_more = False
         """Whether there are events since the last wake-up of these."""
+        self._watchers = 0
+        self._beats = 0
+        """Heartbeats so far: one timer wakes all watchers, and those that have nothing else to send send one."""
+        self._beating: asyncio.TimerHandle | None = None
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
         self._closed = False
@@ -314,21 +318,46 @@ class RunHub:
         `batched`: pending events are combined into one message.
         """
         position = after.seq if after and self._retains(after) else -1
-        while not self._closed:
-            changed = (self._gathered if batched else self._changed).next()
-            if position < self._tail.base:
-                snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
-                for part in snapshot:
-                    yield part
-            for message in self._tail.after(position, batched=batched):
-                yield message
-                position = message.cursor.seq
-            try:
-                now_s = asyncio.get_running_loop().time()
-                async with asyncio.timeout_at(heartbeat_due_s(now_s, self._settings.event_heartbeat_s)):
-                    await changed.wait()
-            except TimeoutError:
-                yield WatchRunResponse(cursor=self.cursor(), time=now(), heartbeat=event_pb2.Heartbeat())
+        signal = self._gathered if batched else self._changed
+        with self._beats_wanted():
+            while not self._closed:
+                changed = signal.next()
+                while position < self._tail.base:
+                    snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
+                    for part in snapshot:
+                        yield part
+                newest = self._tail.seq
+                if newest > position:
+                    for message in self._tail.after(position, batched=batched):
+                        yield message
+                    position = newest
+                beats = self._beats
+                await changed.wait()
+                if beats != self._beats and position == self._tail.seq and not self._closed:
+                    yield WatchRunResponse(cursor=self.cursor(), time=now(), heartbeat=event_pb2.Heartbeat())
+
+    @contextlib.contextmanager
+    def _beats_wanted(self) -> Iterator[None]:
+        """Heartbeats while somebody watches."""
+        self._watchers += 1
+        if self._watchers == 1:
+            self._schedule_beat()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if self._beating and not self._watchers:
+                self._beating.cancel()
+
+    def _schedule_beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._beating = loop.call_at(heartbeat_due_s(loop.time(), self._settings.event_heartbeat_s), self._beat)
+
+    def _beat(self) -> None:
+        self._beats += 1
+        self._changed.notify()
+        self._gathered.notify()
+        self._schedule_beat()
 
     def _retains(self, after: task_pb2.EventCursor) -> bool:
         return after.epoch == self.epoch and self._tail.base <= after.seq <= self._tail.seq

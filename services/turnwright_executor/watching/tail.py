@@ -63,6 +63,9 @@ class Tail:
         `batched`: in as few messages as possible. What fits into one message is built once for all watchers at this
         position.
         """
+        if position == self.seq - 1 and self._kept:
+            # Nearly always it is only the newest one, and for all watchers.
+            return (self._kept[-1][1],)
         if batched and self._batch[:2] == (position, self.seq):
             return self._batch[2]
         newest = [*itertools.islice(reversed(self._kept), max(0, self.seq - position))][::-1]
