@@ -27,6 +27,8 @@ REPO = Path(__file__).parents[2]
 AWAY = (Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.QUEUE_FULL)
 ENDURING = WatchPolicy(retries_max=1000, backoff_s=0.05, backoff_s_max=0.2)
 TASKS_OF_A_RUN = 6
+TASK_S = 300
+"""What hangs takes longer than a task on a host with too much to do."""
 TOKEN = re.compile(r"echo (\S+) >> effects.txt")
 
 
@@ -258,7 +260,7 @@ class Worker:
 
         queued = await insisted(act)
         watch = client.watch(self.stack.project, run, queued.cursor)
-        async with asyncio.timeout(60), contextlib.aclosing(watch) as events:
+        async with asyncio.timeout(TASK_S), contextlib.aclosing(watch) as events:
             async for event in events:
                 self._keep(run, event)
                 loop = loop_in(event)
