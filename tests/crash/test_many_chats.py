@@ -36,8 +36,11 @@ async def chat(client: Client, project: str, run: str) -> int:
     """Send messages, each once the one before is answered; how many were."""
     answered = 0
     for number in range(MESSAGES):
-        message = user_message(f"{run} {number}", settings=SETTINGS)
-        sent = await insisted(lambda: client.submit(project, run, f"{run} {number}", user_message=message))
+        said = f"{run} {number}"
+        message = user_message(said, settings=SETTINGS)
+        sent = await insisted(
+            lambda said=said, message=message: client.submit(project, run, said, user_message=message)
+        )
         async with asyncio.timeout(60), contextlib.aclosing(client.watch(project, run, sent.cursor)) as events:
             async for event in events:
                 if event.HasField("runtime_updated") and event.runtime_updated.state == SessionState.COMPLETED:
