@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.entries import SEEN_VERSION, batched
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, versions, views
@@ -38,6 +38,7 @@ from turnwright_store.sql.views import (
     IN_RANGE,
     KINDS,
     SHOWN_COLUMNS,
+    VISIBLE_VERSIONS,
     EntryRow,
     Wanted,
     filter_values,
@@ -153,9 +154,7 @@ def list_shown_at(
 _IN_PATH: Final = and_(views.c.run_id == number("run_id"), views.c.path == bindparam("path"))
 _INTERVAL: Final[Select[Any]] = (
     select(views.c.to_rev.label("to_rev"), views.c.version_rev.label("pinned"), *SHOWN_COLUMNS)
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
+    .select_from(VISIBLE_VERSIONS)
     .where(_IN_PATH, number("before") > FROM_REV)
 )
 _BEGINNING: Final = select(views.c.from_rev.label("revision"), views.c.create_ms).where(

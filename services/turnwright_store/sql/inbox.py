@@ -14,11 +14,11 @@ from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
 
 from turnwright_core.entries import State
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import SEEN_VERSION, batched
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.leases import DatabaseNow
-from turnwright_store.sql.tables import entries, projects, runs, versions, views
-from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow
+from turnwright_store.sql.tables import projects, runs, views
+from turnwright_store.sql.views import SHOWN_COLUMNS, VISIBLE_VERSIONS, EntryRow
 
 # Literals, as in the index: planners do not look at parameters.
 IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
@@ -42,9 +42,7 @@ _OF_ALL: Final = _WAITING
 _OF_ONE: Final = _WAITING.where(_OF_PROJECT)
 _SHOWN: Final = (
     select(views.c.id, *SHOWN_COLUMNS)
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
+    .select_from(VISIBLE_VERSIONS)
     .where(views.c.id.in_(bindparam("ids", expanding=True)))
 )
 _OVERDUE: Final = (

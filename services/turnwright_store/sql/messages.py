@@ -13,10 +13,9 @@ from sqlalchemy import Select, bindparam, func, literal_column, select
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_store.ports import Connection
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.entries import SEEN_VERSION
 from turnwright_store.sql.history import number
-from turnwright_store.sql.tables import entries, versions, views
-from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow, shown_rows
+from turnwright_store.sql.tables import entries, views
+from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, VISIBLE_VERSIONS, EntryRow, shown_rows
 
 PAGE: Final = 1000
 """Entries that are read at once."""
@@ -27,9 +26,7 @@ LAST: Final = 2**62
 _IS_MESSAGE: Final = entries.c.scheme.in_(MESSAGE_SCHEMES)
 _BY_POSITION: Final[Select[Any]] = (
     select(*SHOWN_COLUMNS)
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
+    .select_from(VISIBLE_VERSIONS)
     .where(
         views.c.run_id == number("run_id"), views.c.to_rev.is_(None), _IS_MESSAGE, views.c.position > number("after")
     )
@@ -38,9 +35,7 @@ _BY_POSITION: Final[Select[Any]] = (
 )
 _LATEST_PROMPT: Final[Select[Any]] = (
     select(*SHOWN_COLUMNS)
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
+    .select_from(VISIBLE_VERSIONS)
     .where(
         views.c.run_id == number("run_id"),
         views.c.to_rev.is_(None),

@@ -9,16 +9,14 @@ from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, func, i
 
 from turnwright_core.entries import State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import BODY_HASH, HEAD, SEEN_VERSION
+from turnwright_store.sql.entries import BODY_HASH, HEAD
 from turnwright_store.sql.tables import entries, versions, views
-from turnwright_store.sql.views import ENTRY, ViewFilter, condition
+from turnwright_store.sql.views import ENTRY, VISIBLE_VERSIONS, ViewFilter, condition
 
 _STORED: Final = versions.c.stored_bytes == versions.c.body_size_bytes + views.c.chunk_bytes
 _SEEN: Final = (
     select(views.c.path, case((_STORED, BODY_HASH)))
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
+    .select_from(VISIBLE_VERSIONS)
     .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None), condition(ViewFilter.FILES))
     .order_by(views.c.path)
 )

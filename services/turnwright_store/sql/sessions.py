@@ -14,18 +14,15 @@ from turnwright_core.entries import STATES, State, Tier
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import wait_in
 from turnwright_store.ports import Connection
-from turnwright_store.sql.entries import SEEN_VERSION
-from turnwright_store.sql.tables import entries, versions, views
-from turnwright_store.sql.views import ENTRY
+from turnwright_store.sql.tables import versions, views
+from turnwright_store.sql.views import VISIBLE_VERSIONS
 
 _OPEN: Final[list[ColumnElement[int]]] = [
     literal_column(str(int(state))) for state in State if state and not state.is_settled
 ]
 _UNSETTLED: Final[Select[Any]] = (
     select(views.c.path, views.c.state, versions.c.record)
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
+    .select_from(VISIBLE_VERSIONS)
     .where(
         views.c.run_id == bindparam("run_id"),
         views.c.to_rev.is_(None),

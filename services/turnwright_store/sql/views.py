@@ -156,11 +156,12 @@ class EntryRow(NamedTuple):
 
 
 ENTRY: Final = entries.c.id == views.c.entry_id
+VISIBLE_VERSIONS: Final = views.join(entries, ENTRY).join(versions, SEEN_VERSION)
+"""Views with their entries and the versions that they show."""
+
 _CURRENT: Final[Select[Any]] = (
     select(*SHOWN_COLUMNS)
-    .select_from(views)
-    .join(entries, ENTRY)
-    .join(versions, SEEN_VERSION)
+    .select_from(VISIBLE_VERSIONS)
     .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None))
 )
 _IN_PATHS: Final = views.c.path.in_(bindparam("paths", expanding=True))

@@ -18,12 +18,11 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_provider.domain.error_body import brief, is_error_body
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.tool_calls import ordinal
 from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.json_fold import JsonFold, objects, reply_in, text_of
 
 BLOCKS_MAX: Final = 1024
 """Most blocks of one message; further ones are ignored."""
@@ -97,12 +96,9 @@ class AnthropicFold(JsonFold):
                 yield from self._stop()
 
     def whole(self, body: Any) -> list[Delta]:
-        if isinstance(body, dict) and is_error_body(body):
-            raise error_in_stream(body)
-        if not isinstance(body, dict) or not isinstance(body.get("content"), list):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a message: {brief(body)[:200]}")
+        message = reply_in(body, "content", list, "a message")
         self._chunks += 1
-        return [*self._begin(body), *self._end(body), *self._stop()]
+        return [*self._begin(message), *self._end(message), *self._stop()]
 
     # The message
 

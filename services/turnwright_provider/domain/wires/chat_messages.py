@@ -9,7 +9,7 @@ Source: research/wire 2.1.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
@@ -43,7 +43,7 @@ def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]]
 
 
 def _shown(images: Sequence[Image], *, marks: bool) -> dict[str, Any]:
-    return {"role": "user", "content": _content(images, marks=marks)}
+    return {"role": "user", "content": content_of(images, _part, marks=marks)}
 
 
 def _left_out(messages: Iterable[Message]) -> Iterator[Dropped]:
@@ -60,17 +60,17 @@ def _message(message: Message, *, marks: bool) -> dict[str, Any]:
     if message.role is ASSISTANT:
         return _reply(message, marks=marks)
     if message.role is USER:
-        return {"role": "user", "content": _content(message.parts, marks=marks)}
+        return {"role": "user", "content": content_of(message.parts, _part, marks=marks)}
     texts = _texts(message)
     if message.role is TOOL:
         mark = CACHE_MARK if marks and any(part.cache for part in texts) else {}
-        return {"role": "tool", "content": _content(texts, marks=False), "tool_call_id": message.call_id, **mark}
-    return {"role": "system", "content": _content(texts, marks=marks)}
+        return {"role": "tool", "content": content_of(texts, _part), "tool_call_id": message.call_id, **mark}
+    return {"role": "system", "content": content_of(texts, _part, marks=marks)}
 
 
 def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
     texts = _texts(message)
-    content = _content(texts, marks=marks and any(text.cache for text in texts))
+    content = content_of(texts, _part, marks=marks and any(text.cache for text in texts))
     if not (message.thinking or message.calls):
         return {"role": "assistant", "content": content}
     if thought := thinking_parts(message.thinking):
@@ -105,15 +105,16 @@ def _texts(message: Message) -> Sequence[Text]:
     return [part for part in message.parts if isinstance(part, Text)]
 
 
-def _content(parts: Sequence[Part], *, marks: bool) -> str | list[dict[str, Any]]:
-    if len(parts) == 1 and isinstance(parts[0], Text) and not (marks and parts[0].text):
-        return parts[0].text
+def content_of(
+    parts: Sequence[Part], encode: Callable[[Part], dict[str, Any]], *, marks: bool = False
+) -> str | list[dict[str, Any]]:
+    """Content as one string if it is a single text without a cache mark, else as encoded parts."""
     shown = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
     if not shown:
         return ""
     if len(shown) == 1 and isinstance(shown[0], Text) and not (marks and shown[0].text):
         return shown[0].text
-    return [{**_part(part), **(CACHE_MARK if marks and part.cache else {})} for part in shown]
+    return [{**encode(part), **(CACHE_MARK if marks and part.cache else {})} for part in shown]
 
 
 def _part(part: Part) -> dict[str, Any]:

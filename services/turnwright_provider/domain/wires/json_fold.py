@@ -21,7 +21,7 @@ from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
-from turnwright_provider.domain.error_body import is_error_body
+from turnwright_provider.domain.error_body import brief, is_error_body
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
@@ -213,6 +213,15 @@ def _parsed(data: str) -> Any:
         return parse_json(data)
     except (ValueError, RecursionError):
         return data
+
+
+def reply_in(body: Any, member: str, kind: type, name: str) -> dict[str, Any]:
+    """A whole reply, which has this member. Raises VendorError for an error and for any other body."""
+    if isinstance(body, dict) and is_error_body(body):
+        raise error_in_stream(body)
+    if not isinstance(body, dict) or not isinstance(body.get(member), kind):
+        raise failed(FailureClass.PROTOCOL, f"the JSON body is not {name}: {brief(body)[:200]}")
+    return body
 
 
 def error_in_stream(body: Any) -> VendorError:

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from turnwright_core.chat.deltas import Delta
-from turnwright_provider.domain.error_body import brief, is_error_body
-from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.json_fold import error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.json_fold import objects, reply_in, text_of
 from turnwright_provider.domain.wires.routed_fold import RoutedFold
 
 _COUNTS: Final = ("prompt_eval_count", "eval_count")
@@ -38,11 +36,7 @@ class OllamaFold(RoutedFold):
         return deltas
 
     def whole(self, body: Any) -> list[Delta]:
-        if isinstance(body, dict) and is_error_body(body):
-            raise error_in_stream(body)
-        if not isinstance(body, dict) or not isinstance(body.get("message"), dict):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat of Ollama's: {brief(body)[:200]}")
-        return self.take(body)
+        return self.take(reply_in(body, "message", dict, "a chat of Ollama's"))
 
     def _message(self, message: Mapping[str, Any]) -> list[Delta]:
         deltas = [*self._think(text_of(message.get("thinking"))), *self._say(text_of(message.get("content")))]

@@ -7,14 +7,13 @@ Source: research/wire 2.1; RD08.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.wires.blocks import TEXT, ReplyBlock, in_order, object_in
-from turnwright_provider.domain.wires.chat_messages import image_url
+from turnwright_provider.domain.wires.chat_messages import content_of, image_url
 from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL, USER, history
 
 REASONING: Final = "reasoning"
@@ -40,9 +39,11 @@ def _items(message: Message) -> list[dict[str, Any]]:
     if role is ASSISTANT:
         return [item for block in in_order(message) if (item := _item(block))]
     if role is USER:
-        return [{"role": "user", "content": _content(message.parts)}]
+        return [{"role": "user", "content": content_of(message.parts, _part)}]
     if role is TOOL:
-        return [{"type": "function_call_output", "call_id": message.call_id, "output": _content(message.parts)}]
+        return [
+            {"type": "function_call_output", "call_id": message.call_id, "output": content_of(message.parts, _part)}
+        ]
     return [{"role": "developer", "content": message.text}]
 
 
@@ -77,17 +78,6 @@ def _call(call: ToolCall) -> dict[str, Any]:
         "arguments": call.arguments,
         **rest,
     }
-
-
-def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    if len(parts) == 1 and isinstance(parts[0], Text):
-        return parts[0].text
-    shown = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
-    if not shown:
-        return ""
-    if len(shown) == 1 and isinstance(shown[0], Text):
-        return shown[0].text
-    return [_part(part) for part in shown]
 
 
 def _part(part: Part) -> dict[str, Any]:

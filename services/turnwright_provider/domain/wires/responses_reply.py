@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_provider.domain.error_body import brief, is_error_body
-from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.error_body import brief
 from turnwright_provider.domain.keyed_texts import KeyedTexts
 from turnwright_provider.domain.surrogates import whole
 from turnwright_provider.domain.tool_calls import ordinal
-from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, reply_in, text_of
 
 ITEMS_MAX: Final = 1000
 """Most items of one reply; others are ignored."""
@@ -61,11 +60,8 @@ class ResponsesFold(JsonFold):
         return list(self._event_of(place, what, step, chunk))
 
     def whole(self, body: Any) -> list[Delta]:
-        if isinstance(body, dict) and is_error_body(body):
-            raise error_in_stream(body)
-        if not isinstance(body, dict) or not isinstance(body.get("output"), list):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a response: {brief(body)[:200]}")
-        return self.take({"type": f"response.{text_of(body.get('status')) or 'completed'}", "response": body})
+        response = reply_in(body, "output", list, "a response")
+        return self.take({"type": f"response.{text_of(response.get('status')) or 'completed'}", "response": response})
 
     def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
         self._answered_by(response.get("model"))
