@@ -129,7 +129,7 @@ def messages_in(entries: Iterable[Entry]) -> list[Entry]:
 def parts_of(entry: Entry) -> tuple[str, ...]:
     """Paths of further entries that a message is made of; some may not exist."""
     if entry.scheme == "assistant":
-        return (f"reasoning://{turn_of(entry)}", *(call.path for call in _kept(entry).calls if call.path))
+        return (_reasoning_path(entry.path), *(call.path for call in _kept(entry).calls if call.path))
     plan = _plan_of(entry) if entry.scheme == "event" else None
     return _plan_paths(plan) if plan else ()
 
@@ -241,7 +241,7 @@ def _kept(reply: Entry) -> _KeptReply:
 
 def _reply(entry: Entry, find: FindEntry, read_record: ReadRecord) -> Message:
     kept = _kept(entry)
-    reasoning = find(f"reasoning://{turn_of(entry)}")
+    reasoning = find(_reasoning_path(entry.path))
     return Message(
         _ASSISTANT,
         (Text(entry.body),) if entry.body else (),
@@ -253,6 +253,10 @@ def _reply(entry: Entry, find: FindEntry, read_record: ReadRecord) -> Message:
         kept.extra,
         kept.call.model or "",
     )
+
+
+def _reasoning_path(reply: str) -> str:
+    return "reasoning" + reply[len("assistant") :]
 
 
 def _call(place: int, kept: _KeptCall, find: FindEntry, read_record: ReadRecord) -> ToolCall:
