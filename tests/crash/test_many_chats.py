@@ -41,7 +41,7 @@ async def chat(client: Client, project: str, run: str) -> int:
         sent = await insisted(
             lambda said=said, message=message: client.submit(project, run, said, user_message=message)
         )
-        async with asyncio.timeout(60), contextlib.aclosing(client.watch(project, run, sent.cursor)) as events:
+        async with asyncio.timeout(120), contextlib.aclosing(client.watch(project, run, sent.cursor)) as events:
             async for event in events:
                 if event.HasField("runtime_updated") and event.runtime_updated.state == SessionState.COMPLETED:
                     answered += 1
@@ -64,7 +64,8 @@ async def chats(client: Client, project: str, name: str, until: float) -> int:
 @pytest.mark.asyncio
 @pytest.mark.timeout(1800)
 async def test_memory_stays_flat_under_200_chats(tmp_path):
-    stack = Stack(tmp_path)
+    # What is measured is memory: a lease that runs out on a busy host is another test's matter.
+    stack = Stack(tmp_path, lease_s=30)
     await stack.start()
     try:
         await stack.add_model("done", DONE, delay_ms=20)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+import time
 
 import pytest
 import pytest_asyncio
@@ -18,18 +19,21 @@ from turnwright.types.v1 import settings_pb2
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, Stack, insisted
 from crash.test_session_kills import Watched
-from turnwright_client import Client
+from turnwright_client import Client, RunView
 from turnwright_client.sessions import user_message
 from turnwright_core.runs import SessionState
 
 DONE = '<update status="200">All is done.</update>'
+WITHIN_S = 60
 GO_ON = '<update status="102">On.</update>'
 TOOL = settings_pb2.ClientTool(name="open_file", description="Opens a file in the editor.")
+ENDS = (DONE,) * 5
+"""Replies that end a loop also where an interrupted command has refuted the one before."""
 MODELS = {
-    "done": (DONE,),
-    "asks": (f"<sh>echo effect >> effects.txt</sh>{GO_ON}", DONE),
-    "opens": (f'<open_file path="a.txt"/>{GO_ON}', DONE),
-    "long": ("word " * 2000 + DONE,),
+    "done": ENDS,
+    "asks": (f"<sh>echo effect >> effects.txt</sh>{GO_ON}", *ENDS),
+    "opens": (f'<open_file path="a.txt"/>{GO_ON}', *ENDS),
+    "long": ("word " * 2000 + DONE, *ENDS),
 }
 
 
@@ -66,12 +70,14 @@ class Chat:
     async def until(self, *states: str) -> None:
         """Until it is told by one of the executors that the run is at a state and its queue is empty."""
         [client, _] = next(self._turns)
-        async with asyncio.timeout(60):
-            while True:
-                run = (await insisted(lambda: client.get_run(self.stack.project, self.run))).run
-                if SessionState(run.state).name.lower() in states and not run.loops_queued:
-                    return
-                await asyncio.sleep(0.05)
+        begin_s, state = time.monotonic(), ""
+        while time.monotonic() - begin_s < WITHIN_S:
+            run = (await insisted(lambda: client.get_run(self.stack.project, self.run))).run
+            state = SessionState(run.state).name.lower()
+            if state in states and not run.loops_queued:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{self.run} is {state} for {WITHIN_S} s, and not {states}: {run}")
 
     async def waiting(self) -> str:
         [path] = (await insisted(lambda: self.clients[0].get_run(self.stack.project, self.run))).proposals
@@ -99,6 +105,8 @@ class Chat:
         await self._decisions(tag)
         await self._edits(tag)
         await self.say(f"{tag} long.", "long")
+        # The prompt of a loop that is aborted before its first turn is in the list of loops alone.
+        await self._until_shown(self.prompts[-1])
         await self.give(abort=pb.AbortSession())
         await self.until("idle", "completed")
         await self.give(clear_draft=pb.ClearDraft())
@@ -153,6 +161,15 @@ class Chat:
         await self.give(truncate_messages=cut)
         self.prompts.pop()
 
+    async def _until_shown(self, prompt: str) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while prompt not in self._texts(await self.messages()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    @staticmethod
+    def _texts(messages: list) -> list[str]:
+        return [one.message.parts[0].text for one in messages if one.path.startswith("prompt://")]
+
     async def _place_of_last_prompt(self) -> int:
         found = await self.messages()
         return max(place for place, one in enumerate(found) if one.path.startswith("prompt://"))
@@ -161,8 +178,7 @@ class Chat:
         """Both executors tell the same, and it is what the commands came to."""
         one, other = [await self.messages(client) for client in self.clients]
         assert one == other
-        prompts = [message.message.parts[0].text for message in one if message.path.startswith("prompt://")]
-        assert prompts == self.prompts
+        assert self._texts(one) == self.prompts
         runs = [await insisted(lambda c=client: c.get_run(self.stack.project, self.run)) for client in self.clients]
         assert runs[0].run == runs[1].run
         assert not runs[0].run.loops_queued
@@ -170,9 +186,24 @@ class Chat:
 
 async def agree(watched: list[Watched], late: Watched) -> None:
     """Until all watchers have the state of one that came late, at the latest number."""
-    async with asyncio.timeout(60):
-        while not late.view.cursor or any(one.view != late.view for one in watched):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    begin_s = time.monotonic()
+    while not late.view.cursor or any(one.view != late.view for one in watched):
+        if time.monotonic() - begin_s > WITHIN_S:
+            raise AssertionError([difference(one.view, late.view) for one in watched])
+        await asyncio.sleep(0.05)
+
+
+def difference(view: RunView, other: RunView) -> list[str]:
+    """What two views tell differently."""
+    fields = ("cursor", "run", "state", "draft", "queue", "pause_reasons", "proposals", "partial")
+    found = [f"{name}: {getattr(view, name)} {getattr(other, name)}" for name in fields
+             if getattr(view, name) != getattr(other, name)]  # fmt: skip
+    paths = sorted({*view.entries, *other.entries})
+    return found + [
+        f"{path}: {view.entries.get(path)} {other.entries.get(path)}"
+        for path in paths
+        if view.entries.get(path) != other.entries.get(path)
+    ]
 
 
 async def chat_and_kill(stack: Stack, runs: int, rounds: int, kills: int) -> None:
