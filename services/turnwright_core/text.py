@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -36,6 +37,15 @@ def slugify(text: str) -> str:
     """
     segments = (_SPACES.sub("_", segment.strip()) for segment in _SEPARATOR.split(text[:SLUG_CHARS_MAX]))
     return "/".join(quote(segment, safe=_UNENCODED, errors="replace") for segment in segments if segment)
+
+
+def free_path(path: str, taken: Container[str]) -> str:
+    """The path, or the first of `path+2`, `path+3`, ... that is free. A slug never contains a plus."""
+    suffix, candidate = 1, path
+    while candidate in taken:
+        suffix += 1
+        candidate = f"{path}+{suffix}"
+    return candidate
 
 
 # A request asks for the scheme of the same path again and again.

@@ -13,13 +13,13 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.effects import BUDGET_OUTCOME, SUMMARIZED_PATHS, free_path, writer_for
+from turnwright_assembler.domain.effects import BUDGET_OUTCOME, SUMMARIZED_PATHS, writer_for
 from turnwright_assembler.domain.eviction import RESULTS, Evicted
 from turnwright_assembler.domain.ladder import STEPS, Rung
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.events import COMPRESSION_SOURCE, RunEvent, Subkind, event_write
-from turnwright_core.text import scheme_of
+from turnwright_core.text import free_path, scheme_of
 
 SUMMARY: Final = "summary"
 """The stage of messages that a summary replaces."""

@@ -14,7 +14,7 @@ from turnwright_assembler.domain.fixed import PlanCost
 from turnwright_assembler.domain.ladder import STEPS, LadderResult, LadderStep, Measured, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
-from turnwright_core.text import scheme_of
+from turnwright_core.text import free_path, scheme_of
 
 BUDGET_OUTCOME: Final = "budget:413"
 PATHS_LISTED_MAX: Final = 100
@@ -115,15 +115,6 @@ def _attributes(step: LadderStep) -> dict[str, object]:
     sizes = accumulate(len(path.encode()) + len('"",') for path in step.demoted)
     kept = [path for path, size in zip(step.demoted, sizes, strict=True) if size <= PATHS_BYTES_MAX]
     return known | {SUMMARIZED_PATHS: kept}
-
-
-def free_path(path: str, taken: Container[str]) -> str:
-    """The path, with a number if it is taken. Source: architecture 3 (slugs)."""
-    number, candidate = 1, path
-    while candidate in taken:
-        number += 1
-        candidate = f"{path}+{number}"
-    return candidate
 
 
 def _words(step: LadderStep, turn: int, ceiling: int) -> list[str]:

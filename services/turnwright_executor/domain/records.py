@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from turnwright_core.text import slugify
+from turnwright_core.text import free_path, slugify
 from turnwright_grammar import Command
 
 # The attribute with a tool's target; None for tools without a target.
@@ -57,12 +57,3 @@ def error_path_of(record: str) -> str:
     """Path of an error about a command: `log://turn_1/error/get/a.txt` for the record `log://turn_1/get/a.txt`."""
     folder, _, rest = record.removeprefix(_LOG).partition("/")
     return f"{_LOG}{folder}/error/{rest}"
-
-
-def free_path(path: str, taken: Container[str]) -> str:
-    """The path, or the first of `path+2`, `path+3`, ... that is free. A slug never contains a plus."""
-    suffix, candidate = 1, path
-    while candidate in taken:
-        suffix += 1
-        candidate = f"{path}+{suffix}"
-    return candidate

@@ -31,7 +31,6 @@ from turnwright_core.runs import (
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.cycles import cycle_period
-from turnwright_executor.domain.strikes import is_strike, streak_after
 
 REFUTED_OUTCOME: Final = "conflict:409"
 """Outcome of an update that claims success although something failed (RU140)."""
@@ -151,13 +150,9 @@ class TurnFacts(Struct, frozen=True):
 
     @property
     def strikes(self) -> int:
-        struck = is_strike(
-            errors=self.errors + self.reply.parse_failures,
-            failures=self.struck,
-            is_empty=self.is_empty,
-            is_cycle=self.period > 0,
-        )
-        return streak_after(self.recent[-1].strikes if self.recent else 0, struck=struck)
+        """Turns in a row with an error, a failed command, an empty reply or a cycle, up to this one (RU011, RU152)."""
+        is_strike = self.errors or self.reply.parse_failures or self.struck or self.is_empty or self.period
+        return (self.recent[-1].strikes if self.recent else 0) + 1 if is_strike else 0
 
 
 class Vote(Struct, frozen=True):

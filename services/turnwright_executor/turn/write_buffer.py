@@ -21,12 +21,11 @@ from msgspec.structs import replace
 from turnwright_core.entries import CopyEntry, Cursor, Entry, EntryWrite, MoveEntry
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
-from turnwright_core.text import scheme_of
+from turnwright_core.text import free_path, scheme_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import is_transient
 from turnwright_executor.domain.footprint import Footprint
-from turnwright_executor.domain.records import free_path
 from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.ports.packets import ViewChanges
 from turnwright_executor.tools.contract import Done, failed
