@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
 from turnwright.store.v1 import ledger_pb2, queue_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import explanation_pb2, run_pb2, settings_pb2
+from turnwright.types.v1 import explanation_pb2, settings_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
@@ -18,10 +18,10 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
 from turnwright_core.models import Model
-from turnwright_core.runs import COMPLETED, QUEUED, Assembly, Loop, LoopSettings, Mode, Turn
+from turnwright_core.runs import COMPLETED, QUEUED, Assembly, Loop, LoopSettings, Mode, Run, Turn
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
-from turnwright_core.wire.runs import loop_from_pb, model_from_pb, run_from_pb, turn_from_pb
+from turnwright_core.wire.runs import loop_from_pb, model_from_pb, turn_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.edge.assembler import assemble_call
@@ -62,7 +62,7 @@ class PacketExplanations:
         """The packet of a turn. Raises TURN_NOT_FOUND, TurnwrightError."""
         pieces_max = _pieces_max(request)
         address = RunAddress(request.project, request.run)
-        run = await self._run(address)
+        run = await self._services.ledger.get_run(address)
         known = await self._known(address, run, request.turn or run.turn)
         number = known.turn.number
         result = known.turn.result
@@ -83,7 +83,7 @@ class PacketExplanations:
         """The packet of the next turn, if it began now. Raises TurnwrightError."""
         pieces_max = _pieces_max(request)
         address = RunAddress(request.project, request.run)
-        run = await self._run(address)
+        run = await self._services.ledger.get_run(address)
         if not run.turn:
             return await self._first(address, run, pieces_max)
         latest = await self._turn(address, run.turn)
@@ -98,7 +98,7 @@ class PacketExplanations:
         told.turn, told.preview = number, True
         return explain_pb2.PreviewPacketResponse(explanation=told)
 
-    async def _first(self, address: RunAddress, run: run_pb2.Run, pieces_max: int) -> explain_pb2.PreviewPacketResponse:
+    async def _first(self, address: RunAddress, run: Run, pieces_max: int) -> explain_pb2.PreviewPacketResponse:
         """The packet of a run's first turn."""
         loop, gaps = await self._waiting_loop(address, run), []
         if not loop.prompt:
@@ -111,7 +111,7 @@ class PacketExplanations:
             place = None
             gaps.append(f"Files and instructions of the project are not in it: {error}")
         model = await self._model(loop.settings.model or run.settings.model)
-        turn, writes = await first_turn(self._services, address, run_from_pb(run), loop, model, place)
+        turn, writes = await first_turn(self._services, address, run, loop, model, place)
         asked = assembler_service_pb2.ExplainRequest(
             assemble=_call(address, turn, 0.0, edits_of(loop)),
             pieces_max=pieces_max,
@@ -122,7 +122,7 @@ class PacketExplanations:
         told.gaps.extend(gaps)
         return explain_pb2.PreviewPacketResponse(explanation=told)
 
-    async def _waiting_loop(self, address: RunAddress, run: run_pb2.Run) -> Loop:
+    async def _waiting_loop(self, address: RunAddress, run: Run) -> Loop:
         """The loop of a run that begins next; one without a prompt if none waits."""
         request = queue_pb2.ListLoopsRequest(project=address.project, run=address.run, page_size=PAGE_SIZE_MAX)
         answer = await self._store.call(self._rows.ListLoops, request)
@@ -149,18 +149,14 @@ class PacketExplanations:
         told.context_length, told.calibration = turn.request.context_length, asked.assemble.calibration
         return told
 
-    async def _known(self, address: RunAddress, run: run_pb2.Run, number: int) -> _Known:
+    async def _known(self, address: RunAddress, run: Run, number: int) -> _Known:
         turn = await self._turn(address, number)
         note = await self._note(address, number) or PacketNote()
         calibration = note.calibration
         if calibration is None:
             calibration = await self._calibration(address, number - 1, turn.loop)
-        is_inherited = run.HasField("forked_from") and number <= run.forked_from.turn
+        is_inherited = run.forked_from is not None and number <= run.forked_from.turn
         return _Known(turn, note, is_inherited, calibration)
-
-    async def _run(self, address: RunAddress) -> run_pb2.Run:
-        request = registry_pb2.GetRunRequest(project=address.project, run=address.run)
-        return (await self._store.call(self._rows.GetRun, request)).run
 
     async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
         request = ledger_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
