@@ -21,11 +21,10 @@ from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import (
     Unfit,
-    eviction_effects,
     overflow_write,
     report_write,
-    restoring_effects,
     summary_writes,
+    visibility_writes,
 )
 from turnwright_assembler.domain.condensed import condensed
 from turnwright_assembler.domain.eviction import Evicted, Room, WeighedMessage, evict, replaced_by_summary, shrink
@@ -40,7 +39,7 @@ from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import Segment, Standing, encoded
 from turnwright_core.differences import Copied
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility
+from turnwright_core.entries import Entry, EntryWrite, Visibility
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
 
@@ -98,7 +97,11 @@ def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, b
         return made
     evicted = made.evicted.stage_of if made.evicted else {}
     restored = tuple(entry.path for entry in before if entry.path not in evicted)
-    return replace(made, effects=(*restoring_effects(restored), *made.effects), restored=restored)
+    return replace(
+        made,
+        effects=(*visibility_writes(dict.fromkeys(restored, Visibility.VISIBLE)), *made.effects),
+        restored=restored,
+    )
 
 
 def _fitting(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
@@ -118,7 +121,7 @@ def _fitting(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: Tok
         if not budget.excess(made.tokens):
             tokens = (budget.expected(before), budget.expected(made.tokens))
             report = report_write(evicted, ask.turn, ask.loop, *tokens, budget.ceiling)
-            return replace(made, effects=(*eviction_effects(evicted), report), evicted=evicted)
+            return replace(made, effects=(*visibility_writes(evicted.shown), report), evicted=evicted)
     unfit = tuple(_unfit(weighed, evicted, rows, divisor, budget))
     error = overflow_write(unfit, ask.turn, ask.loop, budget.expected(before), budget.ceiling, rows.entries)
     return replace(_made(rows, ask, divisor), effects=(error,), unfit=unfit)
@@ -169,7 +172,7 @@ def _all_weighed(rows: TranscriptRows) -> list[WeighedMessage]:
 
 def _after_eviction(rows: TranscriptRows, evicted: Evicted, ask: PacketRequest, divisor: int) -> Transcript:
     """The transcript after this eviction. The rows are left as they were."""
-    shown = {one.path: one.change.visibility for one in eviction_effects(evicted) if isinstance(one.change, SetEntry)}
+    shown = evicted.shown
     before = tuple(rows.entries[path] for path in shown)
     rows.apply(ViewPart(tuple(replace(entry, visibility=shown[entry.path]) for entry in before), (), None))
     try:

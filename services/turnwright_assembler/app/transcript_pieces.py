@@ -90,7 +90,8 @@ def explained_transcript(
             healed: dict[str, str] = {}
             for path, sentence in rows.conversation.heals():
                 healed[path] = f"{healed[path]} {sentence}" if path in healed else sentence
-            shown = _Shown(_shown_by(made), _reductions(made, rows, turn), healed, divisor, bool(made.edit_tokens))
+            now = dict.fromkeys(made.restored, Visibility.VISIBLE) | (made.evicted.shown if made.evicted else {})
+            shown = _Shown(now, _reductions(made, rows, turn), healed, divisor, bool(made.edit_tokens))
             messages.append((role, list(_conversation(made.segments, rows, shown))))
     return messages, _steps(made)
 
@@ -184,14 +185,6 @@ def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown)
     piece = replace(piece, whole_tokens=tokens_of(rows.whole_chars(path), shown.divisor))
     reduced = shown.reduced.get(path)
     return replace(piece, reduced_by=reduced.step, reduced_in_turn=reduced.turn) if reduced else piece
-
-
-def _shown_by(made: Transcript) -> dict[str, Visibility]:
-    restored = dict.fromkeys(made.restored, Visibility.VISIBLE)
-    if made.evicted is None:
-        return restored
-    condensed = dict.fromkeys(made.evicted.condensed, Visibility.SUMMARIZED)
-    return restored | condensed | dict.fromkeys(made.evicted.dropped, Visibility.ARCHIVED)
 
 
 def _reductions(made: Transcript, rows: TranscriptRows, turn: int) -> dict[str, Reduction]:

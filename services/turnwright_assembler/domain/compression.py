@@ -109,26 +109,16 @@ def summary_writes(paths: Sequence[str], condensed: Sequence[str], turn: int, lo
     sentence = f"{len(paths)} messages were replaced by the summary of turn {turn}."
     event = RunEvent(Subkind.SUMMARIZATION_MARKER, COMPRESSION_SOURCE, payload, sentence, _SLUG)
     report = replace(event_write(turn, event), turn=turn, loop=loop)
-    return (*_shown(paths, Visibility.ARCHIVED), *_shown(condensed, Visibility.SUMMARIZED), report)
+    shown = dict.fromkeys(paths, Visibility.ARCHIVED) | dict.fromkeys(condensed, Visibility.SUMMARIZED)
+    return (*visibility_writes(shown), report)
 
 
-def eviction_effects(evicted: Evicted) -> list[EntryWrite]:
-    """The writes of an eviction."""
-    return [
-        *_shown(evicted.condensed, Visibility.SUMMARIZED),
-        *_shown(evicted.dropped, Visibility.ARCHIVED),
-    ]
-
-
-def restoring_effects(paths: Iterable[str]) -> list[EntryWrite]:
-    """The writes that show entries whole again."""
-    return _shown(paths, Visibility.VISIBLE)
-
-
-def _shown(paths: Iterable[str], visibility: Visibility) -> list[EntryWrite]:
-    change = SetEntry(visibility=visibility)
+def visibility_writes(shown: Mapping[str, Visibility]) -> list[EntryWrite]:
+    """The writes that show entries so, by path."""
     # Prompts and replies are written by different tiers.
-    return [EntryWrite(path, change, writer_for(scheme_of(path) or "")) for path in paths]
+    return [
+        EntryWrite(path, SetEntry(visibility=how), writer_for(scheme_of(path) or "")) for path, how in shown.items()
+    ]
 
 
 def overflow_write(

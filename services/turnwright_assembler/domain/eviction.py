@@ -26,6 +26,7 @@ from msgspec import Struct, field
 
 from turnwright_assembler.domain.folding import MODE_SWITCH, SHARE, outdated
 from turnwright_core.chat.run_message import MessageKind
+from turnwright_core.entries import Visibility
 from turnwright_core.runs import CompressionStrength
 
 TURNS_BETWEEN: Final = 10
@@ -112,6 +113,11 @@ class Evicted(Struct):
         for path, stage in self.stage_of.items():
             found.setdefault(stage, []).append(path)
         return found
+
+    @property
+    def shown(self) -> dict[str, Visibility]:
+        """How they are shown from now on, by path."""
+        return dict.fromkeys(self.condensed, Visibility.SUMMARIZED) | dict.fromkeys(self.dropped, Visibility.ARCHIVED)
 
     @property
     def breaks_prefix(self) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.compression import eviction_effects
+from turnwright_assembler.domain.compression import visibility_writes
 from turnwright_assembler.domain.eviction import (
     LEAST_SHARE,
     TARGET_SHARE,
@@ -231,6 +231,6 @@ def test_what_is_left_fits_and_breaks_no_prefix_again(messages, chars, broken_in
 
 def test_each_evicted_message_is_written_by_who_may_write_it():
     evicted = Evicted(1, condensed={"log://turn_1/get/a": 9}, dropped=dict.fromkeys(("prompt://1", "assistant://1")))
-    assert {one.path: one.writer for one in eviction_effects(evicted)} == {
+    assert {one.path: one.writer for one in visibility_writes(evicted.shown)} == {
         "log://turn_1/get/a": Tier.PLUGIN, "prompt://1": Tier.PLUGIN, "assistant://1": Tier.SYSTEM,
     }  # fmt: skip
