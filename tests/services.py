@@ -17,7 +17,8 @@ from turnwright_assembler.wiring import build as build_assembler
 from turnwright_client import Client, RunView
 from turnwright_client.client import QueuedLoop, loop_in
 from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor

@@ -15,7 +15,7 @@ from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.plugins import PROMPT, SECTIONS, chosen
-from turnwright_core.kit.server import Service
+from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 
 if TYPE_CHECKING:

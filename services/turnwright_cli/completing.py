@@ -15,7 +15,7 @@ from turnwright_cli.exit_codes import DONE, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import write_line
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import open_project, open_session
+from turnwright_cli.session import open_session, open_to_read
 from turnwright_cli.status_words import said_of
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import SettingsError
@@ -64,10 +64,12 @@ def _offered(context: click.Context, incomplete: str, names: Names) -> list[Comp
 
 
 async def _runs(call: Invocation) -> list[CompletionItem]:
-    async with open_project(call) as (client, project):
+    async with open_to_read(call) as (client, project):
+        if not project:
+            return []
         return [CompletionItem(run.run, help=safe_line(said_of(run), 60)) async for run in client.list_runs(project)]
 
 
 async def _models(call: Invocation) -> list[CompletionItem]:
-    async with open_session(call.settings) as session:
+    async with open_session(call.settings, reads=()) as session:
         return [CompletionItem(one.alias, help=one.vendor_model) for one in await session.client.list_models()]

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rich.console import RenderableType
-from rich.syntax import Syntax
 from rich.text import Text
 from turnwright.types.v1 import proposal_pb2
 
@@ -168,4 +167,8 @@ def _fields(data_json: str) -> list[tuple[str, str]]:
 def diff_view(patch: str, *, styled: bool) -> RenderableType:
     """A diff: coloured and wrapped on a terminal, unchanged in a pipe."""
     text = shown_text(patch).rstrip("\n")
-    return Syntax(text, "diff", theme="ansi_dark", background_color="default", word_wrap=True) if styled else Text(text)
+    if not styled:
+        return Text(text)
+    from rich.syntax import Syntax  # noqa: PLC0415 - it loads the highlighter
+
+    return Syntax(text, "diff", theme="ansi_dark", background_color="default", word_wrap=True)

@@ -25,7 +25,7 @@ from turnwright_cli.packet_picture import (
 )
 from turnwright_cli.plain import safe_line
 from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project
+from turnwright_cli.session import open_project, open_to_read
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.tables import Column, show_table
 from turnwright_client import Client
@@ -37,7 +37,7 @@ WIDTH_MIN: Final = 20
 
 async def explain(call: Invocation, *, run: str, turn: int, following: bool, full: bool) -> int:
     """The packet of a turn, of the latest where none is named, or of the next one."""
-    async with open_project(call) as (client, project):
+    async with open_project(call) if following else open_to_read(call, "assembler") as (client, project):
         run = await full_alias(client, project, run)
         if following:
             explanation = await client.preview_packet(project, run, EXPLAINED_PIECES_MAX)
@@ -116,7 +116,7 @@ class ReplayCounts(Struct):
 
 async def replay(call: Invocation, *, run: str) -> int:
     """Assemble the packet of every stored turn again, and compare it with what was sent."""
-    async with open_project(call) as (client, project):
+    async with open_to_read(call, "assembler") as (client, project):
         run = await full_alias(client, project, run)
         counts = ReplayCounts((await client.get_run(project, run)).run.turn)
         status = StatusLine(Console(file=sys.stderr))

@@ -35,12 +35,14 @@ _PAST: Final = {
 async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
     """List waiting proposals, the longest waiting first; with `watch` show changes until Ctrl-C."""
     root = "" if every else call.root
-    async with open_session(call.settings) as session:
-        name = (await session.client.init_project(root)).name if root else ""
+    async with open_session(call.settings, reads=None if watch else ()) as session:
+        project = await session.client.find_project(root) if root and not watch else None
+        name = project.name if project else ""
         if watch:
+            name = (await session.client.init_project(root)).name if root else ""
             await show_watch(call, session.client.watch_proposals(name), _show_change)
             return 0
-        items = [item async for item in session.client.list_proposals(name)]
+        items = [item async for item in session.client.list_proposals(name)] if name or every else []
     if call.as_json:
         return show_lines(items)
     show_table(

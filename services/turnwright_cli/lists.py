@@ -35,7 +35,7 @@ from turnwright_cli.records import record_line
 from turnwright_cli.render import turn_words, turns_words, usage_words
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.sent_packet import sent_packet, show_packet
-from turnwright_cli.session import open_project
+from turnwright_cli.session import open_project, open_to_read
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, said_of
 from turnwright_cli.tables import Column, show_table
 from turnwright_client import pending_proposals
@@ -52,8 +52,8 @@ _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
 
 
 async def list_runs(call: Invocation) -> int:
-    async with open_project(call) as (client, name):
-        found = [run async for run in client.list_runs(name)]
+    async with open_to_read(call) as (client, name):
+        found = [run async for run in client.list_runs(name)] if name else []
     if call.as_json:
         return show_lines(found)
     show_runs(found)
@@ -87,7 +87,7 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
     if turns + diff + bool(packet) > 1:
         raise UsageError("Use only one of --turns, --diff and --packet.")
     as_json = call.as_json
-    async with open_project(call) as (client, name):
+    async with open_to_read(call) as (client, name):
         run = await full_alias(client, name, run)
         if diff:
             return show_recorded(call, await recorded_changes(client, name, run))

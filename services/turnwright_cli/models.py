@@ -50,7 +50,7 @@ class ModelWords(Struct, frozen=True):
 
 
 async def list_models(call: Invocation) -> int:
-    async with open_session(call.settings) as session:
+    async with open_session(call.settings, reads=("provider",)) as session:
         models = await session.client.list_models()
         status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
     if call.as_json:

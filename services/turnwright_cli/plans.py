@@ -21,7 +21,7 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import kind_word, plan_lines, plan_title, priority_word, status_word
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project
+from turnwright_cli.session import open_project, open_to_read
 from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 
@@ -30,7 +30,7 @@ _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "tex
 
 async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) -> int:
     """Show all current plans of a run, or one of them in any version."""
-    async with open_project(call) as (client, name):
+    async with open_to_read(call) as (client, name):
         run = await full_alias(client, name, run)
         if plan_id or version:
             plans = [await client.get_plan(name, run, plan_id=plan_id, version=version)]

@@ -14,7 +14,14 @@ SHOWN_MAX = 5
 
 
 async def full_alias(client: Client, project: str, named: str) -> str:
-    """The alias of a run. Raises FailureError if there is no such run, or several begin like this."""
+    """The alias of a run. Raises FailureError if there is no such run, or several begin like this.
+
+    An empty project is a directory in which no run was started.
+    """
+    if not project:
+        raise usage(
+            f"There is no run {safe_line(named)}: none was started in this directory. Name another one with --project."
+        )
     try:
         return (await client.get_run(project, named)).run.run
     except MissingError as error:

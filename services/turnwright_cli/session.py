@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -21,10 +21,11 @@ from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import complain
-from turnwright_cli.stack import Stack, embedded_plan
+from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan
 from turnwright_cli.tokens import secret_of
 from turnwright_client import Client, WatchPolicy, locate, read_record
 from turnwright_core.kit.home import ensure_home
+from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
@@ -62,30 +63,39 @@ class Session(Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def open_session(settings: CliSettings, models: Mapping[str, str] | None = None) -> AsyncGenerator[Session, None]:
+async def open_session(
+    settings: CliSettings, models: Mapping[str, str] | None = None, reads: Collection[str] | None = None
+) -> AsyncGenerator[Session, None]:
     """A session for the duration of the block.
 
     An embedded stack is stopped after it, or once other commands no longer use it.
 
-    `models` (alias -> vendor/model) are added to an embedded stack. Raises FailureError.
+    `models` (alias -> vendor/model) are added to an embedded stack. `reads`: the command only reads, and needs these
+    services beside the store and the executor. Raises FailureError.
     """
     secret_of(settings)
-    configure_logs(settings.log_level, ensure_home(settings.home) / LOG_FILE)
+    # What only reads has nothing to tell but what fails: the first line of a log costs a fifth of its time.
+    level = settings.log_level if reads is None else "warning"
+    configure_logs(level, ensure_home(settings.home) / LOG_FILE)
     address = await locate(settings.home, settings.server, tls=settings.tls)
     if address is None:
-        stack, address = await _embed_or_join(settings)
+        plan = embedded_plan(settings.home) if reads is None else reading_plan(settings.home, reads)
+        stack, address = await _embed_or_join(settings, plan)
     else:
         stack = None
+    own = stack if reads is None else None
     async with contextlib.AsyncExitStack() as leaving:
         if stack is not None:
             leaving.push_async_callback(_stop, stack)
-            store = await leaving.enter_async_context(_store(stack.addresses["store"], settings))
+        if own is not None:
+            store = await leaving.enter_async_context(_store(own.addresses["store"], settings))
             await store.add(models or {})
             found = await store.work()
         joined = stack is None and not settings.server and _is_embedded(settings, address)
-        async with _connect(settings, address, joined=joined) as client:
+        local_servers = stack.local_servers if stack is not None and own is None else {}
+        async with _connect(settings, address, local_servers, joined=joined) as client:
             yield Session(client, joined, attached=stack is None and not settings.server)
-        if stack is not None:
+        if own is not None:
             await _serve_until_idle(store, found)
 
 
@@ -94,6 +104,17 @@ async def open_project(call: Invocation) -> AsyncGenerator[tuple[Client, str], N
     """A session's client, and the name of the command's project, which is registered."""
     async with open_session(call.settings) as session:
         yield session.client, (await session.client.init_project(call.root)).name
+
+
+@contextlib.asynccontextmanager
+async def open_to_read(call: Invocation, *services: str) -> AsyncGenerator[tuple[Client, str], None]:
+    """As `open_project` for a command that only reads; the name is empty if the directory is no project yet.
+
+    `services` are needed beside the store and the executor.
+    """
+    async with open_session(call.settings, reads=services) as session:
+        project = await session.client.find_project(call.root)
+        yield session.client, project.name if project else ""
 
 
 async def _stop(stack: Stack) -> None:
@@ -136,14 +157,18 @@ class _CopyAnnouncer(Client):
         return project
 
 
-def _connect(settings: CliSettings, address: str, *, joined: bool) -> contextlib.AbstractAsyncContextManager[Client]:
+def _connect(
+    settings: CliSettings, address: str, local_servers: LocalServers, *, joined: bool
+) -> contextlib.AbstractAsyncContextManager[Client]:
     policy: WatchPolicy = WatchPolicy()
     if joined:
         policy = replace(policy, retries_max=min(policy.retries_max, JOINED_RETRIES_MAX))
-    return _CopyAnnouncer.connect(address, settings.secret(), settings.rpc_timeout_s, policy, settings.tls)
+    return _CopyAnnouncer.connect(
+        address, settings.secret(), settings.rpc_timeout_s, policy, settings.tls, local_servers
+    )
 
 
-async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
+async def _embed_or_join(settings: CliSettings, plan: StackPlan) -> tuple[Stack | None, str]:
     """Start a stack, or join the one that was faster.
 
     Between opening the database and answering the first call, a stack can be neither replaced nor found; this waits
@@ -154,7 +179,7 @@ async def _embed_or_join(settings: CliSettings) -> tuple[Stack | None, str]:
     clock = asyncio.get_running_loop().time
     deadline = clock() + JOIN_WAIT_S
     while True:
-        stack = Stack(embedded_plan(settings.home))
+        stack = Stack(plan)
         try:
             await stack.start()
             return stack, stack.addresses["executor"]

@@ -9,9 +9,9 @@ import contextlib
 import gc
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
@@ -19,8 +19,11 @@ from turnwright_client.discovery import StackRecord
 from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.memory import hide_memory
-from turnwright_core.kit.server import RunningServer, leave
+from turnwright_core.kit.service import LocalService, Service
 from turnwright_core.kit.settings import Settings, load
+
+if TYPE_CHECKING:
+    from turnwright_core.kit.server import RunningServer
 
 START_ORDER: Final = ("store", "provider", "assembler", "executor")
 """Services after those that they call; they stop in reverse.
@@ -48,6 +51,8 @@ class StackPlan(Struct, frozen=True):
     """The store's database; None: from the environment."""
     embedded: bool = False
     """Whether the stack belongs to one command and ends with it."""
+    reads: bool = False
+    """Whether that command only reads: the services listen nowhere, and nothing is worked on or written."""
 
 
 def embedded_plan(home: Path) -> StackPlan:
@@ -55,6 +60,13 @@ def embedded_plan(home: Path) -> StackPlan:
     ensure_home(home)
     listen = {name: socket_address(home, name) for name in START_ORDER}
     return StackPlan(listen, home=home, embedded=True)
+
+
+def reading_plan(home: Path, more: Collection[str]) -> StackPlan:
+    """The store and an executor that only reads, with `more` services that it needs for that."""
+    ensure_home(home)
+    names = [name for name in START_ORDER if name in {"store", "executor", *more}]
+    return StackPlan({name: f"in-process:{name}" for name in names}, home=home, embedded=True, reads=True)
 
 
 class Stack:
@@ -66,7 +78,8 @@ class Stack:
         self._settings = {name: _load(name, plan) for name in START_ORDER if name in plan.listen}
         self.addresses: dict[str, str] = {}
         """Actual addresses of the services, by name; complete once started."""
-        self._local_servers: dict[str, LocalServer] = {}
+        self.local_servers: dict[str, LocalServer] = {}
+        """Their handlers for callers in this process, by address."""
         self._servers: list[RunningServer] = []
         self._running = contextlib.AsyncExitStack()
 
@@ -88,27 +101,48 @@ class Stack:
         with gc_paused():
             async with contextlib.AsyncExitStack() as starting:
                 for name, settings in self._settings.items():
-                    server = self._server(name, settings)
-                    await server.start()
-                    self._servers.append(server)
-                    starting.push_async_callback(server.stop)
-                    self.addresses[name] = reachable(server.address)
-                    self._local_servers[self.addresses[name]] = server.local
+                    await (self._start_reading if self._plan.reads else self._start)(name, settings, starting)
+                if self._plan.reads:
+                    self._running = starting.pop_all()
+                    return
                 if executor := self.addresses.get("executor"):
                     record = StackRecord(executor, os.getpid(), self._plan.embedded)
                     record.write(self.home)
                     starting.callback(record.remove, self.home)
                 self._running = starting.pop_all()
 
-    def _server(self, name: str, settings: Settings) -> RunningServer:
-        build = importlib.import_module(f"turnwright_{name}.wiring").build
+    async def _start(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:
+        from turnwright_core.kit.server import RunningServer  # noqa: PLC0415 - not for commands that read
+
+        server = RunningServer(
+            self._built("wiring", name, settings), self._plan.listen[name], self.secret, settings.drain_s
+        )
+        await server.start()
+        self._servers.append(server)
+        starting.push_async_callback(server.stop)
+        self.addresses[name] = reachable(server.address)
+        self.local_servers[self.addresses[name]] = server.local
+
+    async def _start_reading(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:
+        root = "reading" if name in ("store", "executor") else "wiring"
+        service = LocalService(self._built(root, name, settings), self.secret, settings.drain_s)
+        await service.start()
+        starting.push_async_callback(service.stop)
+        self.addresses[name] = self._plan.listen[name]
+        self.local_servers[self.addresses[name]] = service.local
+
+    def _built(self, root: str, name: str, settings: Settings) -> Service:
+        """The service as its composition root makes it."""
+        build = importlib.import_module(f"turnwright_{name}.{root}").build
         peers = {peer: self.addresses[peer] for peer in _peers_of(settings) if peer in self.addresses}
-        known, secret = settings.copied(**peers), self.secret
-        service = build(known, secret, self._local_servers) if peers else build(known, secret)
-        return RunningServer(service, self._plan.listen[name], secret, settings.drain_s)
+        known = settings.copied(**peers)
+        service: Service = build(known, self.secret, self.local_servers) if peers else build(known, self.secret)
+        return service
 
     async def leave(self) -> None:
         """Have all services report NOT_SERVING, and keep serving for the lame duck period."""
+        from turnwright_core.kit.server import leave  # noqa: PLC0415 - as above
+
         await leave(self._servers, max(settings.lame_duck_s for settings in self._settings.values()))
 
     async def stop(self) -> None:
@@ -118,7 +152,8 @@ class Stack:
 
 def _load(name: str, plan: StackPlan) -> Settings:
     kind = settings_class(name)
-    given: dict[str, object] = {**plan.peers, "home": plan.home, "listen": plan.listen[name], "db": plan.db}
+    listen = "" if plan.reads else plan.listen[name]
+    given: dict[str, object] = {**plan.peers, "home": plan.home, "listen": listen, "db": plan.db}
     if plan.embedded:
         # A command that lists runs must not continue the work of another one that was killed.
         given["recover"] = False

@@ -9,10 +9,8 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 from turnwright.types.v1 import run_pb2, settings_pb2
 
@@ -31,6 +29,10 @@ from turnwright_cli.status_words import run_words, said_of
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 from turnwright_core.runs import Assembly
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
 
 ROWS_MAX = 50
 """Runs that a live table shows; the rest is counted."""
@@ -161,6 +163,8 @@ async def runs(call: Invocation, *, watch: bool) -> int:
 
 async def watch_runs(call: Invocation) -> int:
     """Show the runs of the project live, until Ctrl-C."""
+    from rich.live import Live  # noqa: PLC0415 - not for the commands that list
+
     out = console()
     with contextlib.ExitStack() as stack:
         show: Callable[[RunsMessage], None] = _show_lines
@@ -197,6 +201,8 @@ def overview_line(one: run_pb2.RunOverview) -> str:
 
 def run_list_table(run_list: RunList) -> Table:
     """The runs of a project, most recently written first."""
+    from rich.table import Table  # noqa: PLC0415 - as above
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("run", "status", "turns", "to decide", "summary"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)

@@ -37,8 +37,9 @@ from turnwright_client.sessions import SessionCalls
 from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import MissingError, Reason, fault
 from turnwright_core.kit.certificates import Tls
+from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.transport import PLAINTEXT
 from turnwright_core.limits import PAGE_SIZE_MAX
@@ -99,13 +100,15 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
         timeout_s: float = 30.0,
         policy: WatchPolicy | None = None,
         tls: Tls = PLAINTEXT,
+        local_servers: LocalServers | None = None,
     ) -> AsyncGenerator[Client, None]:
         """A client for the duration of the block. Nothing is sent before the first call.
 
-        Without certificates it speaks plaintext, to an executor on this host only.
+        Without certificates it speaks plaintext, to an executor on this host only. `local_servers`: executors in this
+        process, by address.
         """
         policy = policy or WatchPolicy()
-        peer = RetryingPeer(address, token, timeout_s, policy, tls)
+        peer = RetryingPeer(address, token, timeout_s, policy, tls, local_servers)
         try:
             yield cls(peer, policy)
         finally:
@@ -131,6 +134,14 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
             root=root, name=name, config_path=config_path, assembly=assembly
         )
         return (await self._peer.call(self._stub.InitProject, request)).project
+
+    async def find_project(self, root: str) -> project_pb2.Project | None:
+        """The project of a directory on the executor's host; None if it is not registered. Nothing is written."""
+        request = executor_service_pb2.InitProjectRequest(root=root, existing=True)
+        try:
+            return (await self._peer.call(self._stub.InitProject, request)).project
+        except MissingError:
+            return None
 
     async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a read-only task."""

@@ -19,6 +19,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.kit.idempotency import may_be_repeated
+from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.transport import PLAINTEXT
 
@@ -34,9 +35,17 @@ PASSING: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DRAINING})
 class RetryingPeer(Peer):
     """The connection of a client to an executor."""
 
-    def __init__(self, address: str, token: str, timeout_s: float, policy: WatchPolicy, tls: Tls = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        timeout_s: float,
+        policy: WatchPolicy,
+        tls: Tls = PLAINTEXT,
+        local_servers: LocalServers | None = None,
+    ) -> None:
         """Like a Peer with the tier client; pauses between retries follow the policy."""
-        super().__init__("executor", address, token, timeout_s, Tier.CLIENT, tls=tls)
+        super().__init__("executor", address, token, timeout_s, Tier.CLIENT, local_servers, tls)
         self._policy = policy
         self._has_answered = False
 

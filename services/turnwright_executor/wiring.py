@@ -22,7 +22,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.kit.plugins import TOOLS
-from turnwright_core.kit.server import Service
+from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.kit.telemetry import count, observe
 from turnwright_core.kit.telemetry_names import LEASES, LEASES_LOST, LOOPS, SANDBOX
@@ -199,6 +199,7 @@ class _Wired:
             self._calls,
             locate,
             ClientRoots(settings.client_roots, settings.home, projects).admits,
+            projects.at,
             RunPayload(store, self._schemes).read,
             RunMessages(store).read,
             explained.explain,

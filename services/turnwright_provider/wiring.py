@@ -18,7 +18,7 @@ from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_gr
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.plugins import VENDORS, chosen
-from turnwright_core.kit.server import Service
+from turnwright_core.kit.service import Service
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.endpoints import SCRIPTED
 

@@ -14,8 +14,7 @@ from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 from turnwright_core.entries import Tier
 from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import ensure_home
-from turnwright_core.kit.server import Service
-from turnwright_core.runs import Assembly
+from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.compaction import compaction
@@ -24,14 +23,14 @@ from turnwright_store.app.gauges import BacklogGauges
 from turnwright_store.app.idempotency import idempotency_cleanup
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
-from turnwright_store.app.opening import check_identity, open_store
+from turnwright_store.app.opening import check_identity, open_store, rules_of
 from turnwright_store.app.orphaned_streams import orphaned_streams
 from turnwright_store.app.retention import retention
 from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
 from turnwright_store.app.store_rules import schemes_refresh
 from turnwright_store.app.unclaimable_loops import unclaimable_loops
-from turnwright_store.config import CONTEXT_PREFIX, StoreSettings
+from turnwright_store.config import StoreSettings
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
@@ -142,29 +141,11 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
 
 async def _open(database: Database, settings: StoreSettings) -> StoreRules:
     opened = await database.write(
-        partial(
-            open_store,
-            new_incarnation=lambda: secrets.token_hex(8),
-            vendor_models=settings.seeds.vendor_models,
-            context_lengths=settings.seeds.context_lengths,
-            context_prefix=CONTEXT_PREFIX,
-        ),
+        partial(open_store, new_incarnation=lambda: secrets.token_hex(8), seeds=settings.seeds),
         Durability.FULL,
         {REGISTRY_LOCK, GLOBAL_LOCK},
     )
     # A database that others may use beside this store is never the executors' of one process alone.
     if settings.sole_executor and not settings.is_on_postgresql:
         await database.write(release_all, Durability.NORMAL, {REGISTRY_LOCK})
-    return StoreRules(
-        incarnation=opened.incarnation,
-        schemes=opened.schemes,
-        global_scope=opened.global_scope,
-        loops_queued_max=settings.loops_queued_max,
-        heartbeat_s=settings.heartbeat_s,
-        pattern_s_max=settings.pattern_s_max,
-        token_divisor=settings.token_divisor,
-        assembly=Assembly[settings.assembly.upper()],
-        limits=settings.write_limits,
-        lease_ms=_ms(settings.lease_s),
-        lease_grace_ms=_ms(settings.lease_grace_s),
-    )
+    return rules_of(opened, settings)

@@ -17,7 +17,8 @@ from turnwright_client.discovery import StackRecord, locate
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.readiness import Readiness
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build as build_store
 

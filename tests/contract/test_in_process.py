@@ -16,7 +16,8 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.in_process import MESSAGES_AHEAD
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

@@ -17,7 +17,8 @@ from turnwright_core.kit.auth import call_metadata
 from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
 from turnwright_core.kit.multiplexed_frames import METHOD, PART_BYTES, Call, Hello, ValueCodecs, batches, decode
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_core.owner_calls import WriteEntriesCall
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 

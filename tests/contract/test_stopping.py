@@ -13,7 +13,8 @@ from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service, leave
+from turnwright_core.kit.server import RunningServer, leave
+from turnwright_core.kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

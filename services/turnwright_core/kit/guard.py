@@ -82,9 +82,12 @@ class GuardedServer:
     """Registers servicers: passes their handlers on to the server, each behind the guard."""
 
     def __init__(
-        self, server: grpc.aio.Server, local: LocalServer, gate: Authenticator, calls: CallsInProgress
+        self, server: grpc.aio.Server | None, local: LocalServer, gate: Authenticator, calls: CallsInProgress
     ) -> None:
-        """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`."""
+        """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`.
+
+        Without a server, only callers in this process reach them.
+        """
         self._server = server
         self._local = local
         self._gate = gate
@@ -92,7 +95,8 @@ class GuardedServer:
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         guarded = tuple(_Guarded(handler, self._gate, self._calls) for handler in handlers)
-        self._server.add_generic_rpc_handlers(guarded)
+        if self._server is not None:
+            self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:

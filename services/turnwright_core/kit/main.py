@@ -13,7 +13,8 @@ import uvloop
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.memory import hide_memory
-from turnwright_core.kit.server import RunningServer, Service, serve_until_stopped
+from turnwright_core.kit.server import RunningServer, serve_until_stopped
+from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings import Settings, SettingsError, exit_with, load
 from turnwright_core.kit.telemetry import configure_telemetry
 

@@ -9,16 +9,14 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
-from msgspec import Struct
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Authenticator
 from turnwright_core.kit.guard import CallsInProgress, GuardedServer
@@ -27,13 +25,12 @@ from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
 from turnwright_core.kit.readiness import Readiness
-from turnwright_core.kit.settings import Settings
+from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings_report import ShownSettings
 from turnwright_core.kit.telemetry import count, observe
 from turnwright_core.kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
 from turnwright_core.kit.transport import PLAINTEXT, listen
 from turnwright_core.limits import MESSAGE_BYTES_MAX
-from turnwright_core.rpc_codec import Codecs
 
 SERVER_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -62,49 +59,6 @@ of a second after a message.
 """
 
 _log = get_logger("server")
-
-
-async def _nothing() -> None:
-    """The default hook of a service."""
-
-
-def _not_leaving() -> None:
-    """The default hook for a service that is about to stop."""
-
-
-def _take_no_notice(_address: str) -> None:
-    """The default hook for the address."""
-
-
-class Service(Struct, frozen=True):
-    """What a service passes to its server. Hooks run in the order start, listening, leave, drain, close."""
-
-    name: str
-    """`store`, `assembler`, `provider` or `executor`."""
-    grpc_name: str
-    """Full name of its gRPC service."""
-    register: Callable[[grpc.aio.Server], None]
-    """Adds the servicer."""
-    floor: Tier = Tier.CLIENT
-    """The lowest tier that may call the service."""
-    start: Callable[[], Awaitable[None]] = _nothing
-    """Runs before the first call is accepted."""
-    leave: Callable[[], None] = _not_leaving
-    """Runs once the service reports NOT_SERVING, and once more before it is drained: it looks for no more work."""
-    drain: Callable[[], Awaitable[None]] = _nothing
-    """Runs when no new calls are accepted: finishes the calls in progress."""
-    close: Callable[[], Awaitable[None]] = _nothing
-    """Runs after the last call."""
-    listening: Callable[[str], None] = _take_no_notice
-    """Receives the actual address, after the start, right before the first call is accepted."""
-    ready: Callable[[], Awaitable[None]] | None = None
-    """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only dependencies, if any."""
-    dependencies: Mapping[str, Callable[[], Awaitable[None]]] = {}
-    """Readiness checks of the services that this one calls, by name. It is not ready without the first of them."""
-    settings: Settings | None = None
-    """The settings of the service, for its settings report."""
-    codecs: Callable[[], Codecs] | None = None
-    """The rpcs that other services call by values. None: the service has no multiplexed streams."""
 
 
 def _reflection_v1(servicer: reflection.aio.ReflectionServicer) -> grpc.GenericRpcHandler:

@@ -26,6 +26,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.edge.assembler import assemble_call
 from turnwright_executor.edge.packets import PacketNote, packet_note
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.ports import Workspace
 from turnwright_executor.turn.beginning import first_turn
 from turnwright_executor.turn.images import edits_of
@@ -45,14 +46,11 @@ class _Known(Struct, frozen=True):
     calibration: float
 
 
-class PacketExplanations:
-    """Explains the packets of turns."""
+class RecordedPackets:
+    """Explains the packets of turns that were."""
 
-    def __init__(self, store: Peer, assembler: Peer, services: Services, root_of: RootOf, files_of: FilesOf) -> None:
-        """`root_of` is the directory of a project; `files_of` finds its files, or raises WORKSPACE_UNAVAILABLE."""
-        self._services = services
-        self._root_of = root_of
-        self._files_of = files_of
+    def __init__(self, store: Peer, assembler: Peer, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._store = store
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._assembler = assembler
@@ -62,7 +60,7 @@ class PacketExplanations:
         """The packet of a turn. Raises TURN_NOT_FOUND, TurnwrightError."""
         pieces_max = _pieces_max(request)
         address = RunAddress(request.project, request.run)
-        run = await self._services.ledger.get_run(address)
+        run = await self._ledger.get_run(address)
         known = await self._known(address, run, request.turn or run.turn)
         number = known.turn.number
         result = known.turn.result
@@ -79,11 +77,71 @@ class PacketExplanations:
             told.gaps.append(f"It was assembled by {then}; now {now} assembles.")
         return explain_pb2.ExplainPacketResponse(explanation=told)
 
+    async def _explained(
+        self, asked: assembler_service_pb2.ExplainRequest, turn: Turn
+    ) -> explanation_pb2.PacketExplanation:
+        told = (await self._assembler.call(self._packets.Explain, asked)).explanation
+        told.turn, told.loop, told.model = turn.number, turn.loop, turn.request.model
+        told.assembly = settings_pb2.Assembly.Value(f"ASSEMBLY_{(turn.request.assembly or Assembly.PACKET).name}")
+        told.context_length, told.calibration = turn.request.context_length, asked.assemble.calibration
+        return told
+
+    async def _known(self, address: RunAddress, run: Run, number: int) -> _Known:
+        turn = await self._turn(address, number)
+        note = await self._note(address, number) or PacketNote()
+        calibration = note.calibration
+        if calibration is None:
+            calibration = await self._calibration(address, number - 1, turn.loop)
+        is_inherited = run.forked_from is not None and number <= run.forked_from.turn
+        return _Known(turn, note, is_inherited, calibration)
+
+    async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
+        request = ledger_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
+        return [turn_from_pb(turn) for turn in (await self._store.call(self._rows.ListTurns, request)).turns]
+
+    async def _turn(self, address: RunAddress, number: int) -> Turn:
+        found = await self._turns(address, [number]) if number else []
+        if not found:
+            message = f"{address.run} has no turn {number}, or the run that had it was removed."
+            raise fault(Reason.TURN_NOT_FOUND, message, run=address.run, turn=number)
+        return found[0]
+
+    async def _calibration(self, address: RunAddress, turn: Turn | int, loop: int) -> float:
+        """Of the latest ended turn of the loop; 0: unknown."""
+        found = await self._turns(address, [turn]) if isinstance(turn, int) and turn else []
+        last = turn if isinstance(turn, Turn) else next(iter(found), None)
+        if last is None or last.result is None or last.loop != loop:
+            return 0.0
+        return rate_after(last.result).calibration
+
+    async def _note(self, address: RunAddress, turn: int) -> PacketNote | None:
+        """The note of a stored packet; None if there is none. The packet itself is not read to its end."""
+        request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
+        try:
+            async with self._store.stream(self._rows.ReadPacket, request, self._store.timeout_s) as parts:
+                async for part in parts:
+                    return packet_note(part.note)
+        except TurnwrightError as error:
+            if error.reason is not Reason.TURN_NOT_FOUND:
+                raise
+        return None
+
+
+class PacketExplanations(RecordedPackets):
+    """Explains the packet of the next turn, too."""
+
+    def __init__(self, store: Peer, assembler: Peer, services: Services, root_of: RootOf, files_of: FilesOf) -> None:
+        """`root_of` is the directory of a project; `files_of` finds its files, or raises WORKSPACE_UNAVAILABLE."""
+        super().__init__(store, assembler, services.ledger)
+        self._services = services
+        self._root_of = root_of
+        self._files_of = files_of
+
     async def preview(self, request: explain_pb2.PreviewPacketRequest) -> explain_pb2.PreviewPacketResponse:
         """The packet of the next turn, if it began now. Raises TurnwrightError."""
         pieces_max = _pieces_max(request)
         address = RunAddress(request.project, request.run)
-        run = await self._services.ledger.get_run(address)
+        run = await self._ledger.get_run(address)
         if not run.turn:
             return await self._first(address, run, pieces_max)
         latest = await self._turn(address, run.turn)
@@ -139,55 +197,6 @@ class PacketExplanations:
                     return model_from_pb(model)
         message = f"The model {alias} is gone: add it again, or choose another one for the run."
         raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
-
-    async def _explained(
-        self, asked: assembler_service_pb2.ExplainRequest, turn: Turn
-    ) -> explanation_pb2.PacketExplanation:
-        told = (await self._assembler.call(self._packets.Explain, asked)).explanation
-        told.turn, told.loop, told.model = turn.number, turn.loop, turn.request.model
-        told.assembly = settings_pb2.Assembly.Value(f"ASSEMBLY_{(turn.request.assembly or Assembly.PACKET).name}")
-        told.context_length, told.calibration = turn.request.context_length, asked.assemble.calibration
-        return told
-
-    async def _known(self, address: RunAddress, run: Run, number: int) -> _Known:
-        turn = await self._turn(address, number)
-        note = await self._note(address, number) or PacketNote()
-        calibration = note.calibration
-        if calibration is None:
-            calibration = await self._calibration(address, number - 1, turn.loop)
-        is_inherited = run.forked_from is not None and number <= run.forked_from.turn
-        return _Known(turn, note, is_inherited, calibration)
-
-    async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
-        request = ledger_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
-        return [turn_from_pb(turn) for turn in (await self._store.call(self._rows.ListTurns, request)).turns]
-
-    async def _turn(self, address: RunAddress, number: int) -> Turn:
-        found = await self._turns(address, [number]) if number else []
-        if not found:
-            message = f"{address.run} has no turn {number}, or the run that had it was removed."
-            raise fault(Reason.TURN_NOT_FOUND, message, run=address.run, turn=number)
-        return found[0]
-
-    async def _calibration(self, address: RunAddress, turn: Turn | int, loop: int) -> float:
-        """Of the latest ended turn of the loop; 0: unknown."""
-        found = await self._turns(address, [turn]) if isinstance(turn, int) and turn else []
-        last = turn if isinstance(turn, Turn) else next(iter(found), None)
-        if last is None or last.result is None or last.loop != loop:
-            return 0.0
-        return rate_after(last.result).calibration
-
-    async def _note(self, address: RunAddress, turn: int) -> PacketNote | None:
-        """The note of a stored packet; None if there is none. The packet itself is not read to its end."""
-        request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
-        try:
-            async with self._store.stream(self._rows.ReadPacket, request, self._store.timeout_s) as parts:
-                async for part in parts:
-                    return packet_note(part.note)
-        except TurnwrightError as error:
-            if error.reason is not Reason.TURN_NOT_FOUND:
-                raise
-        return None
 
 
 def _call(

@@ -13,6 +13,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_executor.edge.file_threads import on_files
+from turnwright_executor.edge.workspace_marker import known_workspace
 
 
 class Projects:
@@ -28,6 +29,14 @@ class Projects:
         except (OSError, ValueError):
             return False
         return await self._find(lambda project: project.root == real) is not None
+
+    async def at(self, root: str) -> project_pb2.Project | None:
+        """The registered project of a directory; None if there is none. Nothing is written."""
+        try:
+            workspace = await on_files(lambda _: known_workspace(root))
+        except (OSError, ValueError):
+            return None
+        return await self._find(lambda project: project.workspace_id == workspace)
 
     async def root(self, name: str) -> str:
         """The directory of a project. Raises PROJECT_NOT_FOUND."""

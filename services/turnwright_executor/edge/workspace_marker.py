@@ -84,7 +84,24 @@ def find_workspace(root: str | Path, new_id: Callable[[], str] = lambda: str(uui
             with suppress(*(() if copied_from else _UNUSABLE)):
                 _replace(tree, ours)
         return FoundWorkspace(real, ours.id, copied_from)
-    return FoundWorkspace(real, str(uuid5(NAMESPACE_URL, Path(real).as_uri())), copied_from)
+    return FoundWorkspace(real, _id_of_path(real), copied_from)
+
+
+def known_workspace(root: str | Path) -> str:
+    """The id that `find_workspace` would give a directory, found without leaving anything behind.
+
+    Of a directory without a marker that is the id of its path, which only one has that cannot be written to.
+    """
+    real = os.path.realpath(root)
+    with suppress(*_UNUSABLE), Tree(real) as tree:
+        found = _read(tree)
+        if found and (found.names(_here(tree, found.id)) or not _is_copy(tree, found)):
+            return found.id
+    return _id_of_path(real)
+
+
+def _id_of_path(real: str) -> str:
+    return str(uuid5(NAMESPACE_URL, Path(real).as_uri()))
 
 
 def _here(tree: Tree, workspace: str) -> _Marker:

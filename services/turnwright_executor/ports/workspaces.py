@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ class FoundWorkspace(Struct, frozen=True):
 
 Locate = Callable[[str], Awaitable[FoundWorkspace | None]]
 """Finds a directory by its absolute path and creates its marker if missing; None if it is not a directory."""
+
+FindProject = Callable[[str], Awaitable[Any]]
+"""Finds the registered project of a directory, as a message, without writing anything; None if there is none."""
 
 Admits = Callable[[str], Awaitable[bool]]
 """Whether a caller without the deployment's secret may register a directory."""

@@ -11,7 +11,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_executor.ports.workspaces import Admits, Locate
+from turnwright_executor.ports.workspaces import Admits, FindProject, Locate
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
@@ -48,6 +48,7 @@ class ExecutorServicer(
         calls: ToolCalls,
         locate: Locate,
         admits: Admits,
+        find_project: FindProject,
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
@@ -67,7 +68,7 @@ class ExecutorServicer(
         self._scheduler = scheduler
         self._watches = watches
         self._calls = calls
-        self._locate, self._admits = locate, admits
+        self._locate, self._admits, self._find_project = locate, admits, find_project
         self._read_run, self._read_messages, self._status = read_run, read_messages, status
         self._explain, self._preview = explain, preview
         self.check_vendor = check_vendor

@@ -8,37 +8,32 @@ Source: rows RU013, RU040, RU232, RU244, RU249-RU255; decisions C14, C20.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.store.v1 import proposal_pb2 as rows_pb2
 from turnwright.store.v1 import queue_pb2
-from turnwright.types.v1 import proposal_pb2 as types_pb2
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import State
-from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.amending import check_contents, contents_in
+from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, FileEffect, QuestionEffect
-from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.rpc.forwarding import Forwarding, copied
+from turnwright_executor.rpc.forwarding import copied
+from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs, items_of
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.proposals import proposal_of
 from turnwright_executor.wire.command_records import effect_in
 
 
-class ExecutorProposalRpcs(Forwarding):
+class ExecutorProposalRpcs(ProposalReadRpcs):
     """Resolve, and the rpcs of proposal.proto."""
 
     _hubs: Hubs
-    _ledger: Ledger
     _scheduler: Scheduler
     _watches: OpenWatches
 
@@ -58,31 +53,6 @@ class ExecutorProposalRpcs(Forwarding):
         """The effect to be accepted; None if the store will refuse the decision, with the reason."""
         found = await self._ledger.get_entries(address, [path])
         return effect_in(found[0].record) if found and found[0].state is State.PROPOSED else None
-
-    async def GetProposal(
-        self, request: proposal_pb2.GetProposalRequest, context: Any
-    ) -> proposal_pb2.GetProposalResponse:
-        found = await self._ledger.get_entries(RunAddress(request.project, request.run), [request.path])
-        if not found:
-            message = f"The run {request.run} has no entry {request.path}."
-            raise fault(Reason.ENTRY_NOT_FOUND, message, path=request.path)
-        record = found[0]
-        if record.state is not State.PROPOSED:
-            state = record.state.name.lower()
-            message = f"{request.path} is {state}: it does not wait for a decision."
-            raise fault(Reason.NOT_PROPOSED, message, path=request.path, state=state)
-        effect = effect_in(record.record)
-        contents = contents_in(effect) if effect else {}
-        return proposal_pb2.GetProposalResponse(
-            proposal=proposal_of(record, whole=True),
-            contents=[types_pb2.EditedContent(path=path, content=text) for path, text in contents.items()],
-        )
-
-    async def ListProposals(
-        self, request: proposal_pb2.ListProposalsRequest, context: Any
-    ) -> proposal_pb2.ListProposalsResponse:
-        page = await self.store.call(self.rows.ListProposals, copied(request, rows_pb2.ListProposalsRequest))
-        return proposal_pb2.ListProposalsResponse(items=_items(page.proposals), next_page_token=page.next_page_token)
 
     async def WatchProposals(
         self, request: proposal_pb2.WatchProposalsRequest, context: Any
@@ -104,18 +74,12 @@ class ExecutorProposalRpcs(Forwarding):
         async with self.store.stream(self.rows.WatchProposals, wanted, None) as changes:
             sent: set[tuple[str, str, str]] = set()
             async for change in changes:
-                pending = _items(change.pending)
+                pending = items_of(change.pending)
                 sent |= {(one.project, one.run, one.proposal.path) for one in pending}
                 decided = [copied(one, proposal_pb2.DecidedItem) for one in change.decided]
                 known = [one for one in decided if (one.project, one.run, one.decision.path) in sent]
                 sent -= {(one.project, one.run, one.decision.path) for one in known}
                 yield copied(change, proposal_pb2.WatchProposalsResponse, pending=pending, decided=known)
-
-
-def _items(found: Iterable[rows_pb2.PendingProposal]) -> list[proposal_pb2.InboxItem]:
-    """The proposals that are for people: what a client executes is not."""
-    items = [copied(one, proposal_pb2.InboxItem, proposal=proposal_of(entry_from_pb(one.entry))) for one in found]
-    return [item for item in items if not item.proposal.HasField("client_tool")]
 
 
 def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposalRequest:

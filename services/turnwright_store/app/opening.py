@@ -13,7 +13,10 @@ from msgspec.structs import replace
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.models import Model
+from turnwright_core.runs import Assembly
 from turnwright_core.schemes import BUILTIN, Scheme
+from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, read_meta, write_meta
@@ -36,35 +39,57 @@ class Opened(Struct, frozen=True):
     global_scope: int
 
 
-def open_store(
-    tx: Transaction,
-    new_incarnation: Callable[[], str],
-    vendor_models: Mapping[str, str],
-    context_lengths: Mapping[str, int],
-    context_prefix: str,
-) -> Opened:
+def open_store(tx: Transaction, new_incarnation: Callable[[], str], seeds: ModelSeeds) -> Opened:
     """Prepare a database. Raises SettingsError for a context length of an unknown model."""
     incarnation = read_meta(tx, INCARNATION)
     if incarnation is None:
         incarnation = new_incarnation()
         write_meta(tx, INCARNATION, incarnation)
     registry.put_schemes(tx.connection, BUILTIN)
-    _seed_models(tx, vendor_models, context_lengths, context_prefix)
+    registry.put_models(tx.connection, _seeded(tx.connection, seeds))
     schemes = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
-    return Opened(incarnation, schemes, find_scope(tx, GLOBAL))
+    return Opened(incarnation, schemes, find_scope(tx.connection, GLOBAL))
 
 
-def _seed_models(
-    tx: Transaction, vendor_models: Mapping[str, str], context_lengths: Mapping[str, int], context_prefix: str
-) -> None:
+def find_opened(connection: Connection, seeds: ModelSeeds) -> Opened | None:
+    """What `open_store` would return for a database in which it had nothing to write; None if it had.
+
+    Raises SettingsError as `open_store`.
+    """
+    incarnation = find_meta(connection, INCARNATION)
+    schemes = {scheme.name: scheme for scheme in registry.list_schemes(connection)}
+    models = all(registry.find_model(connection, one.alias) == one for one in _seeded(connection, seeds))
+    if incarnation is None or not models or any(schemes.get(one.name) != one for one in BUILTIN):
+        return None
+    return Opened(incarnation, schemes, find_scope(connection, GLOBAL))
+
+
+def _seeded(connection: Connection, seeds: ModelSeeds) -> list[Model]:
     """The environment overrides what it sets; other stored values stay."""
-    seeds = []
-    for alias in sorted({*vendor_models, *context_lengths}):
-        known = registry.find_model(tx.connection, alias)
-        vendor_model = vendor_models.get(alias) or (known.vendor_model if known else "")
+    models = []
+    for alias in sorted({*seeds.vendor_models, *seeds.context_lengths}):
+        known = registry.find_model(connection, alias)
+        vendor_model = seeds.vendor_models.get(alias) or (known.vendor_model if known else "")
         if not vendor_model:
-            raise SettingsError(f"{context_prefix}{alias}: there is no model {alias!r} to give a context length")
+            raise SettingsError(f"{CONTEXT_PREFIX}{alias}: there is no model {alias!r} to give a context length")
         is_same = known is not None and known.vendor_model == vendor_model
         model = known if known and is_same else Model(alias, vendor_model)
-        seeds.append(replace(model, context_length=context_lengths.get(alias, model.context_length)))
-    registry.put_models(tx.connection, seeds)
+        models.append(replace(model, context_length=seeds.context_lengths.get(alias, model.context_length)))
+    return models
+
+
+def rules_of(opened: Opened, settings: StoreSettings) -> StoreRules:
+    """The rules of a store with these settings, for its database."""
+    return StoreRules(
+        incarnation=opened.incarnation,
+        schemes=opened.schemes,
+        global_scope=opened.global_scope,
+        loops_queued_max=settings.loops_queued_max,
+        heartbeat_s=settings.heartbeat_s,
+        pattern_s_max=settings.pattern_s_max,
+        token_divisor=settings.token_divisor,
+        assembly=Assembly[settings.assembly.upper()],
+        limits=settings.write_limits,
+        lease_ms=round(settings.lease_s * 1000),
+        lease_grace_ms=round(settings.lease_grace_s * 1000),
+    )

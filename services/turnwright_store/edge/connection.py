@@ -28,6 +28,13 @@ _STATEMENTS: Final = Statements(SQLiteDialect_pysqlite())
 BUSY_TIMEOUT_MS: Final = 5000
 """How long a statement waits for another process with the file open (a backup, a shell)."""
 
+READER_PRAGMAS: Final = (
+    "query_only = ON",
+    f"busy_timeout = {BUSY_TIMEOUT_MS}",
+    "cache_size = -16384",
+    "temp_store = MEMORY",
+)
+
 _CHECKPOINT_PAGES: Final = 2000
 """Pages in the write-ahead log from which a commit in the thread brings them into the file."""
 

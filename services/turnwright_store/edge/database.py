@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError
 
 from turnwright_core.kit.threads import Threads
 from turnwright_store.edge.batch import Job
-from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, SqliteLink, SqliteWriter
+from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, READER_PRAGMAS, SqliteLink, SqliteWriter
 from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
@@ -46,12 +46,6 @@ _WRITER_PRAGMAS: Final = (
     "foreign_keys = ON",
     f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "cache_size = -32768",
-    "temp_store = MEMORY",
-)
-_READER_PRAGMAS: Final = (
-    "query_only = ON",
-    f"busy_timeout = {BUSY_TIMEOUT_MS}",
-    "cache_size = -16384",
     "temp_store = MEMORY",
 )
 
@@ -78,7 +72,7 @@ class SqliteDatabase:
         mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
         self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
         self._reading = [
-            ThreadConnection(SqliteLink(path, (*_READER_PRAGMAS, mapped)), "store-reader") for _ in range(readers)
+            ThreadConnection(SqliteLink(path, (*READER_PRAGMAS, mapped)), "store-reader") for _ in range(readers)
         ]
         self._wakeups = Wakeups()
         self._writer = SqliteWriter(self._writing.link, clock_ms, self._wakeups.is_followed)

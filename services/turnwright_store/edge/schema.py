@@ -152,6 +152,11 @@ def _revision(raw: DriverConnection, words: _DialectSql) -> str:
     return str(row[0]) if row else ""
 
 
+def is_behind(raw: DriverConnection, dialect: str) -> bool:
+    """Whether a database needs a migration. Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError."""
+    return _is_behind(raw, _WORDS[dialect])
+
+
 def _is_behind(raw: DriverConnection, words: _DialectSql) -> bool:
     """Whether there is something to migrate. Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError."""
     found = _revision(raw, words)

@@ -99,6 +99,7 @@ _RENEW: Final = (
 _FREE: Final = {"lease_owner": "", "lease_address": "", "lease_expires_ms": 0}
 _RELEASE: Final = update(runs).where(runs.c.id == bindparam("run_id")).values(_FREE)
 _COUNT_LOST: Final = update(runs).where(IS_CLAIMED, _HAS_TURN).values(losses=_ONE_MORE, lost_turn=runs.c.turn_open)
+_IS_ANY_CLAIMED: Final = select(runs.c.id).where(IS_CLAIMED).limit(1)
 _RELEASE_ALL: Final = update(runs).where(IS_CLAIMED).values(_FREE)
 
 _EXECUTOR_RENEW: Final = (
@@ -148,6 +149,11 @@ def renew(connection: Connection, ids: Sequence[int], address: str, expires_ms: 
 
 def release(connection: Connection, run_id: int) -> None:
     connection.execute(_RELEASE, {"run_id": run_id})
+
+
+def is_any_claimed(connection: Connection) -> bool:
+    """Whether a run was claimed and not released."""
+    return connection.execute(_IS_ANY_CLAIMED).first() is not None
 
 
 def release_all(connection: Connection) -> None:

@@ -92,8 +92,8 @@ def add_scope(tx: Transaction, key: str) -> int:
     return int(tx.connection.execute(_ADD, {"key": key}).scalar_one())
 
 
-def find_scope(tx: Transaction, key: str) -> int:
-    return int(tx.connection.execute(_FIND, {"key": key}).scalar_one())
+def find_scope(connection: Connection, key: str) -> int:
+    return int(connection.execute(_FIND, {"key": key}).scalar_one())
 
 
 def read_meta(tx: Transaction, key: str) -> str | None:

@@ -6,7 +6,8 @@ from turnwright.store.v1 import ledger_pb2, read_pb2, store_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store import StoreLedger
 

@@ -11,7 +11,8 @@ from turnwright.types.v1 import message_pb2
 from turnwright_core.differences import Copied
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_core.runs import Turn, TurnRequest
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.domain.addresses import RunAddress

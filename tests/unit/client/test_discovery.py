@@ -8,7 +8,8 @@ import os
 import pytest
 
 from turnwright_client.discovery import StackRecord, locate, read_record, record_file
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 
 
 @contextlib.asynccontextmanager

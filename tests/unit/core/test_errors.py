@@ -13,7 +13,8 @@ from turnwright.types.v1 import error_pb2
 from turnwright_core.errors import CLASS_OF_REASON, InternalError, Reason, TurnwrightError, fault
 from turnwright_core.kit.errors import CODE_OF_CLASS, from_rpc, to_status
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_core.limits import PATH_CHARS_MAX
 
 SECRET = "a secret"

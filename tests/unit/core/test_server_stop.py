@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from log_lines import logged
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 
 
 @pytest.mark.parametrize("step", ["drain", "close"])

@@ -14,7 +14,8 @@ from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store import StoreLedger

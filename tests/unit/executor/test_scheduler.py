@@ -15,7 +15,8 @@ from log_lines import logged
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, Service
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import is_of_store, is_transient

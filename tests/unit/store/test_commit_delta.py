@@ -30,6 +30,7 @@ from turnwright_store.app.changes import Watches
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.opening import open_store
 from turnwright_store.app.read_view import RunRef
+from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
@@ -68,9 +69,7 @@ class Store:
 
     async def start(self):
         await self.database.start()
-        opening = partial(
-            open_store, new_incarnation=lambda: "i", vendor_models={}, context_lengths={}, context_prefix=""
-        )
+        opening = partial(open_store, new_incarnation=lambda: "i", seeds=ModelSeeds({}, {}))
         opened = await self.write(opening)
         self.rules = StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 3600.0, 1.0)
         await self.write(partial(registry.put_models, models=[Model("m", "scripted/a", 1000)]))

@@ -15,6 +15,7 @@ from turnwright_core.runs import LoopSettings, Mode, RunSettings
 from turnwright_store.app import commands, compaction, ledger, registry
 from turnwright_store.app.opening import open_store
 from turnwright_store.app.read_view import RunRef
+from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
@@ -68,7 +69,7 @@ class Store:
 async def store(tmp_path):
     database = SqliteDatabase(tmp_path / "x.db", lambda: 1, queue_max=9, batch_max=9, readers=1)
     await database.start()
-    opening = partial(open_store, new_incarnation=lambda: "i", vendor_models={}, context_lengths={}, context_prefix="")
+    opening = partial(open_store, new_incarnation=lambda: "i", seeds=ModelSeeds({}, {}))
     opened = await database.write(opening, Durability.NORMAL, ())
     one = Store(database, StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
     fields = {"prompt": "x", "settings": LoopSettings(Mode.ACT, "fast"), "run_settings": RunSettings()}

@@ -26,6 +26,7 @@ from turnwright_store.app import commands, leases, ledger, plans, primitives, re
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.opening import open_store
 from turnwright_store.app.read_view import RunRef, find
+from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
@@ -100,9 +101,7 @@ async def working(database):
     opening = partial(
         open_store,
         new_incarnation=lambda: "i",
-        vendor_models={},
-        context_lengths={},
-        context_prefix="",
+        seeds=ModelSeeds({}, {}),
     )
     opened = await database.write(opening, Durability.NORMAL, ())
     one = Store(database, StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))

@@ -32,9 +32,8 @@ export declare const file_turnwright_executor_v1_executor_service: GenFile;
  */
 export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitProjectRequest"> & {
   /**
-   * Absolute path of an existing directory on the executor's host. Fails with FAILED_PRECONDITION, reason
-   * WORKSPACE_UNAVAILABLE, if it does not exist. With a derived token it must be a registered project, or lie below
-   * TURNWRIGHT_CLIENT_ROOTS.
+   * Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist. With a
+   * derived token it must be a registered project, or lie below TURNWRIGHT_CLIENT_ROOTS.
    *
    * @generated from field: string root = 1;
    */
@@ -60,6 +59,13 @@ export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitPro
    * @generated from field: optional turnwright.types.v1.Assembly assembly = 4;
    */
   assembly?: Assembly | undefined;
+
+  /**
+   * True: find a registered project, or fail with PROJECT_NOT_FOUND; only `root` counts, nothing is written.
+   *
+   * @generated from field: bool existing = 5;
+   */
+  existing: boolean;
 };
 
 /**
@@ -419,8 +425,7 @@ export declare const WatchRunResponseSchema: GenMessage<WatchRunResponse>;
  */
 export declare type EventBatch = Message<"turnwright.executor.v1.EventBatch"> & {
   /**
-   * Two or more events, in order; none is a batch, a heartbeat or a part of a snapshot. At most 256 KiB in total; a
-   * longer event is sent alone.
+   * Two or more, in order, none a batch, a heartbeat or a part of a snapshot. At most 256 KiB; a longer one comes alone.
    *
    * @generated from field: repeated turnwright.executor.v1.WatchRunResponse events = 1;
    */

@@ -1,0 +1,98 @@
+"""What a service is to whatever serves it: a server, or callers in the same process alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from grpc_health.v1 import health_pb2_grpc
+from msgspec import Struct
+from turnwright.settings.v1 import settings_service_pb2_grpc
+
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import Authenticator
+from turnwright_core.kit.guard import CallsInProgress, GuardedServer
+from turnwright_core.kit.health import Health
+from turnwright_core.kit.in_process import LocalServer
+from turnwright_core.kit.settings import Settings
+from turnwright_core.kit.settings_report import ShownSettings
+from turnwright_core.rpc_codec import Codecs
+
+if TYPE_CHECKING:
+    import grpc
+
+
+async def _nothing() -> None:
+    """The default hook of a service."""
+
+
+def _not_leaving() -> None:
+    """The default hook for a service that is about to stop."""
+
+
+def _take_no_notice(_address: str) -> None:
+    """The default hook for the address."""
+
+
+class Service(Struct, frozen=True):
+    """What a service passes to its server. Hooks run in the order start, listening, leave, drain, close."""
+
+    name: str
+    """`store`, `assembler`, `provider` or `executor`."""
+    grpc_name: str
+    """Full name of its gRPC service."""
+    register: Callable[[grpc.aio.Server], None]
+    """Adds the servicer."""
+    floor: Tier = Tier.CLIENT
+    """The lowest tier that may call the service."""
+    start: Callable[[], Awaitable[None]] = _nothing
+    """Runs before the first call is accepted."""
+    leave: Callable[[], None] = _not_leaving
+    """Runs once the service reports NOT_SERVING, and once more before it is drained: it looks for no more work."""
+    drain: Callable[[], Awaitable[None]] = _nothing
+    """Runs when no new calls are accepted: finishes the calls in progress."""
+    close: Callable[[], Awaitable[None]] = _nothing
+    """Runs after the last call."""
+    listening: Callable[[str], None] = _take_no_notice
+    """Receives the actual address, after the start, right before the first call is accepted."""
+    ready: Callable[[], Awaitable[None]] | None = None
+    """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only dependencies, if any."""
+    dependencies: Mapping[str, Callable[[], Awaitable[None]]] = {}
+    """Readiness checks of the services that this one calls, by name. It is not ready without the first of them."""
+    settings: Settings | None = None
+    """The settings of the service, for its settings report."""
+    codecs: Callable[[], Codecs] | None = None
+    """The rpcs that other services call by values. None: the service has no multiplexed streams."""
+
+
+class LocalService:
+    """A service that only callers in this process reach: it listens nowhere."""
+
+    def __init__(self, service: Service, secret: str, drain_s: float) -> None:
+        """Prepare. `drain_s` is the time that calls have at the end."""
+        self.local = LocalServer()
+        self._service = service
+        self._secret = secret
+        self._drain_s = drain_s
+
+    async def start(self) -> None:
+        await self._service.start()
+        guarded: Any = GuardedServer(
+            None, self.local, Authenticator(self._secret, self._service.floor), CallsInProgress()
+        )
+        self._service.register(guarded)
+        health = Health(self._service.grpc_name)
+        health.set(ready=True)
+        health_pb2_grpc.add_HealthServicer_to_server(health, guarded)
+        if self._service.settings is not None:
+            shown = ShownSettings(self._service.settings)
+            settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
+        self.local.open()
+
+    async def stop(self) -> None:
+        async with contextlib.AsyncExitStack() as steps:
+            # In reverse order: a step that fails does not prevent the others.
+            steps.push_async_callback(self._service.close)
+            steps.push_async_callback(self.local.stop, self._drain_s)
+            steps.push_async_callback(self._service.drain)

@@ -1,0 +1,56 @@
+"""Composition root of an executor that only answers what can be read: no loops, no tools, no plugins, no sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
+
+from turnwright_core.kit.in_process import LocalServers
+from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.service import Service
+from turnwright_core.wire.owner_calls import OWNER_CALLS
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.projects import Projects
+from turnwright_executor.edge.run_messages import RunMessages
+from turnwright_executor.edge.run_payload import RunPayload
+from turnwright_executor.edge.schemes import KnownSchemes
+from turnwright_executor.edge.status import Status
+from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.rpc.reading_servicer import ReadingServicer
+
+
+def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) -> Service:
+    """The executor; without a local assembler it explains nothing, without a local provider it knows no vendors."""
+    addresses = {"store": settings.store, "assembler": settings.assembler, "provider": settings.provider}
+    peers = {
+        name: Peer(name, address, secret, settings.rpc_timeout_s, local_servers=local_servers, codecs=OWNER_CALLS)
+        for name, address in addresses.items()
+    }
+    store, schemes = peers["store"], KnownSchemes()
+    ledger = StoreLedger(store, "", "", schemes=schemes)
+    explain = None
+    if settings.assembler in local_servers:
+        from turnwright_executor.edge.explaining import RecordedPackets  # noqa: PLC0415 - loads what assembles
+
+        explain = RecordedPackets(store, peers["assembler"], ledger).explain
+    # What it lacks is UNIMPLEMENTED.
+    servicer = ReadingServicer(  # type: ignore[abstract]
+        store,
+        ledger,
+        Projects(store).at,
+        RunPayload(store, schemes).read,
+        RunMessages(store).read,
+        explain,
+        Status(store, peers["assembler"], peers["provider"], "", settings).read,
+    )
+
+    async def close() -> None:
+        for peer in peers.values():
+            await peer.close()
+
+    def register(server: Any) -> None:
+        executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(servicer, server)
+
+    name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
+    return Service("executor", name, register, close=close, settings=settings)

@@ -1,0 +1,42 @@
+"""The rpcs of an executor that only reads. The others are UNIMPLEMENTED."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
+from turnwright.store.v1 import store_service_pb2_grpc
+
+from turnwright_core.kit.peer import Peer
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.workspaces import FindProject
+from turnwright_executor.rpc.known_project_servicer import KnownProjectRpcs
+from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
+from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs
+from turnwright_executor.rpc.query_servicer import QueryRpcs
+
+
+class ReadingServicer(
+    KnownProjectRpcs,
+    QueryRpcs,
+    ExecutorPlanRpcs,
+    ProposalReadRpcs,
+    executor_service_pb2_grpc.ExecutorServiceServicer,
+):
+    """Answers from the store alone, and from an assembler and a provider where there are."""
+
+    def __init__(
+        self,
+        store: Peer,
+        ledger: Ledger,
+        find_project: FindProject,
+        read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
+        read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]],
+        explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]] | None,
+        status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
+    ) -> None:
+        self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._ledger, self._find_project = ledger, find_project
+        self._read_run, self._read_messages, self._status = read_run, read_messages, status
+        if explain:
+            self._explain = explain

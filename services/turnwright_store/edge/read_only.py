@@ -1,0 +1,82 @@
+"""SQLite for a process that only reads: one connection, no lock, no thread.
+
+Another process may write to the file meanwhile: each query sees one moment.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Collection
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from turnwright_core.errors import Reason, fault
+from turnwright_store.edge.connection import READER_PRAGMAS, SqliteLink
+from turnwright_store.edge.schema import is_behind
+from turnwright_store.edge.sqlite_codes import to_fault, unusable
+from turnwright_store.edge.wakeups import Wakeups
+from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
+
+T = TypeVar("T")
+
+
+class ReadOnlyDatabase:
+    """A database file that is not written to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(os.path.realpath(path))
+        self._link = SqliteLink(self._path, READER_PRAGMAS)
+        self._wakeups = Wakeups()
+        self._is_open = False
+
+    async def start(self) -> None:
+        """Nothing: it is open."""
+
+    def open(self) -> bool:
+        """Open the file; False if there is none, or one whose schema is to be migrated first.
+
+        Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError, DatabaseUnusableError.
+        """
+        try:
+            if not self._path.stat().st_size:
+                return False
+            self._link.open()
+            self._is_open = True
+            return not is_behind(self._link.raw, self._link.core.dialect.name)
+        except FileNotFoundError:
+            return False
+        except (sqlite3.Error, DBAPIError) as error:
+            raise unusable(self._path, error) from error
+
+    async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._link.close()
+
+    async def look(self) -> None:
+        """Nothing: a command that ends at once learns it from its queries."""
+
+    async def read_all(self) -> None:
+        """Nothing, as for `look`."""
+
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
+        """Raises DATABASE_UNAVAILABLE."""
+        del work, durability, locks, inline
+        raise fault(Reason.DATABASE_UNAVAILABLE, "The database was opened for reading only.")
+
+    async def read(self, query: Query[T], *, inline: bool = False) -> T:
+        del inline
+        try:
+            return self._link.snapshot(query)
+        except (sqlite3.Error, DBAPIError) as error:
+            raise to_fault(error) from error.__cause__
+
+    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
+        """Never woken: this process commits nothing."""
+        return self._wakeups.subscribe(scopes, follows)
+
+    def stats(self) -> Stats:
+        return Stats(self._link.statements, 0, 0)

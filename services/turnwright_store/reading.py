@@ -1,0 +1,90 @@
+"""Composition root of a store for one process that only reads.
+
+A database that is as this code would leave it is opened for reading alone, without its lock. Any other one is opened
+by the whole store first, which migrates it, registers models of the environment, and releases runs whose owner died.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
+
+from turnwright_core.entries import Tier
+from turnwright_core.kit.service import Service
+from turnwright_store.app.changes import Watches
+from turnwright_store.app.opening import find_opened, rules_of
+from turnwright_store.config import StoreSettings
+from turnwright_store.edge.lock import DatabaseInUseError
+from turnwright_store.edge.read_only import ReadOnlyDatabase
+from turnwright_store.ports import Connection
+from turnwright_store.rpc.calls import StoreBackend
+from turnwright_store.rpc.registry_servicer import RegistryRpcs
+from turnwright_store.sql.leases import is_any_claimed
+
+
+def build(settings: StoreSettings, secret: str) -> Service:
+    """The store. Starting it raises what the whole store raises."""
+    database = ReadOnlyDatabase(settings.database_file)
+    store = StoreBackend(database, Watches(), time.monotonic, lambda: time.time_ns() // 1_000_000)
+
+    async def open_it(*, is_shared: bool = False) -> bool:
+        """Whether there is nothing to write. `is_shared`: runs are claimed by whoever else has the database."""
+
+        def is_abandoned(connection: Connection) -> bool:
+            return settings.sole_executor and not is_shared and is_any_claimed(connection)
+
+        if not database.open() or await database.read(is_abandoned):
+            return False
+        opened = await database.read(lambda connection: find_opened(connection, settings.seeds))
+        store.opened = rules_of(opened, settings) if opened else None
+        return opened is not None
+
+    async def start() -> None:
+        if await open_it():
+            return
+        await database.close()
+        try:
+            await _prepare(settings, secret)
+        except DatabaseInUseError:
+            if not await open_it(is_shared=True):
+                raise
+        else:
+            await open_it(is_shared=True)
+
+    def register(server: Any) -> None:
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(_LazyServicer(store), server)  # type: ignore[arg-type]
+
+    name = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"].full_name
+    return Service("store", name, register, floor=Tier.MODEL, start=start, close=database.close, settings=settings)
+
+
+class _LazyServicer:
+    """The servicer of the store. Lists of runs and models load their rpcs alone: a tenth of their time."""
+
+    def __init__(self, store: StoreBackend) -> None:
+        self._lists = RegistryRpcs(store)
+        self._store = store
+        self._whole: Any = None
+
+    def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
+        # All are asked for when they are registered; few are called.
+        return lambda request, context: getattr(self._having(method), method)(request, context)  # noqa: PLW0108
+
+    def _having(self, method: str) -> Any:
+        if hasattr(self._lists, method):
+            return self._lists
+        from turnwright_store.rpc.store_servicer import StoreServicer  # noqa: PLC0415 - see the class
+
+        self._whole = self._whole or StoreServicer(self._store)
+        return self._whole
+
+
+async def _prepare(settings: StoreSettings, secret: str) -> None:
+    from turnwright_store.wiring import build as build_whole  # noqa: PLC0415 - only for a database that is to be written
+
+    whole = build_whole(settings, secret)
+    await whole.start()
+    await whole.close()
