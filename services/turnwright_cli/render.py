@@ -18,6 +18,7 @@ from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
+from turnwright_cli.markdown_stream import MarkdownStream
 from turnwright_cli.narration import Narration
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
@@ -105,6 +106,8 @@ class TextScreen(Screen):
         self._icons = "utf" in (console.encoding or "").lower()
         self._output = LiveOutput(self._output_line)
         self._plans = PlanChanges(whole=not console.is_terminal)
+        draws = bool(tools) and console.is_terminal and not console.is_dumb_terminal
+        self._markdown = MarkdownStream(console) if draws else None
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
         if not self._sequence:
@@ -177,7 +180,10 @@ class TextScreen(Screen):
 
     def _break(self) -> None:
         if self._mid_line:
-            self._console.print()
+            if self._markdown and self._streaming == CONTENT:
+                self._markdown.finish()
+            else:
+                self._console.print()
             self._mid_line = False
         self._streaming = ""
 
@@ -219,6 +225,10 @@ class TextScreen(Screen):
         if self._streaming not in ("", kind):
             self._break()
         self._streaming = kind
+        if self._markdown and kind == CONTENT:
+            self._markdown.feed(text)
+            self._mid_line = True
+            return
         style = "italic dim" if kind == REASONING else "none"
         put(self._console, Text(text, style=style), end="")
         self._mid_line = not text.endswith("\n")
