@@ -27,7 +27,12 @@ class PlanChanges:
 
     def progress(self) -> str:
         """How far the plan is that was changed last; empty if none has open items."""
-        return next((words for plan in reversed(self._plans.values()) if plan and (words := progress_words(plan))), "")
+        plan = self.latest()
+        return progress_words(plan) if plan else ""
+
+    def latest(self) -> plan_pb2.Plan | None:
+        """The plan with open items that was changed last."""
+        return next((plan for plan in reversed(self._plans.values()) if plan and progress_words(plan)), None)
 
     def lacks(self, plan: plan_pb2.Plan) -> bool:
         """Whether the previous version is needed to show what changed."""

@@ -29,7 +29,7 @@ _STATUSES: Final[Mapping[int, tuple[str, str, str]]] = {
 }
 """For each status its name, its mark, and the word after an item, where the mark does not say it."""
 _UNKNOWN: Final = ("", "?", "")
-_OVER: Final = (plan_pb2.PLAN_STATUS_COMPLETED, plan_pb2.PLAN_STATUS_CANCELLED)
+OVER: Final = (plan_pb2.PLAN_STATUS_COMPLETED, plan_pb2.PLAN_STATUS_CANCELLED)
 ITEM_CHARS_MAX: Final = 60
 """Length of an item in a line about progress, in characters."""
 
@@ -62,7 +62,7 @@ def items_words(plan: plan_pb2.Plan) -> str:
 
 def progress_words(plan: plan_pb2.Plan) -> str:
     """`plan 2/5: write the parser`: how far a plan of items is, and what comes next; empty if nothing does."""
-    left = [item for item in plan.items if item.status not in _OVER]
+    left = [item for item in plan.items if item.status not in OVER]
     if not left:
         return ""
     now = next((item for item in left if item.status == plan_pb2.PLAN_STATUS_IN_PROGRESS), left[0])
@@ -85,7 +85,7 @@ def plan_lines(plan: plan_pb2.Plan) -> Iterator[Text]:
     if plan.kind != plan_pb2.PLAN_KIND_ITEMS:
         yield from _block(plan.body)
     for item in plan.items:
-        is_over = item.status in _OVER
+        is_over = item.status in OVER
         yield Text(f"  {item_line(item)}", style="dim" if is_over else "")
         if item.evidence_paths:
             yield Text(f"      {', '.join(map(safe_line, item.evidence_paths))}", style="dim")

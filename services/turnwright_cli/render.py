@@ -23,6 +23,7 @@ from turnwright_cli.narration import Narration
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_changes import PlanChanges
+from turnwright_cli.plan_panel import panel_lines
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
@@ -93,7 +94,7 @@ class TextScreen(Screen):
         self._console = console
         self._tools = tools
         self._narration = Narration(tools)
-        self._status = StatusLine(console)
+        self._status = StatusLine(console, above=self._panel)
         self._sequence = 0
         self._turn = 0
         self._replies = ShownReplies()
@@ -309,8 +310,14 @@ class TextScreen(Screen):
             self._wait(detail or "working")
 
     def _wait(self, text: str) -> None:
-        """Say what is waited for, and how far the plan is."""
-        self._status.waiting(", ".join(filter(None, (text, self._plans.progress()))))
+        """Say what is waited for, and how far the plan is, unless the panel shows it."""
+        self._status.waiting(", ".join(filter(None, (text, "" if self._panel() else self._plans.progress()))))
+
+    def _panel(self) -> list[str]:
+        """The plan above the status, in a session on a terminal with room for it."""
+        if not self._tools:
+            return []
+        return panel_lines(self._plans.latest(), self._console.width - 1, self._console.height // 3)
 
     def turn_finished(self, event: Event) -> None:
         words = turn_words(event.turn_finished.turn)

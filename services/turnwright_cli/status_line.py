@@ -16,12 +16,16 @@ _TICK_S: Final = 0.5
 class StatusLine:
     """A line that is rewritten in place until `clear`. Without a terminal, nothing is written."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic, above: Callable[[], list[str]] = list
+    ) -> None:
+        """`above`: lines that stand above it while it is shown, each within the width of the console."""
         self._console = console
+        self._above = above
         self._clock = clock
         self._live = console.is_terminal and not console.is_dumb_terminal
         self._ticker: asyncio.Task[None] | None = None
-        self._shown = False
+        self._shown = 0
         self._words: Callable[[], str] | None = None
 
     def waiting(self, text: str) -> None:
@@ -51,9 +55,13 @@ class StatusLine:
             self._ticker.cancel()
             self._ticker = None
         if self._shown:
-            self._shown = False
-            self._console.file.write(_ERASE)
+            self._console.file.write(self._erase())
             self._console.file.flush()
+            self._shown = 0
+
+    def _erase(self) -> str:
+        """Back to the first line that is shown, with nothing below it."""
+        return f"\r\x1b[{self._shown - 1}A\x1b[J" if self._shown > 1 else _ERASE
 
     def _run(self, text: Callable[[], str]) -> None:
         self.clear()
@@ -64,7 +72,8 @@ class StatusLine:
         # Nothing flashes up for what ends at once.
         await asyncio.sleep(_TICK_S)
         while True:
-            self._shown = True
-            self._console.file.write(_ERASE + text()[: max(1, self._console.width - 1)])
+            lines = [*self._above(), text()[: max(1, self._console.width - 1)]]
+            self._console.file.write(self._erase() + "\r\n".join(lines))
             self._console.file.flush()
+            self._shown = len(lines)
             await asyncio.sleep(_TICK_S)

@@ -109,9 +109,9 @@ class Bench:
 
 
 @contextmanager
-def serving(root: Path, *models: str) -> Iterator[Path]:
+def serving(root: Path, *models: str, **environment: str) -> Iterator[Path]:
     """The directory of a stack that tests share; each brings a project of its own, and scripts for these models."""
-    bench = Bench(root)
+    bench = Bench(root, environment)
     for model in models:
         bench.script(model)
     with bench.running("serve", *PORTS) as served:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from e2e.cli_process import Bench
+from e2e.cli_process import Bench, serving
 from e2e.test_cli_inbox import PATH as SET_PATH
 from e2e.test_cli_terminal import terminal
 from e2e.test_plugins import install
@@ -72,11 +72,20 @@ COMMENT = "Looks good.\n\x1b[2KBut \u202esee\u200b line 3."
 SHOWN = [r"Looks good.", r"\x1b[2KBut \u202esee\u200b line 3."]
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    """With the plugin, which only the services need."""
+    installed = Bench(tmp_path_factory.mktemp("stack"))
+    install(installed, "team", "team_plugin", PLUGIN, {"turnwright.tools": "bring"})
+    with serving(installed.root, "comment", "patch", "deploy", "long", **installed.environment) as root:
+        yield root
+
+
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+def bench(tmp_path, stack) -> Bench:
+    made = Bench(tmp_path, stack=stack)
     (made.project / "a.txt").write_text("old\n")
-    install(made, "team", "team_plugin", PLUGIN, {"turnwright.tools": "bring"})
+    made.script("long", DONE)
     made.script("comment", f'<comment issue="7" mood="glad">{COMMENT}</comment>{GO_ON}', DONE)
     made.script("patch", f"<patch/>{GO_ON}", DONE)
     made.script("deploy", f'<deploy to="prod">all of you</deploy>{GO_ON}', DONE)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from e2e.cli_process import PORTS, Bench
+from e2e.cli_process import Bench, serving
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import derive_token
 
@@ -15,12 +15,30 @@ SECRET = "sk-first-hidden"
 OTHER = "sk-other-hidden"
 
 
+SET = {"OPENAI_API_KEY": SECRET, "TURNWRIGHT_STRIKES_MAX": "5"}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("stack"), "m", "slow", **SET) as root:
+        yield root
+
+
 @pytest.fixture
 def bench(tmp_path) -> Bench:
-    made = Bench(tmp_path)
+    """A home without a running stack."""
+    return scripted(Bench(tmp_path, dict(SET)))
+
+
+@pytest.fixture
+def joining(tmp_path, stack) -> Bench:
+    """The home of the running stack."""
+    return scripted(Bench(tmp_path, dict(SET), stack))
+
+
+def scripted(made: Bench) -> Bench:
     made.script("m", DONE)
     made.script("slow", f"<sh>touch begun; while [ ! -e go ]; do sleep 0.1; done</sh>{DONE}", DONE)
-    made.environment |= {"OPENAI_API_KEY": SECRET, "TURNWRIGHT_STRIKES_MAX": "5"}
     return made
 
 
@@ -30,12 +48,10 @@ def settings_told(shown: str) -> list[str]:
     return [line.strip() for line in rest.split("\nservices:")[0].splitlines() if line.startswith("  ")]
 
 
-def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(bench) -> None:
-    with bench.running("serve", *PORTS) as served:
-        served.wait_for("executor serves at", "err")
-        here = {"TURNWRIGHT_STRIKES_MAX": "7", "OPENAI_API_KEY": OTHER, "TURNWRIGHT_MODEL_new": "scripted/new"}
-        told = bench.run("doctor", TURNWRIGHT_RUN="mine", **here)
-        status = json.loads(bench.run("doctor", "--json", **here).stdout)
+def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(joining) -> None:
+    here = {"TURNWRIGHT_STRIKES_MAX": "7", "OPENAI_API_KEY": OTHER, "TURNWRIGHT_MODEL_new": "scripted/new"}
+    told = joining.run("doctor", TURNWRIGHT_RUN="mine", **here)
+    status = json.loads(joining.run("doctor", "--json", **here).stdout)
     assert "TURNWRIGHT_STRIKES_MAX=5" in settings_told(told.stdout)
     assert "TURNWRIGHT_OPENAI_API_KEY=(set)" in settings_told(told.stdout)
     assert "TURNWRIGHT_MODEL_m=scripted/m" in settings_told(told.stdout)
@@ -47,18 +63,14 @@ def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(bench) 
     assert "hidden" not in told.stdout + told.stderr + json.dumps(status)
 
 
-def test_a_terminal_with_the_same_variables_is_told_of_no_difference(bench) -> None:
-    with bench.running("serve", *PORTS) as served:
-        served.wait_for("executor serves at", "err")
-        done = bench.run("act", "Do it.", "--model", "m")
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "without effect" not in bench.run("doctor").stdout
+def test_a_terminal_with_the_same_variables_is_told_of_no_difference(joining) -> None:
+    done = joining.run("act", "Do it.", "--model", "m")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "without effect" not in joining.run("doctor").stdout
 
 
-def test_a_task_for_running_services_is_told_which_variables_have_no_effect(bench) -> None:
-    with bench.running("serve", *PORTS) as served:
-        served.wait_for("executor serves at", "err")
-        done = bench.run("act", "Do it.", "--model", "m", "--json", OPENAI_API_KEY=OTHER, OPENAI_BASE_URL="http://h/v1")
+def test_a_task_for_running_services_is_told_which_variables_have_no_effect(joining) -> None:
+    done = joining.run("act", "Do it.", "--model", "m", "--json", OPENAI_API_KEY=OTHER, OPENAI_BASE_URL="http://h/v1")
     assert done.returncode == 0
     names = "TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_OPENAI_BASE_URL"
     assert (
@@ -78,12 +90,11 @@ def test_a_second_command_is_told_that_it_joins_the_first_one(bench) -> None:
     assert "TURNWRIGHT_OPENAI_API_KEY" in second.stderr
 
 
-def test_a_derived_token_is_told_no_settings(bench) -> None:
-    with bench.running("serve", *PORTS) as served:
-        address = served.wait_for(r"executor serves at (\S+)", "err")[1]
-        token = derive_token((bench.home / "token").read_text().strip(), Tier.CLIENT, "guest")
-        other = {"TURNWRIGHT_HOME": str(bench.root / "other"), "TURNWRIGHT_TOKEN": token}
-        status = json.loads(bench.run("doctor", "--json", "--server", address, **other).stdout)
+def test_a_derived_token_is_told_no_settings(joining) -> None:
+    address = json.loads((joining.home / "run/stack.json").read_text())["executor"]
+    token = derive_token((joining.home / "token").read_text().strip(), Tier.CLIENT, "guest")
+    other = {"TURNWRIGHT_HOME": str(joining.root / "other"), "TURNWRIGHT_TOKEN": token}
+    status = json.loads(joining.run("doctor", "--json", "--server", address, **other).stdout)
     assert {service["name"] for service in status["services"]} == {"store", "assembler", "provider", "executor"}
     assert not any("settings" in service for service in status["services"])
 
