@@ -22,7 +22,7 @@ MESSAGES = 5
 LASTS_S = float(os.environ.get("TURNWRIGHT_CHATS_S", "240"))
 SAMPLES = 24
 GROWTH_MAX = 1.1
-"""Memory in the last quarter, over that in the second one."""
+"""Memory in the last quarter, over that in the one before: until then hubs linger (TURNWRIGHT_LINGER_S)."""
 DONE = '<update status="200">All is done.</update>'
 SETTINGS = settings_pb2.LoopSettings(model="done", yolo=True, mode=settings_pb2.MODE_ACT)
 
@@ -82,7 +82,7 @@ async def test_memory_stays_flat_under_200_chats(tmp_path):
         stack.close()
     quarter = SAMPLES // 4
     grown = {
-        name: statistics.median(held[-quarter:]) / statistics.median(held[quarter : 2 * quarter])
+        name: statistics.median(held[-quarter:]) / statistics.median(held[-2 * quarter : -quarter])
         for name, held in seen.items()
     }
     told = ", ".join(f"{name} {held[-1]:.0f} MB ({grown[name]:.2f})" for name, held in seen.items())
