@@ -153,9 +153,10 @@ class Scheduler:
             self._employ(address, claim)
 
     def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
-        if claim is None and self._seeking and self._leases.is_workspace_bound:
+        is_by_poll = self._seeking and self._leases.is_workspace_bound
+        if claim is None and is_by_poll and not self._leases.holds(address):
             # Claiming a run starts its loop, even if nobody has its workspace; for runs found by polling the store
-            # checks that.
+            # checks that. A run that is held already was found while its worker was stopping.
             self._wake.set()
             return
         if expecting := self._expecting.pop(address, None):

@@ -111,9 +111,9 @@ async def nowhere(*_: object) -> Placement:
 
 
 @contextlib.asynccontextmanager
-async def running_over(ledger, *, seek, place=nowhere, **more):
+async def running_over(ledger, *, seek, place=nowhere, workspaces=(), **more):
     settings = ExecutorSettings(work_poll_s=0.1)
-    hubs, leases = Hubs("o", ledger, settings), Leases(ledger, time.monotonic, (), registers=False)
+    hubs, leases = Hubs("o", ledger, settings), Leases(ledger, time.monotonic, workspaces, registers=False)
     runner = Scheduler(
         Services(ledger, None, None, None, {}, {}, {}, settings, Hooks(new_registry())), hubs, leases, place, **more
     )
@@ -362,3 +362,52 @@ async def test_a_store_that_has_too_much_to_do_is_asked_again(tmp_path) -> None:
     store = AwayStore(Reason.QUEUE_FULL, Reason.QUEUE_FULL)
     async with over(store, tmp_path) as ledger:
         assert (await ledger.claim(RUN)).epoch == 1
+
+
+class OfferingStore(WorkingStore):
+    """A store that offers its run at first, and once more when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offers = 1
+        self.is_polled = asyncio.Event()
+
+    async def ClaimWork(self, request, context):
+        if not self.offers:
+            self.is_polled.set()
+            return lease_pb2.ClaimWorkResponse()
+        self.offers -= 1
+        return lease_pb2.ClaimWorkResponse(claims=[await self.ClaimRun(request, context)])
+
+    async def ClaimRun(self, request, context):
+        claim = await super().ClaimRun(request, context)
+        self.looks += 1
+        claim.fence.epoch, claim.workspace_id = self.looks, "w"
+        return claim
+
+
+async def test_a_run_that_is_claimed_while_its_worker_still_stops_is_worked_on(tmp_path) -> None:
+    """Otherwise its lease is renewed forever, and nobody works on it."""
+    store, may_stop = OfferingStore(), asyncio.Event()
+    working, working_again = asyncio.Event(), asyncio.Event()
+
+    async def place(*_):
+        if working.is_set():
+            working_again.set()
+        working.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await may_stop.wait()
+
+    made = runner_over(store, tmp_path, seek=True, place=place, workspaces=("w",))
+    async with made as (runner, leases), asyncio.timeout(60):
+        await working.wait()
+        leases._lose(runner, RUN, to_other=False)
+        store.offers = 1
+        store.is_polled.clear()
+        # Whoever polls again has taken what was offered before.
+        await store.is_polled.wait()
+        assert leases.holds(RUN)
+        may_stop.set()
+        await working_again.wait()
