@@ -143,8 +143,9 @@ type ClaimRunResponse struct {
 	ProjectRoot string `protobuf:"bytes,9,opt,name=project_root,json=projectRoot,proto3" json:"project_root,omitempty"`
 	// Identity of the project's workspace.
 	WorkspaceId string `protobuf:"bytes,10,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early, and stops its work
-	// after two thirds of it; nobody else can claim the run before the lease and a grace period have passed.
+	// Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early. Without a
+	// renewal it begins no effect after two thirds of it, and stops its work after five sixths; nobody else can claim the
+	// run before the lease and a grace period have passed.
 	LeaseMs uint32 `protobuf:"varint,11,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	// Number of owners of the open turn that died, that is, whose leases expired without a release. 0 without an open
 	// turn. Stored durably, so that a turn that crashes its executors is given up eventually.

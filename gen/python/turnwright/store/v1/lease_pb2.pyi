@@ -97,8 +97,9 @@ class ClaimRunResponse(_message.Message):
     workspace_id: _builtins.str
     """Identity of the project's workspace."""
     lease_ms: _builtins.int
-    """Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early, and stops its work
-    after two thirds of it; nobody else can claim the run before the lease and a grace period have passed.
+    """Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early. Without a
+    renewal it begins no effect after two thirds of it, and stops its work after five sixths; nobody else can claim the
+    run before the lease and a grace period have passed.
     """
     turn_losses: _builtins.int
     """Number of owners of the open turn that died, that is, whose leases expired without a release. 0 without an open

@@ -152,8 +152,9 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
   workspaceId: string;
 
   /**
-   * Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early, and stops its work
-   * after two thirds of it; nobody else can claim the run before the lease and a grace period have passed.
+   * Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early. Without a
+   * renewal it begins no effect after two thirds of it, and stops its work after five sixths; nobody else can claim the
+   * run before the lease and a grace period have passed.
    *
    * @generated from field: uint32 lease_ms = 11;
    */
