@@ -52,11 +52,11 @@ def test_yolo_with_json_prints_messages_only_and_the_status_last(alone) -> None:
 
 
 def test_that_a_directory_is_a_copy_is_said_once(bench, tmp_path) -> None:
-    assert "a copy of" not in bench.run("runs").stderr
+    assert "a copy of" not in bench.run("project").stderr
     (tmp_path / "copied").mkdir()
     copy = Bench(tmp_path / "copied", stack=bench.stack)
     shutil.copytree(bench.project, copy.project, dirs_exist_ok=True)
-    said = [copy.run("runs").stderr for _ in range(2)]
+    said = [copy.run("project").stderr for _ in range(2)]
     assert f"{copy.project} is a copy of {bench.project}" in said[0]
     assert "a copy of" not in said[1]
 
