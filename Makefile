@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 check: lint types imports protos breaking gen-check stubs deploy
 

@@ -51,8 +51,6 @@ async def checked(address: str, service: str) -> int:
     ("service", "name"),
     [
         ("executor", ""),
-        ("executor", "turnwright.executor.v1.ExecutorService"),
-        ("assembler", ""),
         ("assembler", "turnwright.assembler.v1.AssemblerService"),
     ],
 )

@@ -334,6 +334,14 @@ async def test_collectors_that_are_away_slow_or_refuse_hold_nothing_up(caplog):
     assert "UNAVAILABLE" in caplog.text
 
 
+@pytest.fixture
+def scope_of_its_own():
+    """What a test binds outside of a call, no later one logs."""
+    yield
+    enter_scope((), None)
+
+
+@pytest.mark.usefixtures("scope_of_its_own")
 def test_spans_are_encoded_as_the_library_encodes_them():
     resource, scope = Resource({"service.name": "x"}), InstrumentationScope("turnwright")
 
@@ -362,6 +370,7 @@ def test_spans_are_encoded_as_the_library_encodes_them():
     assert (called.trace_id, called.span_id, called.state) == (remote.trace_id, spans[1].span_id, "vendor=x")
 
 
+@pytest.mark.usefixtures("scope_of_its_own")
 def test_spans_and_measurements_take_few_steps():
     """A turn has fifteen spans and a dozen measurements. With the library's own they would take three times the calls."""
     sdk = Sdk(telemetry.TelemetrySettings(""), "test")
@@ -388,6 +397,7 @@ def test_spans_and_measurements_take_few_steps():
     assert calls < 450, calls
 
 
+@pytest.mark.usefixtures("scope_of_its_own")
 @pytest.mark.parametrize(("sampler", "kept"), [("always_off", 0), ("always_on", 2), ("parentbased_always_on", 1)])
 def test_samplers_of_the_library_decide(monkeypatch, sampler, kept):
     """A turn of its own, and a call of a client that does not sample its trace."""

@@ -90,8 +90,8 @@ def database(request):
 @pytest.mark.parametrize(
     ("database", "name"),
     [
-        ("sqlite", "chat"),
         ("postgresql", "anthropic"),
+        pytest.param("sqlite", "chat", marks=pytest.mark.soak),
         pytest.param("sqlite", "anthropic", marks=pytest.mark.soak),
         pytest.param("postgresql", "chat", marks=pytest.mark.soak),
     ],

@@ -65,7 +65,7 @@ async def called(services, clients, number, tool, attributes, body=""):
     return await asyncio.gather(*calls)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [3, pytest.param(2, marks=pytest.mark.soak)])
 async def test_a_command_that_several_executors_are_sent_at_once_runs_once(tmp_path, count) -> None:
     async with executors(tmp_path, count) as (services, clients):
         for begin in range(0, ROUNDS, AT_ONCE):
@@ -157,7 +157,11 @@ async def process(services):
         await child.wait()
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "ending",
+    [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak), pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)],
+    ids=lambda one: one.name,
+)  # fmt: skip
 async def test_a_call_whose_owner_has_ended_is_told_as_interrupted_and_does_not_run_again(tmp_path, ending) -> None:
     command = {"command": "echo begun >> effects.txt; exec sleep 60"}
     async with executors(tmp_path, 2) as (services, clients), process(services) as (child, victim):
