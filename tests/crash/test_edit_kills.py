@@ -80,7 +80,7 @@ def edits_in(body):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("assembly", ASSEMBLIES)
+@pytest.mark.parametrize("assembly", ["transcript", pytest.param("packet", marks=pytest.mark.soak)])
 async def test_the_stored_packet_is_sent_with_its_edits_wherever_the_executor_is_killed(tmp_path, assembly):
     # OM28, OM31
     def script(number):

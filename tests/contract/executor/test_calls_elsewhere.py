@@ -24,7 +24,7 @@ AT_ONCE = 8
 """Requests that are under way together, each at every executor."""
 
 
-@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
+@pytest.fixture(autouse=True, params=[pytest.param("sqlite", marks=pytest.mark.soak), "postgresql"])
 def database(request, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     if request.param == "postgresql":

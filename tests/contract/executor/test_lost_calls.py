@@ -92,7 +92,9 @@ async def test_a_call_that_is_lost_with_an_executor_that_is_stopped_is_charged(t
     assert spent.tokens == result.usage.total_tokens + result.lost_tokens
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)], ids=lambda one: one.name
+)
 async def test_a_call_that_is_lost_with_the_provider_is_charged(tmp_path, monkeypatch, ending) -> None:
     async with asked(tmp_path, monkeypatch, SILENT, chat(DONE)) as (services, server):
         async with process(services, "provider", flush_ms=0) as child:
@@ -134,7 +136,9 @@ async def test_a_call_is_charged_that_somebody_aborts_before_a_word_of_it_has_co
     assert spent.tokens == spent.lost_tokens
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)], ids=lambda one: one.name
+)
 async def test_a_budget_holds_whatever_ends_the_executors(tmp_path, monkeypatch, ending) -> None:
     """Each call is lost; no further one is made than the budget has room for."""
     async with asked(tmp_path, monkeypatch, *[BEGUN] * 20) as (services, server):

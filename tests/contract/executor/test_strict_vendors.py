@@ -191,7 +191,9 @@ async def begun(run: LongRun, queued, *, is_command: bool) -> None:
             return
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name == "openrouter" else name for name in STRICT]
+)
 async def test_no_request_of_a_long_run_is_refused(tmp_path, monkeypatch, name):
     replies: deque[Reply | Answer] = deque()
 
