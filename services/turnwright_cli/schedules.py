@@ -61,9 +61,8 @@ async def remove_schedule(call: Invocation, *, run: str, schedule_id: str) -> in
     async with open_project(call) as (client, name):
         run = await full_alias(client, name, run)
         await client.remove_schedule(name, run, schedule_id, request_id=secrets.token_hex(16))
-        left = await client.list_schedules(name, run)
-    if call.as_json:
-        return show_lines(left)
+        if call.as_json:
+            return show_lines(await client.list_schedules(name, run))
     put(console(), Text(f"{safe_line(schedule_id)}: removed"))
     return 0
 
