@@ -228,19 +228,19 @@ async def test_writes_go_on_when_all_connections_are_cut(replicas, db):
 
 async def test_numbers_of_entries_that_a_crashed_server_has_forgotten_are_not_used(replicas, db):
     """What a server gave in a transaction that it lost, it gives again; here it is made to forget."""
-    given = "SELECT last_value FROM entries_id_seq"
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'versions'::regclass"
     many = [set_(f"known://{number}", "x") for number in range(ENTRY_IDS_AT_ONCE)]
     blocking = psycopg.connect(db)
     with psycopg.connect(db, autocommit=True) as admin:
-        before = admin.execute(given).fetchone()
+        before = admin.execute("SELECT last_value FROM entries_id_seq").fetchone()
         blocking.execute("LOCK TABLE versions IN EXCLUSIVE MODE")
         cut = asyncio.ensure_future(replicas.here.write(*many))
-        for _ in range(6000):
-            if admin.execute(given).fetchone() != before:
-                break
+        while admin.execute(waiting).fetchone() == (0,):
+            assert not cut.done()
             await asyncio.sleep(0.01)
         assert admin.execute("SELECT setval('entries_id_seq', %s)", before).fetchone() == before
-        admin.execute(CUT)
+        # The one that blocks stays: what waits for it must not be committed before it is cut.
+        admin.execute(f"{CUT} AND pid <> {blocking.info.backend_pid}")
     blocking.close()
     with contextlib.suppress(UnavailableError):
         await cut
