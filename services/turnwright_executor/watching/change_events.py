@@ -16,12 +16,13 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_core.entries import Entry, State
 from turnwright_core.events import is_rewind
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Loop, Run
+from turnwright_core.runs import Loop, Run, Turn
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
 from turnwright_core.wire.run_view import pieces_of
 from turnwright_core.wire.runs import run_settings_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.publishing import StreamBroke
 from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
 from turnwright_executor.watching.run_fold import RunFold, is_of_session
@@ -55,6 +56,7 @@ class ChangeEvents:
         self._publish_removed(changes, ends_round=ends_round)
         if ended:
             await self._publish_entries(entry for entry in changes.entries if entry.turn <= ended)
+            self._publish_broken_stream(changes.turns, ended)
         for turn in sorted(changes.turns, key=lambda turn: turn.number):
             self._publish(events.turn_moved(turn))
         await self._publish_entries(entry for entry in changes.entries if entry.turn > ended or not ended)
@@ -70,6 +72,14 @@ class ChangeEvents:
     def _publish(self, event: WatchRunResponse) -> None:
         self._known.fold(event)
         self._append(event)
+
+    def _publish_broken_stream(self, turns: Iterable[Turn], ended: int) -> None:
+        """End a streaming message whose turn has ended without storing any of it: nothing else would."""
+        partial = self._known.view.partial
+        if partial and partial.turn <= ended:
+            results = (turn.result for turn in turns if turn.number == partial.turn and turn.result)
+            reason = next((result.error or f"{result.reason}:{result.status}" for result in results), "")
+            self._publish(events.stream_moved(partial.turn, StreamBroke(reason)))
 
     def _publish_removed(self, changes: RunChanges, *, ends_round: bool) -> None:
         """Publish what is gone at the end of a round, because only then it is known whether it was a rewind."""

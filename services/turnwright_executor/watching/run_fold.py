@@ -15,7 +15,7 @@ from turnwright.types.v1 import entry_pb2, run_pb2, session_command_pb2, session
 from turnwright_core.chat.timeline import kind_of
 from turnwright_core.entries import Entry, State
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import QUEUED, Loop, Run, SessionState
+from turnwright_core.runs import QUEUED, RUNNING, Loop, Run, SessionState
 from turnwright_core.session import Wait, session_state
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, queue_of, shortened
 from turnwright_core.text import scheme_of
@@ -60,10 +60,12 @@ class RunFold(Struct):
         return SessionState(self.view.state)
 
     def load(self, run: run_pb2.Run, entries: Iterable[Entry], queue: Iterable[QueuedCommand] = ()) -> None:
-        """Replace the state by what the store has now; the streaming message is kept."""
+        """Replace the state by what the store has now; a message that still streams is kept."""
         # A snapshot has the state in a field of its own, which events keep up to date.
         run.ClearField("state")
-        self.view = view = RunView(run, partial=self.view.partial)
+        partial = self.view.partial
+        streams = partial is not None and run.status == RUNNING and run.turn == partial.turn
+        self.view = view = RunView(run, partial=partial if streams else None)
         self._waits, self._reasons, self._edits = {}, {}, {}
         for entry in entries:
             if entry.path == DRAFT:

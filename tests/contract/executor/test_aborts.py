@@ -17,6 +17,7 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2
 
+from contract.executor.watcher import Watcher, snapshot
 from living import is_alive
 from services import SECRET, Services, running
 from sse_server import Answer, SseServer, chat, error
@@ -193,10 +194,16 @@ async def with_vendor(root: Path, monkeypatch, *answers: Answer):
 
 @THROUGH
 async def test_an_abort_while_the_model_has_not_answered_yet(tmp_path, monkeypatch, through) -> None:
+    # RE01, RE08: nothing is stored of a reply that has only begun, and no watcher waits for more of it
     async with with_vendor(tmp_path, monkeypatch, Answer(silent=True, end="hang")) as services:
         queued = await services.act(model="tiny")
-        await phase_seen(services, queued, event_pb2.RunProgress.PHASE_THINKING)
-        assert await aborted(services, queued, through) < 2.0
+        async with Watcher(services, queued.cursor) as watcher:
+            await watcher.until(lambda event: event.HasField("stream_started"))
+            assert await aborted(services, queued, through) < 2.0
+            await watcher.until(lambda event: event.run_state.loop.status == 499)
+        broken = [(one.turn, one.reason) for one in watcher.told("stream_cancelled")]
+        assert (broken, watcher.view().partial) == ([(1, "aborted:499")], None)
+        assert (await snapshot(services)).partial is None
 
 
 @THROUGH
