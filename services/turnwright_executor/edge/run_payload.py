@@ -24,7 +24,7 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import PROPOSED
+from turnwright_core.runs import SessionState
 from turnwright_executor.edge.schemes import KnownSchemes
 
 LOOPS_PAGE: Final = 100
@@ -33,6 +33,8 @@ PART_BYTES: Final = 512 * 1024
 """Approximate maximum size of each part of an answer, in bytes."""
 M = TypeVar("M", bound=Message)
 _AUDIT: Final = ("audit", "hidden")
+_WAITING: Final = (SessionState.PAUSED, SessionState.WAITING_USER_INPUT, SessionState.WAITING_IDE)
+"""States with proposals. The status is 202 a moment later if the owner was stopped right after it proposed."""
 
 
 class RunPayload:
@@ -73,7 +75,7 @@ class RunPayload:
         return answer
 
     async def _add_entries(self, answer: query_pb2.GetRunResponse, request: query_pb2.GetRunRequest) -> None:
-        if answer.run.status == PROPOSED:
+        if SessionState(answer.run.state) in _WAITING:
             wanted = read_pb2.ListEntriesRequest(
                 project=request.project, run=request.run, states=[entry_pb2.STATE_PROPOSED], without_bodies=True
             )

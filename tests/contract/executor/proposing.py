@@ -93,6 +93,13 @@ class Another:
         )
         await self.peer.call(self.stub.WriteEntries, request)
 
+    async def run_status(self, status: int) -> None:
+        """Set the status of the loop alone."""
+        await self.peer.call(
+            self.stub.WriteEntries,
+            ledger_pb2.WriteEntriesRequest(**self.key, fence=self.fence, run_status=status),
+        )
+
     async def die(self) -> None:
         """Nothing more is heard of it; its lease passes."""
         await self.peer.call(self.stub.ReleaseRun, lease_pb2.ReleaseRunRequest(**self.key, fence=self.fence))

@@ -10,6 +10,7 @@ import pytest
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 
+from contract.executor.proposing import Another, waiting
 from services import SECRET
 from turnwright_client import Client
 from turnwright_client.control import check_version
@@ -25,6 +26,7 @@ from turnwright_core.errors import (
     TurnwrightError,
 )
 from turnwright_core.kit.auth import derive_token
+from turnwright_core.runs import SessionState
 
 pytestmark = pytest.mark.asyncio
 
@@ -434,6 +436,18 @@ async def test_get_run_shows_no_telemetry_and_the_proposals_while_a_turn_is_open
     answer = await services.client.get_run(services.project, "r")
     assert (answer.HasField("telemetry"), list(answer.proposals)) == (False, ["log://turn_1/set/a.txt"])
     assert (answer.spent.turns, list(answer.history)) == (1, [])
+
+
+async def test_get_run_shows_the_proposals_of_a_loop_that_its_owner_had_no_time_to_stop(services) -> None:
+    # RS08: what waits decides, and not the status of the loop
+    await waiting(services, '<set path="a.txt">new</set>' + DONE)
+    owner = Another(services)
+    await owner.claim()
+    await owner.run_status(102)
+    answer = await services.client.get_run(services.project, "r")
+    assert (answer.run.status, answer.run.state) == (102, SessionState.PAUSED)
+    assert list(answer.proposals) == ["log://turn_1/set/a.txt"]
+    await owner.peer.close()
 
 
 # The catalogue ----------------------------------------------------------------------------------------------------------
