@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.run_message import RunMessage
-from turnwright_core.chat.transcript import Conversation, Standing, decoded
+from turnwright_core.chat.transcript import Conversation, PlacedMessage, decoded
 
 
 def conversation(messages: Iterable[RunMessage]) -> Conversation:
     made = Conversation()
     for one in messages:
-        made.put(one.path, Standing(one.path, one.position, one.message))
+        made.put(one.path, PlacedMessage(one.path, one.position, one.message))
     made.compose()
     return made
 

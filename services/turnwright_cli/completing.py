@@ -16,7 +16,7 @@ from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session, open_to_read
-from turnwright_cli.status_words import said_of
+from turnwright_cli.status_words import title_of
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import SettingsError
 
@@ -67,7 +67,7 @@ async def _runs(call: Invocation) -> list[CompletionItem]:
     async with open_to_read(call) as (client, project):
         if not project:
             return []
-        return [CompletionItem(run.run, help=safe_line(said_of(run), 60)) async for run in client.list_runs(project)]
+        return [CompletionItem(run.run, help=safe_line(title_of(run), 60)) async for run in client.list_runs(project)]
 
 
 async def _models(call: Invocation) -> list[CompletionItem]:

@@ -67,16 +67,16 @@ async def picked(
     reason = await ask(REASON)
     if reason is None:
         return None
-    said = f"{len(left)} of {len(hunks)} hunks were left out."
-    return PickedHunks(len(left) < len(hunks), contents, f"{said} {reason.strip()}".strip())
+    summary = f"{len(left)} of {len(hunks)} hunks were left out."
+    return PickedHunks(len(left) < len(hunks), contents, f"{summary} {reason.strip()}".strip())
 
 
 async def _left_out(
     hunks: list[tuple[str, PatchHunk]], ask: Ask, show: Callable[[str, str], None]
 ) -> list[tuple[str, PatchHunk]] | None:
     left: list[tuple[str, PatchHunk]] = []
-    for place, (path, hunk) in enumerate(hunks):
-        show(f"{safe_line(path)}, hunk {place + 1} of {len(hunks)}", hunk.text)
+    for index, (path, hunk) in enumerate(hunks):
+        show(f"{safe_line(path)}, hunk {index + 1} of {len(hunks)}", hunk.text)
         while True:
             word = await ask(QUESTION)
             if word is None:
@@ -90,7 +90,7 @@ async def _left_out(
                 case "a" | "all":
                     return left
                 case "d" | "done":
-                    return [*left, *hunks[place:]]
+                    return [*left, *hunks[index:]]
                 case _:
                     show(ANSWERS, "")
     return left

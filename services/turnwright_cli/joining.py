@@ -49,8 +49,10 @@ def differing_variables(status: query_pb2.GetStatusResponse) -> list[str]:
     there = {(service.name, one.variable): one.digest for service in status.services for one in service.settings}
     if not there:
         return []
-    told = {service.name for service in status.services if service.serving}
-    here = {(name, one.variable): one.digest for name in told for one in settings_in_force(load(settings_class(name)))}
+    serving = {service.name for service in status.services if service.serving}
+    here = {
+        (name, one.variable): one.digest for name in serving for one in settings_in_force(load(settings_class(name)))
+    }
     wrong = {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)}
     names = {name for service, name in wrong if (service, name) in here or not name.startswith(_OF_MODELS)}
     return sorted(safe_line(name) for name in names - _OF_PLACES)

@@ -42,8 +42,8 @@ class JsonScreen(Screen):
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """Repeat the state as a run_state, unless the last line was that."""
         last = self._last
-        told = last is not None and last.WhichOneof("event") == "run_state" and last.run_state.loop
-        if told and (told.sequence, told.status) == (loop.sequence, loop.status):
+        printed = last is not None and last.WhichOneof("event") == "run_state" and last.run_state.loop
+        if printed and (printed.sequence, printed.status) == (loop.sequence, loop.status):
             return
         cursor, time = (last.cursor, last.time) if last is not None else (None, None)
         self.show(Event(cursor=cursor, time=time, run_state=event_pb2.RunState(run=run, loop=loop)))

@@ -36,7 +36,7 @@ from turnwright_cli.render import turn_words, turns_words, usage_words
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.sent_packet import sent_packet, show_packet
 from turnwright_cli.session import open_project, open_to_read
-from turnwright_cli.status_words import loop_words, reason_sentence, run_words, said_of
+from turnwright_cli.status_words import loop_words, reason_sentence, run_words, title_of
 from turnwright_cli.tables import Column, show_table
 from turnwright_client import pending_proposals
 from turnwright_core import runs
@@ -71,7 +71,7 @@ def show_runs(found: Iterable[run_pb2.Run]) -> None:
                 str(run.turn),
                 run.loop.settings.model or run.settings.model,
                 _when(run.update_time),
-                said_of(run),
+                title_of(run),
             )
             for run in found
         ),
@@ -137,8 +137,8 @@ def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
     # Whether anybody works on a loop that has not ended is known of its run.
     stands = run_words(run) if loop.status == runs.RUNNING else loop_words(loop)
     parts = [stands, turns_words(loop.turns), *usage_words(loop.usage)]
-    told = f": {sentence}" if sentence else ""
-    return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}{told}"
+    reason = f": {sentence}" if sentence else ""
+    return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}{reason}"
 
 
 async def abort_run(call: Invocation, *, run: str) -> int:
@@ -154,8 +154,8 @@ async def abort_run(call: Invocation, *, run: str) -> int:
     if call.as_json:
         return show_lines([now])
     goes_on = now.loop.sequence == answer.run.loop.sequence and now.loop.status in _UNDER_WAY
-    told = "; an abort was requested, and it has not stopped yet" if goes_on else ""
-    put(console(), Text(f"{safe_line(now.run)}: {run_words(now)}{told}"))
+    note = "; an abort was requested, and it has not stopped yet" if goes_on else ""
+    put(console(), Text(f"{safe_line(now.run)}: {run_words(now)}{note}"))
     return 0
 
 

@@ -73,16 +73,16 @@ async def list_models(call: Invocation) -> int:
     return 0
 
 
-async def add_model(call: Invocation, *, alias: str, **said: Any) -> int:
-    words = ModelWords(**said)
+async def add_model(call: Invocation, *, alias: str, **options: Any) -> int:
+    words = ModelWords(**options)
     async with open_session(call.settings) as session:
         model = await _put(session, words.of(model_pb2.Model(alias=alias)))
     return _say_model(call, model)
 
 
-async def set_model(call: Invocation, *, alias: str, **said: Any) -> int:
+async def set_model(call: Invocation, *, alias: str, **options: Any) -> int:
     """Change fields of a model; the others stay. Raises FailureError if it does not exist."""
-    words = ModelWords(**said)
+    words = ModelWords(**options)
     async with open_session(call.settings) as session:
         known = {model.alias: model for model in await session.client.list_models()}
         if alias not in known:
@@ -103,9 +103,9 @@ def _say_model(call: Invocation, model: model_pb2.Model) -> int:
     if call.as_json:
         return show_lines([model])
     context = f"{model.context_length:,}" if model.context_length else "as its vendor says"
-    said = [f"context {context}", (words := output_words(model)) and f"output {words}", can_words(model)]
-    told = ", ".join(filter(None, said))
-    put(console(), Text(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {told}"))
+    facts = [f"context {context}", (words := output_words(model)) and f"output {words}", can_words(model)]
+    description = ", ".join(filter(None, facts))
+    put(console(), Text(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {description}"))
     for prefix in (MODEL_PREFIX, CONTEXT_PREFIX):
         if (variable := f"{prefix}{model.alias}") in os.environ:
             complain(f"{variable} is set here: the next command that starts its own services uses it.")

@@ -172,9 +172,9 @@ def _saved_words(explanation: pb.PacketExplanation) -> list[str]:
 def _healed_words(explanation: pb.PacketExplanation) -> list[str]:
     healed = [piece for piece in explanation.pieces if piece.healed]
     named = ((safe_line(piece.path) or words_of(piece.kind).name, piece.healed) for piece in healed[:HEALED_SHOWN])
-    told = [f"Healed {name}: {sentence}" for name, sentence in named]
-    more = len(healed) - len(told)
-    return [*told, f"Healed besides: {more:,}."] if more else told
+    lines = [f"Healed {name}: {sentence}" for name, sentence in named]
+    more = len(healed) - len(lines)
+    return [*lines, f"Healed besides: {more:,}."] if more else lines
 
 
 def _percent(part: int, whole: int) -> str:
@@ -207,7 +207,7 @@ def _window_bar(explanation: pb.PacketExplanation, cells: int) -> Text:
 
 def _kinds_bar(explanation: pb.PacketExplanation, cells: int, styled: bool) -> Text:
     """A stacked bar of the kinds, in the order in which they first occur."""
-    first = {piece.kind: place for place, piece in reversed(list(enumerate(explanation.pieces)))}
+    first = {piece.kind: index for index, piece in reversed(list(enumerate(explanation.pieces)))}
     totals = sorted(explanation.kinds, key=lambda total: first.get(total.kind, len(first)))
     whole = max(1, sum(total.tokens for total in totals))
     ends = accumulate(total.tokens for total in totals)

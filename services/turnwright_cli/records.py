@@ -81,9 +81,9 @@ def is_last_update(entry: entry_pb2.Entry) -> bool:
 
 def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
     """The status; of an accepted update the one that the model gave: 102 goes on, which is no success."""
-    told = attributes.get("status")
-    if State(entry.state) is State.RESOLVED and attributes.get("tool") == "update" and isinstance(told, int):
-        return told
+    status = attributes.get("status")
+    if State(entry.state) is State.RESOLVED and attributes.get("tool") == "update" and isinstance(status, int):
+        return status
     return entry.status
 
 

@@ -235,11 +235,11 @@ async def _serve_until_idle(store: _Store, found: RunningLoops) -> None:
     Loops that existed before we came do not count: they may wait for something that never happens here.
     """
     with Interrupts().entered() as interrupts:
-        told = False
+        is_announced = False
         while not interrupts.asked.is_set() and (theirs := await store.work() - found):
-            if not told:
+            if not is_announced:
                 names = ", ".join(sorted(run for _, run, _ in theirs))
                 print(f"turnwright: still serving others ({names}); Ctrl-C leaves.", file=sys.stderr)
-                told = True
+                is_announced = True
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(interrupts.asked.wait(), IDLE_POLL_S)

@@ -57,11 +57,11 @@ def run_words(run: run_pb2.Run, *, knows_holder: bool = True) -> str:
 def loop_words(loop: loop_pb2.Loop) -> str:
     """The status of a loop, with its one-word reason unless it simply succeeded."""
     word = reason_word(loop.reason)
-    is_said = word and (loop.status in (runs.ABORTED, runs.FAILED, runs.TOO_LARGE) or word in _ENDINGS)
-    return f"{status_words(loop.status)} ({word})" if is_said else status_words(loop.status)
+    has_reason = word and (loop.status in (runs.ABORTED, runs.FAILED, runs.TOO_LARGE) or word in _ENDINGS)
+    return f"{status_words(loop.status)} ({word})" if has_reason else status_words(loop.status)
 
 
-def said_of(run: run_pb2.Run) -> str:
+def title_of(run: run_pb2.Run) -> str:
     """The text for a run in a list: the summary of its latest loop, else its task."""
     return run.loop.summary or run.loop.prompt or run.summary
 

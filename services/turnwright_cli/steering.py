@@ -25,7 +25,7 @@ from turnwright_cli.reading import given_text
 from turnwright_cli.render import turns_words
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_project, open_session
-from turnwright_cli.status_words import run_words, said_of
+from turnwright_cli.status_words import run_words, title_of
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 from turnwright_core.runs import Assembly
@@ -59,10 +59,10 @@ async def inject_message(call: Invocation, *, run: str, message: str) -> int:
     request_id = secrets.token_hex(16)
     async with open_project(call) as (client, name):
         run = await full_alias(client, name, run)
-        told = await client.inject_message(name, run, text, request_id)
+        injected = await client.inject_message(name, run, text, request_id)
     if call.as_json:
-        return show_lines([told])
-    return _say(call, told.run, "the model reads it in its next turn")
+        return show_lines([injected])
+    return _say(call, injected.run, "the model reads it in its next turn")
 
 
 async def remove_run(call: Invocation, *, run: str) -> int:
@@ -194,7 +194,7 @@ def _show_lines(message: RunsMessage) -> None:
 
 def overview_line(one: run_pb2.RunOverview) -> str:
     waiting = f", {one.proposals} to decide" if one.proposals else ""
-    text = safe_line(said_of(one.run), SUMMARY_CHARS)
+    text = safe_line(title_of(one.run), SUMMARY_CHARS)
     stands = f"{run_words(one.run)}, {turns_words(one.run.turn)}{waiting}"
     return f"{safe_line(one.run.run)}: {stands}: {text}"
 
@@ -213,7 +213,7 @@ def run_list_table(run_list: RunList) -> Table:
             run_words(one.run),
             str(one.run.turn),
             str(one.proposals or ""),
-            Text(safe_line(said_of(one.run), SUMMARY_CHARS)),
+            Text(safe_line(title_of(one.run), SUMMARY_CHARS)),
         )
     if len(ones) > ROWS_MAX:
         table.add_row(f"and {len(ones) - ROWS_MAX} more", "", "", "", "")

@@ -60,7 +60,7 @@ class Constraints:
         self._fixing = self._patterns(READONLY)
 
     def _patterns(self, kind: str) -> Patterns:
-        return Patterns(pattern for pattern, said in self._rules if said == kind)
+        return Patterns(pattern for pattern, action in self._rules if action == kind)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Constraints) and self._rules == other._rules
@@ -83,17 +83,17 @@ class Constraints:
 
     def is_ignored(self, path: str) -> bool:
         """Whether a file is excluded. Raises UndecidedError."""
-        said = self._exact.get(path)
-        return self._ignoring.fit(path) if said is None else said == IGNORE
+        action = self._exact.get(path)
+        return self._ignoring.fit(path) if action is None else action == IGNORE
 
     def is_added(self, path: str) -> bool:
         """Whether the project includes a file with `add`: a run sees it from the start (RU168, C7).
 
         Raises UndecidedError.
         """
-        said = self._exact.get(path)
-        if said is not None:
-            return said == ADD
+        action = self._exact.get(path)
+        if action is not None:
+            return action == ADD
         return self._adding.fit(path) and not (self.is_ignored(path) or self.is_readonly(path))
 
     def is_readonly(self, path: str) -> bool:
@@ -128,16 +128,16 @@ class Patterns:
 
     def _tried(self, path: str) -> bool:
         if len(self.patterns) > FILE_PATTERNS_MAX:
-            told = f"its files have {len(self.patterns)} globs and regexes of one kind as constraints"
-            raise UndecidedError(EDOM, f"{told}, and at most {FILE_PATTERNS_MAX} are allowed: remove some")
+            problem = f"its files have {len(self.patterns)} globs and regexes of one kind as constraints"
+            raise UndecidedError(EDOM, f"{problem}, and at most {FILE_PATTERNS_MAX} are allowed: remove some")
         if self._spent_s > self._trying_s + self._trying_s_a_path * len(self._known):
             raise UndecidedError(EDOM, "the constraints on its files take too long: use simpler globs and regexes")
         began_s = thread_time()
         try:
             return any(matches(path) for matches in self._matchers)
         except PatternError as error:
-            told = f"a constraint on its files cannot be decided for {path}: {error}"
-            raise UndecidedError(EDOM, told) from None
+            problem = f"a constraint on its files cannot be decided for {path}: {error}"
+            raise UndecidedError(EDOM, problem) from None
         finally:
             self._spent_s += thread_time() - began_s
 
@@ -154,5 +154,5 @@ def fixed_folder(pattern: str) -> str:
     """The folder that contains everything a pattern can match; empty for the root."""
     if shape_of(pattern) is not Shape.GLOB:
         return ""
-    fixed = pattern[: next(place for place, character in enumerate(pattern + "*") if character in "*?[]{}!@+()\\")]
+    fixed = pattern[: next(index for index, character in enumerate(pattern + "*") if character in "*?[]{}!@+()\\")]
     return fixed.rpartition("/")[0]

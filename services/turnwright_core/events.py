@@ -58,13 +58,13 @@ def event_path(turn: int, subkind: Subkind, slug: str) -> str:
 
 def event_write(turn: int, event: RunEvent) -> EntryWrite:
     """The write of an event. Long values are truncated, because its cause must not fail because of it."""
-    said = {
+    fields = {
         "subkind": event.subkind.value,
         "source": event.source[:EVENT_SOURCE_CHARS_MAX],
         "payload": fitted(event.payload),
     }
     change = SetEntry(
-        event.sentence, to_attributes_json({"event": said}), visibility=Visibility.VISIBLE, state=State.RESOLVED
+        event.sentence, to_attributes_json({"event": fields}), visibility=Visibility.VISIBLE, state=State.RESOLVED
     )
     return EntryWrite(event_path(turn, event.subkind, event.slug), change, Tier.SYSTEM)
 

@@ -42,13 +42,13 @@ def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefil
     made = joined(edited([own], edits))
     check_shape(made, prefill=prefill)
     made = alternating(made)
-    at = next(place for place, one in enumerate(made) if one.message.parts[0] is sections)
+    at = next(index for index, one in enumerate(made) if one.message.parts[0] is sections)
     added = made[at].message.parts[1:]
     before = _lines(one.message for one in made[:at])
     after = _lines([*([Message(Role.USER, added)] if added else ()), *(one.message for one in made[at + 1 :])])
     system, user, *tools = packet.messages
-    told = [system, *_conversation(before), user, *_conversation(after), *tools]
-    return EditedPacket(tuple(told), sum(map(len, before)) + sum(map(len, after)))
+    messages = [system, *_conversation(before), user, *_conversation(after), *tools]
+    return EditedPacket(tuple(messages), sum(map(len, before)) + sum(map(len, after)))
 
 
 def _lines(messages: Iterable[Message]) -> Sequence[str]:

@@ -204,16 +204,24 @@ class Explainer:
         return await self._off_loop(self._fitted_transcript, ask.packet, rows)
 
     def _fitted_transcript(self, packet: PacketRequest, rows: TranscriptRows) -> Reassembled:
-        told = self._assembler.fit_transcript(packet, rows)
+        fitted = self._assembler.fit_transcript(packet, rows)
         pieces, steps = explained_transcript(
-            packet.turn, told, rows, self._assembler.packet_plugins, self._assembler.rules.token_divisor
+            packet.turn, fitted, rows, self._assembler.packet_plugins, self._assembler.rules.token_divisor
         )
         if packet.edits:
-            texts = [(role, "".join(part for part in parts if isinstance(part, str))) for role, parts in told.messages]
+            texts = [
+                (role, "".join(part for part in parts if isinstance(part, str))) for role, parts in fitted.messages
+            ]
             pieces = with_edits(texts, pieces, packet.edits)
         ceiling = self._assembler.ceiling(packet)
         return Reassembled(
-            pieces, told.digest, told.tokens + told.edit_tokens, ceiling, rows.cursor, steps, _problems(rows.entries)
+            pieces,
+            fitted.digest,
+            fitted.tokens + fitted.edit_tokens,
+            ceiling,
+            rows.cursor,
+            steps,
+            _problems(rows.entries),
         )
 
     def _explained(

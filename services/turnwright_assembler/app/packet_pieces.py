@@ -90,8 +90,8 @@ def system_pieces(text: str, attributes: Mapping[str, Any], packet_plugins: Pack
 def files_words(project: Entry) -> str:
     """Which files the instructions of a project were read from."""
     files = [file for file in project.attributes.get("files", ()) if not file.get("problem")]
-    told = (f"{file['path']} ({file['bytes']:,} bytes{_cut_words(file)})" for file in files)
-    return f"Instructions of the project, read when the loop began: {', '.join(told)}."
+    listed = (f"{file['path']} ({file['bytes']:,} bytes{_cut_words(file)})" for file in files)
+    return f"Instructions of the project, read when the loop began: {', '.join(listed)}."
 
 
 def _cut_words(file: Mapping[str, Any]) -> str:
@@ -114,10 +114,10 @@ def tool_pieces(text: str, attributes: Mapping[str, Any]) -> Iterable[Piece]:
     if not is_exact:
         yield Piece(text, PieceKind.TOOL, "tools", why)
         return
-    for place, tool in enumerate(offered):
-        end = "]" if place == len(offered) - 1 else ""
+    for index, tool in enumerate(offered):
+        end = "]" if index == len(offered) - 1 else ""
         name = str(tool.get("name", "")) if isinstance(tool, dict) else ""
-        yield Piece(f"{',' if place else '['}{texts[place]}{end}", PieceKind.TOOL, "tools", why, name)
+        yield Piece(f"{',' if index else '['}{texts[index]}{end}", PieceKind.TOOL, "tools", why, name)
 
 
 class _UserPieces:
@@ -163,10 +163,10 @@ class _UserPieces:
         if isinstance(step, BlockSection):
             paths = self._draft.index.paths(step.tag)
             return [
-                self._of_block(text, step.tag, self._blocks[paths[place - 1]])
-                if 0 < place <= len(paths)
+                self._of_block(text, step.tag, self._blocks[paths[index - 1]])
+                if 0 < index <= len(paths)
                 else _markup(text, step.tag)
-                for place, text in enumerate(texts)
+                for index, text in enumerate(texts)
             ]
         if isinstance(step, PluginSection):
             why = f"Section <{step.tag}> of the plugin {step.part.plugin}."

@@ -37,7 +37,7 @@ from turnwright_core.chat.message import Role, Text, text_message
 from turnwright_core.chat.prompt_edits import PromptMessage
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
-from turnwright_core.chat.transcript import Segment, Standing, encoded
+from turnwright_core.chat.transcript import PlacedMessage, Segment, encoded
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Entry, EntryWrite, Visibility
 from turnwright_core.runs import CompressionStrength
@@ -148,7 +148,7 @@ def _compaction(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: 
     """The transcript with the request to summarize it at its end. The rows are left as they were."""
     room, weighed = _room(rows, ask, divisor, budget), _all_weighed(rows)
     replaced, short = replaced_by_summary(weighed, room)
-    request = Standing(_REQUEST_PATH, sys.maxsize, text_message(Role.USER, _REQUEST))
+    request = PlacedMessage(_REQUEST_PATH, sys.maxsize, text_message(Role.USER, _REQUEST))
     rows.conversation.put(_REQUEST_PATH, request)
     left = replace(room, chars=max(0, room.chars - 2 * len(_REQUEST)))
     try:
@@ -210,12 +210,12 @@ def _edited(rows: TranscriptRows, ask: PacketRequest, made: Transcript, divisor:
 def _weighed(segment: Segment, rows: TranscriptRows) -> Iterator[WeighedMessage]:
     """The messages of a segment as they stand in the transcript now."""
     paths = tuple(part.path for part in segment.parts[1:] if part) if segment.is_reply else ()
-    for place, part in enumerate(segment.parts):
+    for index, part in enumerate(segment.parts):
         if part is None:
             continue
         entry, kind = rows.entries[part.path], rows.kinds[part.path]
         chars = len(encoded([part.message])[0])
-        weighed = WeighedMessage(part.path, kind, chars, turn_of(entry), results=() if place else paths)
+        weighed = WeighedMessage(part.path, kind, chars, turn_of(entry), results=() if index else paths)
         if kind is MessageKind.EVENT and (event := event_of(entry)):
             weighed = replace(weighed, subkind=event.subkind, source=event.source)
         elif kind is MessageKind.RESULT and entry.visibility is Visibility.VISIBLE and segment.is_reply:
@@ -228,10 +228,10 @@ def _weighed(segment: Segment, rows: TranscriptRows) -> Iterator[WeighedMessage]
 
 def _read(entry: Entry) -> tuple[str, tuple[float, float]]:
     """What a read has read: the path, with the first and the last line."""
-    told = entry.attributes
-    first, last = told.get("first"), told.get("last")
+    attributes = entry.attributes
+    first, last = attributes.get("first"), attributes.get("last")
     lines = (float(first), float(last)) if isinstance(first, int) and isinstance(last, int) else (1, inf)
-    return str(told.get("target") or ""), lines
+    return str(attributes.get("target") or ""), lines
 
 
 def _unfit(

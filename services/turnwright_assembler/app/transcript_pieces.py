@@ -20,7 +20,7 @@ from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_assembler.sections.project import system_with
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import ERROR_TOOL, KNOWLEDGE_TOOL, REPO_TOOL
-from turnwright_core.chat.transcript import Segment, Standing
+from turnwright_core.chat.transcript import PlacedMessage, Segment
 from turnwright_core.entries import Entry, Visibility
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION
@@ -103,8 +103,8 @@ def _system(
     end = system_with("", project)
     if not project or not end:
         return system_pieces(text, attributes, packet_plugins)
-    said = Piece(end, PieceKind.PROJECT_INSTRUCTIONS, "system", files_words(project), PROJECT_PATH)
-    return [*system_pieces(text.removesuffix(end), attributes, packet_plugins), said]
+    instructions = Piece(end, PieceKind.PROJECT_INSTRUCTIONS, "system", files_words(project), PROJECT_PATH)
+    return [*system_pieces(text.removesuffix(end), attributes, packet_plugins), instructions]
 
 
 def _conversation(segments: Sequence[Segment], rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
@@ -119,7 +119,7 @@ def _conversation(segments: Sequence[Segment], rows: TranscriptRows, shown: _Sho
         yield _left_out(one, rows, shown)
 
 
-def _left_out(one: Standing, rows: TranscriptRows, shown: _Shown) -> Piece:
+def _left_out(one: PlacedMessage, rows: TranscriptRows, shown: _Shown) -> Piece:
     path = one.path
     kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
     reduced, healed = shown.reduced.get(path), shown.healed.get(path, "")
@@ -136,7 +136,7 @@ def _pieces(segment: Segment, rows: TranscriptRows, shown: _Shown) -> Iterator[P
     # Not splitlines: a message may hold other characters that end lines.
     lines = [f"{line}\n" for line in "".join(segment.pieces).split("\n") if line]
     if not segment.is_reply:
-        yield from _said(segment, lines[0], rows, shown)
+        yield from _user_pieces(segment, lines[0], rows, shown)
         return
     for line in lines[: len(lines) - len(segment.parts)]:
         why = "Vendors refuse a reply that nothing of a user stands before."
@@ -149,17 +149,17 @@ def _pieces(segment: Segment, rows: TranscriptRows, shown: _Shown) -> Iterator[P
             yield _piece(line, part.path, part.message.role.value, rows, shown)
 
 
-def _said(segment: Segment, line: str, rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
+def _user_pieces(segment: Segment, line: str, rows: TranscriptRows, shown: _Shown) -> Iterator[Piece]:
     """What users say one after the other: each with the part of the line that has its text.
 
     Of an edited transcript the text alone, which edits leave as it is, and apart from it what stands around it.
     """
     at = 0
-    for place, part in enumerate(segment.parts):
+    for index, part in enumerate(segment.parts):
         assert part is not None
         text = json.dumps(part.message.text, ensure_ascii=False)[1:-1]
         found = line.find(text, at)
-        is_last = place == len(segment.parts) - 1
+        is_last = index == len(segment.parts) - 1
         if shown.is_edited and found > at:
             yield Piece(line[at:found], PieceKind.MARKUP, "user", _AROUND)
             at = found

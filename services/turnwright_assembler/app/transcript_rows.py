@@ -26,7 +26,7 @@ from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
-from turnwright_core.chat.transcript import Conversation, Standing, encoded
+from turnwright_core.chat.transcript import Conversation, PlacedMessage, encoded
 from turnwright_core.differences import Copied, Differences, alike
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
@@ -44,8 +44,8 @@ _ARCHIVED: Final = Visibility.ARCHIVED
 _REPLY: Final = MessageKind.REPLY
 _RESULT: Final = MessageKind.RESULT
 _REPORTING: Final = (MessageKind.EVENT, MessageKind.SYNTHETIC)
-_SAID: Final = (MessageKind.PROMPT, MessageKind.STEERING)
-_WITHOUT_PARTS: Final = (_RESULT, *_SAID)
+_WRITTEN_BY_USERS: Final = (MessageKind.PROMPT, MessageKind.STEERING)
+_WITHOUT_PARTS: Final = (_RESULT, *_WRITTEN_BY_USERS)
 
 _END_PIECES: Final = 16
 """Pieces at the end of a conversation that are told again rather than searched for."""
@@ -143,7 +143,7 @@ class TranscriptRows:
                 self._reports[path] = report
             if entry.visibility is not _VISIBLE and (_is_gone(entry, kind) or kind is _RESULT):
                 self._evicted[path] = _STRENGTHS.get(kind, CompressionStrength.MEDIUM)
-            self.conversation.put(path, self._standing(entry, kind))
+            self.conversation.put(path, self._placed(entry, kind))
 
     def speaker(self, path: str) -> Role | None:
         """Who speaks in a message that is sent as the user's and is none of theirs; None for all others."""
@@ -157,7 +157,7 @@ class TranscriptRows:
             call = self._calls[record] = recorded_call(record)
         return call
 
-    def _standing(self, entry: Entry, kind: MessageKind) -> Standing:
+    def _placed(self, entry: Entry, kind: MessageKind) -> PlacedMessage:
         path, position = entry.path, entry.position
         find = self.entries.get if kind in _WITHOUT_PARTS else partial(self._part_of, path)
         message = content_of(entry, kind, find, self._read_record)
@@ -165,12 +165,12 @@ class TranscriptRows:
         if entry.visibility is not _VISIBLE:
             is_gone = _is_gone(entry, kind)
             message = _as_evicted(entry, message) if kind is _RESULT else message
-        if kind is _REPLY or (kind is _RESULT and message.call_id) or kind in _SAID:
-            return Standing(path, position, message, is_gone)
+        if kind is _REPLY or (kind is _RESULT and message.call_id) or kind in _WRITTEN_BY_USERS:
+            return PlacedMessage(path, position, message, is_gone)
         if kind is MessageKind.SUMMARY:
             position = self._place_of_summary(entry)
-        said = shown(RunMessage(path, kind, turn_of(entry), position, 0, message))
-        return Standing(path, position, text_message(Role.USER, said), is_gone)
+        text = shown(RunMessage(path, kind, turn_of(entry), position, 0, message))
+        return PlacedMessage(path, position, text_message(Role.USER, text), is_gone)
 
     def _part_of(self, path: str, part: str) -> Entry | None:
         """An entry that a message is made of, which changes with it from now on."""
@@ -189,7 +189,7 @@ class TranscriptRows:
     def whole_chars(self, path: str) -> int:
         """Code points of a message if nothing of it were left out."""
         entry = replace(self.entries[path], visibility=Visibility.VISIBLE)
-        return len(encoded([self._standing(entry, self.kinds[path]).message])[0])
+        return len(encoded([self._placed(entry, self.kinds[path]).message])[0])
 
     @property
     def strength(self) -> CompressionStrength:
@@ -309,15 +309,15 @@ def _as_evicted(entry: Entry, message: Message) -> Message:
 
 def shown(message: RunMessage) -> str:
     """In words, what no vendor has a role for: an event, a plan, a result of a tag, an error."""
-    said = message.message
-    extra = json.loads(said.extra) if said.extra else {}
+    content = message.message
+    extra = json.loads(content.extra) if content.extra else {}
     if message.kind is MessageKind.EVENT:
         event = extra.get("event") or {}
         if event.get("source") == COMPRESSION_SOURCE and event.get("subkind") == Subkind.SUMMARIZATION_MARKER.value:
             return ""
         part = EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
-        return event_element(message.path, part, said.text)
-    body = fenced(message.path, said.text)
+        return event_element(message.path, part, content.text)
+    body = fenced(message.path, content.text)
     if message.kind is MessageKind.PLAN:
         plan = extra.get("plan") or {}
         attributes = {name: plan[name] for name in ("plan_id", "version", "sequence", "change") if name in plan}
@@ -326,6 +326,6 @@ def shown(message: RunMessage) -> str:
         return ""
     tags: dict[MessageKind, tuple[str, dict[str, str | int]]] = {
         MessageKind.SUMMARY: ("summary", {"turn": message.turn}),
-        MessageKind.RESULT: ("result", {"tool": said.tool, "failed": "true" if said.failed else ""}),
+        MessageKind.RESULT: ("result", {"tool": content.tool, "failed": "true" if content.failed else ""}),
     }
     return element(*tags.get(message.kind, ("notice", {})), body)

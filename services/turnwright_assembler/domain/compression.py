@@ -70,13 +70,13 @@ def compression_in(entry: Entry) -> Compression | None:
     if not isinstance(event, dict) or event.get("source") != COMPRESSION_SOURCE:
         return None
     payload = event.get("payload")
-    said = payload if isinstance(payload, dict) else {}
-    stages = said.get("stages")
+    fields = payload if isinstance(payload, dict) else {}
+    stages = fields.get("stages")
     names = stages if isinstance(stages, dict) else {}
-    paths = {name: _paths(said.get(name)) for name in names}
-    broken_in = said.get("broken_in")
+    paths = {name: _paths(fields.get(name)) for name in names}
+    broken_in = fields.get("broken_in")
     turn = broken_in if isinstance(broken_in, int) else turn_of(entry)
-    return Compression(turn, paths, said.get("breaks_prefix") is True)
+    return Compression(turn, paths, fields.get("breaks_prefix") is True)
 
 
 def _demotion_in(entry: Entry) -> Compression | None:

@@ -219,15 +219,15 @@ def _covered(messages: Sequence[WeighedMessage]) -> list[WeighedMessage]:
     later: dict[str, list[tuple[float, float]]] = {}
     covered = []
     reply = _latest(messages, _REPLIES)
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
         if not message.read:
             continue
         first, last = message.lines
         ranges = later.setdefault(message.read, [])
         if not any(begin <= first and last <= end for begin, end in ranges):
             ranges[RANGES_MAX - 1 :] = [message.lines]
-        elif place < reply:
+        elif index < reply:
             covered.append(message)
     return covered[::-1]
 
@@ -245,12 +245,12 @@ def _droppable(messages: Sequence[WeighedMessage], room: Room) -> Iterator[Dropp
     prompt, reply = _latest(messages, (MessageKind.PROMPT,)), _latest(messages, _REPLIES)
     by_path = {message.path: message for message in messages}
     answered = {path for message in messages for path in message.results}
-    for place, message in enumerate(messages):
-        if message.kind is MessageKind.REPLY and place < reply:
+    for index, message in enumerate(messages):
+        if message.kind is MessageKind.REPLY and index < reply:
             yield (message, *(by_path[path] for path in message.results)), CompressionStrength.MEDIUM
-        elif place < prompt and message.kind in _LEFT_OUT and message.path not in answered:
-            is_said = message.kind in (MessageKind.PROMPT, MessageKind.STEERING)
-            yield (message,), CompressionStrength.HIGH if is_said else CompressionStrength.MEDIUM
+        elif index < prompt and message.kind in _LEFT_OUT and message.path not in answered:
+            is_from_user = message.kind in (MessageKind.PROMPT, MessageKind.STEERING)
+            yield (message,), CompressionStrength.HIGH if is_from_user else CompressionStrength.MEDIUM
 
 
 def _foldable(messages: Sequence[WeighedMessage], room: Room) -> Iterator[WeighedMessage]:
@@ -272,4 +272,4 @@ def _foldable(messages: Sequence[WeighedMessage], room: Room) -> Iterator[Weighe
 def _latest(messages: Sequence[WeighedMessage], kinds: Iterable[MessageKind]) -> int:
     """Where the latest message of a kind stands; -1 where there is none."""
     wanted = frozenset(kinds)
-    return max((place for place, message in enumerate(messages) if message.kind in wanted), default=-1)
+    return max((index for index, message in enumerate(messages) if message.kind in wanted), default=-1)

@@ -184,8 +184,8 @@ def _as_edit(piece: Piece, edits: Sequence[PromptEdit]) -> Piece:
     if piece.kind is not PieceKind.UNEXPLAINED:
         return piece
     found = [
-        f"edits[{place}] ({edit.verb.value}{f' of the plugin {edit.plugin}' if edit.plugin else ''})"
-        for place, edit in enumerate(edits)
+        f"edits[{index}] ({edit.verb.value}{f' of the plugin {edit.plugin}' if edit.plugin else ''})"
+        for index, edit in enumerate(edits)
         if any(isinstance(part, Text) and _has(piece.text, part.text) for part in edit.parts)
     ]
     return Piece(piece.text, PieceKind.EDIT, piece.section, f"Added by {', '.join(found) or 'edits of the prompt'}.")

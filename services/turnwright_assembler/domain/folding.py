@@ -133,20 +133,20 @@ def is_marker(block: Block) -> bool:
 
 def _folding(events: Iterable[Block], turn: int) -> list[Block]:
     """The events that are too old."""
-    told = ((block, block.event.subkind, block.event.source, block.turn) for block in events if block.event)
-    return outdated(told, turn)
+    facts = ((block, block.event.subkind, block.event.source, block.turn) for block in events if block.event)
+    return outdated(facts, turn)
 
 
 def outdated(events: Iterable[tuple[E, str, str, int]], turn: int) -> list[E]:
     """The events that are too old, of events with their subkinds, sources and turns."""
     groups: defaultdict[tuple[str, str], list[E]] = defaultdict(list)
     leaving: list[E] = []
-    for event, subkind, source, told_in in events:
+    for event, subkind, source, event_turn in events:
         if subkind in _RECENT:
             groups[subkind, source].append(event)
         elif subkind == MODE_SWITCH:
             groups[subkind, ""].append(event)
-        elif subkind == Subkind.TICK.value and told_in <= turn - TICK_TURNS:
+        elif subkind == Subkind.TICK.value and event_turn <= turn - TICK_TURNS:
             leaving.append(event)
     for (subkind, _), group in groups.items():
         leaving += group[: -EVENTS_KEPT if subkind in _RECENT else -1]
@@ -175,8 +175,8 @@ def _counted(markers: Iterable[Block]) -> _Counted:
     counted = _Counted()
     for block in markers:
         payload = block.event.payload if block.event else None
-        said: dict[str, Any] = payload if isinstance(payload, dict) else {}
-        subkinds, paths = said.get("subkinds"), said.get("paths")
+        fields: dict[str, Any] = payload if isinstance(payload, dict) else {}
+        subkinds, paths = fields.get("subkinds"), fields.get("paths")
         if isinstance(subkinds, dict):
             counted.subkinds.update({str(name): n for name, n in subkinds.items() if type(n) is int and n > 0})
         if isinstance(paths, list):

@@ -74,9 +74,9 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
     ) -> assembler_service_pb2.ExplainResponse:
         """What a packet consists of, and why."""
         explained = await self._explainer.explain(explain_request_from(request))
-        told = explanation_to_pb(explained, request.pieces_max)
-        told.render_version = self._assembler.packet_plugins.render_version
-        return assembler_service_pb2.ExplainResponse(explanation=told)
+        explanation = explanation_to_pb(explained, request.pieces_max)
+        explanation.render_version = self._assembler.packet_plugins.render_version
+        return assembler_service_pb2.ExplainResponse(explanation=explanation)
 
 
 def _messages(assembled: Assembled) -> Iterator[assembler_service_pb2.MessagePieces]:

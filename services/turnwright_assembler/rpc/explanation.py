@@ -43,7 +43,7 @@ def explain_request_from(request: assembler_service_pb2.ExplainRequest) -> Expla
         at=_moment(request) if request.HasField("at") else None,
         is_sent=request.sent,
         before_turn=request.before_turn,
-        new=tuple(_new(place, write_from_pb(write), packet) for place, write in enumerate(request.writes)),
+        new=tuple(_new(index, write_from_pb(write), packet) for index, write in enumerate(request.writes)),
     )
 
 

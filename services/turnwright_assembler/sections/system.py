@@ -71,8 +71,8 @@ def system_parts(attributes: dict[str, Any]) -> list[SystemPart]:
     texts = [(name, str(docs[name]).strip()) for name in tools if name in docs] if isinstance(docs, dict) else []
     parts: list[SystemPart] = []
     # One pass: a tool's text that spells a placeholder is left as it is.
-    for place, text in enumerate(_PLACES.split(template)):
-        if not place % 2:
+    for index, text in enumerate(_PLACES.split(template)):
+        if not index % 2:
             parts.append(SystemPart("rules", "", text))
         elif text == "TOOLS":
             parts.append(SystemPart("rules", "", ", ".join(tools)))

@@ -144,7 +144,7 @@ class _Sender:
         self._replies = {
             segment.parts[0].path: segment for segment in segments if segment.is_reply and segment.parts[0]
         }
-        self._said = {
+        self._of_users = {
             _identity(part.message for part in one.parts if part): one for one in segments if not one.is_reply
         }
 
@@ -157,11 +157,11 @@ class _Sender:
                 is_alone = before is not None and before.role is Role.ASSISTANT and not before.calls
                 is_introduced = is_alone if before else reply.is_introduced
                 pieces += self._replied(reply, first.message, is_introduced=is_introduced)
-            elif kept := self._said.get(_identity(one.message for one in group)):
+            elif kept := self._of_users.get(_identity(one.message for one in group)):
                 pieces += kept.pieces
             else:
-                said = [one.message for one in group]
-                pieces += self._encoded([together(said) if first.message.role is Role.USER else first.message])
+                messages = [one.message for one in group]
+                pieces += self._encoded([together(messages) if first.message.role is Role.USER else first.message])
             before = first.message
 
     def _replied(self, reply: Segment, message: Message, *, is_introduced: bool) -> Sequence[str]:
@@ -170,9 +170,9 @@ class _Sender:
         if message is before and is_introduced == reply.is_introduced:
             return reply.pieces
         introduction = [text_message(Role.USER, LEFT_OUT)] if is_introduced else []
-        said, *results = decoded("".join(reply.pieces))[reply.is_introduced :]
-        said = replace(said, parts=message.parts, thinking=message.thinking)
-        return self._encoded([*introduction, said, *results])
+        sent, *results = decoded("".join(reply.pieces))[reply.is_introduced :]
+        sent = replace(sent, parts=message.parts, thinking=message.thinking)
+        return self._encoded([*introduction, sent, *results])
 
     def _encoded(self, messages: Iterable[Message]) -> Sequence[str]:
         return [piece for line in encoded(messages) for piece in self._pieces_of(line)]

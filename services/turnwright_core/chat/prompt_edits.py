@@ -125,8 +125,8 @@ def _listed(parts: Parts) -> tuple[Part, ...]:
 def check_edits(edits: Sequence[PromptEdit], field: str = "edits") -> None:
     """Refuse edits that no prompt could take. Raises INVALID_FIELD and LIMIT_EXCEEDED with the number of the edit."""
     check_count(field, len(edits), PROMPT_EDITS_MAX)
-    for place, edit in enumerate(edits):
-        _check_edit(f"{field}[{place}]", edit)
+    for index, edit in enumerate(edits):
+        _check_edit(f"{field}[{index}]", edit)
     size = sum(_size_bytes(edit) for edit in edits)
     if size > PROMPT_EDITS_BYTES_MAX:
         raise over_limit(field, PROMPT_EDITS_BYTES_MAX, size, "bytes")
@@ -186,13 +186,13 @@ def edited(messages: Iterable[PromptMessage], edits: Iterable[PromptEdit], first
     Raises PROMPT_MESSAGE_UNKNOWN and PROMPT_TARGET_MISSING with the number of the edit, and its plugin.
     """
     found = list(messages)
-    for place, edit in enumerate(edits, first):
+    for index, edit in enumerate(edits, first):
         if edit.verb is Verb.APPEND_TO:
-            at = _latest(found, edit, place)
+            at = _latest(found, edit, index)
             message = found[at].message
             found[at] = replace(found[at], message=replace(message, parts=(*message.parts, *edit.parts)))
             continue
-        found.insert(_place(found, edit, place), PromptMessage("", edit.role, Message(edit.role, edit.parts)))
+        found.insert(_place(found, edit, index), PromptMessage("", edit.role, Message(edit.role, edit.parts)))
     return found
 
 

@@ -143,22 +143,22 @@ def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, rea
     message = content_of(entry, kind, parts.get, read_record)
     text = _planned(entry, _plan_of(entry) or {}, parts.get) if kind is MessageKind.PLAN else entry
     cut = text.body_size_bytes if len(text.body.encode()) < text.body_size_bytes else 0
-    said = RunMessage(entry.path, kind, turn_of(entry), entry.position, entry.update_ms, message, text_size_bytes=cut)
+    shown = RunMessage(entry.path, kind, turn_of(entry), entry.position, entry.update_ms, message, text_size_bytes=cut)
     if turn is None:
-        return said
+        return shown
     if kind is MessageKind.PROMPT:
-        return replace(said, create_ms=turn.begin_ms)
-    return _ended(said, turn) if kind in (MessageKind.REPLY, MessageKind.SUMMARY) else said
+        return replace(shown, create_ms=turn.begin_ms)
+    return _ended(shown, turn) if kind in (MessageKind.REPLY, MessageKind.SUMMARY) else shown
 
 
-def _ended(said: RunMessage, turn: Turn) -> RunMessage:
+def _ended(shown: RunMessage, turn: Turn) -> RunMessage:
     """A reply with what its turn tells of it."""
-    said = replace(said, message=replace(said.message, vendor_model=turn.request.vendor_model))
+    shown = replace(shown, message=replace(shown.message, vendor_model=turn.request.vendor_model))
     if (ended := turn.result) is None:
-        return said
+        return shown
     result = MessageResult(ended.finish, ended.error, ended.answer, ended.kind or ReplyKind.REPLY)
-    kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else said.kind
-    return replace(said, kind=kind, usage=ended.usage, result=result)
+    kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else shown.kind
+    return replace(shown, kind=kind, usage=ended.usage, result=result)
 
 
 def content_of(entry: Entry, kind: MessageKind, find: FindEntry, read_record: ReadRecord) -> Message:
@@ -192,8 +192,8 @@ def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
 
 def _result(entry: Entry, read_record: ReadRecord) -> Message:
     """The result of a command, or the error of a call that became no command."""
-    said, failed = entry.body or entry.outcome, entry.state is not _RESOLVED
-    text = (Text(said),) if said else ()
+    output, failed = entry.body or entry.outcome, entry.state is not _RESOLVED
+    text = (Text(output),) if output else ()
     if entry.record:
         call = read_record(entry.record)
         return Message(_TOOL, text, call_id=call.call_id, tool=call.tool, failed=failed)
@@ -246,7 +246,7 @@ def _reply(entry: Entry, find: FindEntry, read_record: ReadRecord) -> Message:
         _ASSISTANT,
         (Text(entry.body),) if entry.body else (),
         reasoning.body if reasoning else "",
-        tuple([_call(place, call, find, read_record) for place, call in enumerate(kept.calls)]),
+        tuple([_call(index, call, find, read_record) for index, call in enumerate(kept.calls)]),
         kept.thinking,
         kept.server_blocks,
         kept.citations,

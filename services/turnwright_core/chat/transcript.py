@@ -35,8 +35,8 @@ _ASSISTANT: Final = Role.ASSISTANT
 _TOOL: Final = Role.TOOL
 
 
-class Standing(Struct, frozen=True, eq=False):
-    """A message of a run in a known role. What is gone does not stand; but a result stands as long as its call."""
+class PlacedMessage(Struct, frozen=True, eq=False):
+    """A message of a run at its position. One that is gone is not sent; but a result is sent as long as its call."""
 
     path: str
     position: int
@@ -51,7 +51,7 @@ class Segment(Struct, eq=False):
     """Index of its first message in the order of all."""
     end: int
     """One more than the index of the last message that is a part of it or of an earlier segment."""
-    parts: list[Standing | None]
+    parts: list[PlacedMessage | None]
     """What it is made of; None for the result of a call that has none."""
     is_reply: bool
     ids: tuple[str, ...] = ()
@@ -76,8 +76,8 @@ class Conversation:
         self.chars = 0
         """Code points of all pieces."""
         self.pieces_of = pieces_of
-        self._standing: dict[str, Standing] = {}
-        self._order: list[Standing] = []
+        self._by_path: dict[str, PlacedMessage] = {}
+        self._order: list[PlacedMessage] = []
         """All of them, in order."""
         self._segments: list[Segment] = []
         self._calls: dict[str, list[tuple[Segment, int]]] = {}
@@ -86,19 +86,19 @@ class Conversation:
         self._fresh_from: int | None = 0
         """From where in the order on there are changes that segments do not show yet; None: nowhere."""
 
-    def put(self, path: str, one: Standing | None) -> None:
+    def put(self, path: str, one: PlacedMessage | None) -> None:
         """Add, replace or remove a message."""
         order = self._order
-        before = self._standing.get(path)
+        before = self._by_path.get(path)
         if before:
             if one and _says_the_same(before, one):
                 return
             at = bisect_left(order, _place(before), key=_place)
-            del order[at], self._standing[path]
+            del order[at], self._by_path[path]
             self._touch(at)
         if one is None:
             return
-        self._standing[path] = one
+        self._by_path[path] = one
         if order and order[-1].position >= one.position:
             at = bisect_left(order, _place(one), key=_place)
             order.insert(at, one)
@@ -144,7 +144,7 @@ class Conversation:
         self.compose()
         return iter(self._segments)
 
-    def left_out(self, segments: Iterable[Segment]) -> list[Standing]:
+    def left_out(self, segments: Iterable[Segment]) -> list[PlacedMessage]:
         """What says something and is in none of these segments, in order."""
         shown = {part.path for segment in segments for part in segment.parts if part}
         return [one for one in self._order if one.path not in shown and _says_something(one.message)]
@@ -196,7 +196,7 @@ class Conversation:
                     if self._fresh_from is not None:
                         return
                     continue
-                one = Standing(one.path, one.position, text_message(_USER, one.message.text), one.is_gone)
+                one = PlacedMessage(one.path, one.position, text_message(_USER, one.message.text), one.is_gone)
             if one.is_gone or not _says_something(one.message):
                 continue
             is_reply = one.message.role is _ASSISTANT
@@ -207,7 +207,7 @@ class Conversation:
                 segments[-1].parts.append(one)
                 segments[-1].end = at + 1
 
-    def _answer(self, result: Standing, at: int) -> None:
+    def _answer(self, result: PlacedMessage, at: int) -> None:
         """Put a result to the latest call of its id; a second one is left out."""
         caller, place = self._calls[result.message.call_id][-1]
         if caller.parts[place] is not None:
@@ -222,15 +222,15 @@ class Conversation:
             if segment is caller:
                 break
 
-    def _add_calls(self, reply: Segment, one: Standing) -> None:
+    def _add_calls(self, reply: Segment, one: PlacedMessage) -> None:
         """Note who calls, and the ids that the calls are sent with: one that was used before is changed."""
         if not one.message.calls:
             return
         ids: list[str] = []
-        for place, call in enumerate(one.message.calls, 1):
+        for index, call in enumerate(one.message.calls, 1):
             callers = self._calls.setdefault(call.call_id, [])
             if not callers or callers[-1][0] is not reply:
-                callers.append((reply, place))
+                callers.append((reply, index))
             call_id = call.call_id or f"call_{one.position}_{call.index}"
             if len(callers) > 1:
                 call_id = f"{call_id}+{len(callers)}"
@@ -262,12 +262,12 @@ class Conversation:
         self.chars += segment.chars
 
 
-def _answered(reply: Message, ids: Sequence[str], results: Sequence[Standing | None]) -> list[Message]:
+def _answered(reply: Message, ids: Sequence[str], results: Sequence[PlacedMessage | None]) -> list[Message]:
     """A reply and the results of its calls, in their order. `ids` are those that the calls are sent with."""
     messages = [reply]
-    for place, (call, call_id, result) in enumerate(zip(reply.calls, ids, results, strict=True)):
+    for index, (call, call_id, result) in enumerate(zip(reply.calls, ids, results, strict=True)):
         if call.call_id != call_id:
-            before, after = messages[0].calls[:place], messages[0].calls[place + 1 :]
+            before, after = messages[0].calls[:index], messages[0].calls[index + 1 :]
             messages[0] = replace(messages[0], calls=(*before, replace(call, call_id=call_id), *after))
         if result is None:
             messages.append(Message(_TOOL, (Text(NO_RESULT),), call_id=call_id, tool=call.name, failed=True))
@@ -278,11 +278,11 @@ def _answered(reply: Message, ids: Sequence[str], results: Sequence[Standing | N
     return messages
 
 
-def _place(one: Standing) -> tuple[int, str]:
+def _place(one: PlacedMessage) -> tuple[int, str]:
     return one.position, one.path
 
 
-def _says_the_same(one: Standing, other: Standing) -> bool:
+def _says_the_same(one: PlacedMessage, other: PlacedMessage) -> bool:
     return (one.position, one.is_gone) == (other.position, other.is_gone) and one.message == other.message
 
 
@@ -294,16 +294,16 @@ def _says_something(message: Message) -> bool:
             return True
     if message.role is _USER:
         return False
-    said = message.calls or message.thinking or message.server_blocks or message.reasoning
-    return bool(said) or message.role is _TOOL
+    content = message.calls or message.thinking or message.server_blocks or message.reasoning
+    return bool(content) or message.role is _TOOL
 
 
-def together(said: Sequence[Message]) -> Message:
+def together(messages: Sequence[Message]) -> Message:
     """What users say one after the other, as one message: texts joined by a blank line, images in their places."""
-    if len(said) == 1 and len(said[0].parts) == 1:
-        return said[0]
+    if len(messages) == 1 and len(messages[0].parts) == 1:
+        return messages[0]
     parts: list[Part] = []
-    for part in (part for message in said for part in message.parts):
+    for part in (part for message in messages for part in message.parts):
         if isinstance(part, Text) and not part.text:
             continue
         last = parts[-1] if parts else None
@@ -311,7 +311,7 @@ def together(said: Sequence[Message]) -> Message:
             parts[-1] = Text(f"{last.text}\n\n{part.text}")
         else:
             parts.append(part)
-    return replace(said[0], parts=tuple(parts))
+    return replace(messages[0], parts=tuple(parts))
 
 
 def encoded(messages: Iterable[Message]) -> list[str]:

@@ -64,8 +64,8 @@ class CallLine:
         if self._code == "CANCELLED" and context.time_remaining() == 0:
             self._code = "DEADLINE_EXCEEDED"
         call_ended(self._span, self._method, self._code, seconds)
-        is_told = self._code not in ("OK", "CANCELLED") or (seconds >= SLOW_S and not is_stream)
-        if not is_logged(level := INFO if is_told else DEBUG):
+        is_notable = self._code not in ("OK", "CANCELLED") or (seconds >= SLOW_S and not is_stream)
+        if not is_logged(level := INFO if is_notable else DEBUG):
             return
         reason = {"reason": self._reason} if self._reason else {}
         values = {"method": self._method.lstrip("/"), "code": self._code, "seconds": round(seconds, 6), **reason}

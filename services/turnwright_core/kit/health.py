@@ -87,13 +87,13 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self, request: health_pb2.HealthCheckRequest, _context: Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """The current status and each change; SERVICE_UNKNOWN for another service's name."""
-        told = None
+        sent = None
         while True:
             changed = self._changed
             status = self._statuses.get(request.service, CheckResponse.SERVICE_UNKNOWN)
-            if status != told:
+            if status != sent:
                 yield CheckResponse(status=status)
-                told = status
+                sent = status
             if self._has_ended:
                 return
             await changed.wait()

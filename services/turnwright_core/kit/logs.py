@@ -76,8 +76,8 @@ class LibraryLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Forward a record. It is not an event with fields but one text with the name of its logger."""
         exc = {"exc_info": record.exc_info[1]} if record.exc_info else {}
-        said = {"library": record.name, "text": record.getMessage(), **exc}
-        Log("library").say(record.levelno, "library_logged", said)
+        fields = {"library": record.name, "text": record.getMessage(), **exc}
+        Log("library").say(record.levelno, "library_logged", fields)
 
 
 def configure_logs(level: str, file: Path | None = None) -> None:

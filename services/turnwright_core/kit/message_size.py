@@ -20,8 +20,8 @@ RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
 
 def size_limit(metadata: Iterable[tuple[str, str | bytes]]) -> int:
     """The longest message that a caller accepts, in bytes; at most MESSAGE_BYTES_MAX, which any answer fits into."""
-    said = next((value for key, value in metadata if key == RECEIVES), "")
-    return int(said) if isinstance(said, str) and said.isascii() and said.isdigit() else STOCK_MESSAGE_BYTES_MAX
+    header = next((value for key, value in metadata if key == RECEIVES), "")
+    return int(header) if isinstance(header, str) and header.isascii() and header.isdigit() else STOCK_MESSAGE_BYTES_MAX
 
 
 def check_size(message: Any, limit: int) -> None:
@@ -30,8 +30,8 @@ def check_size(message: Any, limit: int) -> None:
         return
     size = len(message) if isinstance(message, bytes) else message.ByteSize()
     if size > limit:
-        told = (
+        problem = (
             f"The answer has {size} bytes, more than the {limit} that the call takes. Ask for less: a smaller page, no "
             f"bodies, a part of a body; or raise the client's limit and say so by the metadata `{RECEIVES}: {size}`."
         )
-        raise fault(Reason.MESSAGE_TOO_LARGE, told, limit=limit, actual=size, unit="bytes")
+        raise fault(Reason.MESSAGE_TOO_LARGE, problem, limit=limit, actual=size, unit="bytes")

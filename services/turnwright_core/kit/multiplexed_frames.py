@@ -122,8 +122,8 @@ def batches(frames: Sequence[Frame]) -> Iterator[bytes]:
 
 
 def answers(call: int, data: bytes) -> Iterator[AnswerPart]:
-    for place in range(0, len(data) or 1, PART_BYTES):
-        yield AnswerPart(call, data[place : place + PART_BYTES], place + PART_BYTES < len(data))
+    for index in range(0, len(data) or 1, PART_BYTES):
+        yield AnswerPart(call, data[index : index + PART_BYTES], index + PART_BYTES < len(data))
 
 
 class ValueCodecs:

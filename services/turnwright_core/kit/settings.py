@@ -81,8 +81,8 @@ class Setting(Struct, frozen=True, kw_only=True):
             *words, last = get_args(self.kind)
             return f"{', '.join(words)} or {last}"
         limits = (("of at least", self.ge), ("of more than", self.gt), ("of at most", self.le))
-        said = " and ".join(f"{words} {limit}" for words, limit in limits if limit is not None)
-        return f"{_KINDS[self.kind]} {said}".rstrip()
+        bounds = " and ".join(f"{words} {limit}" for words, limit in limits if limit is not None)
+        return f"{_KINDS[self.kind]} {bounds}".rstrip()
 
 
 _KINDS: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}

@@ -41,8 +41,8 @@ def nearest_region(text: str, search: str) -> Region | None:
 
 def _sharing_most(lines: list[str], wanted: list[str]) -> int | None:
     # Short lines (`}`) are everywhere and are no evidence.
-    telling = {line for line in wanted if len(line) > 2}
-    hits = [line.strip() in telling for line in lines]
+    distinctive = {line for line in wanted if len(line) > 2}
+    hits = [line.strip() in distinctive for line in lines]
     width = len(wanted)
     score = sum(hits[:width])
     best, best_at = score, 0

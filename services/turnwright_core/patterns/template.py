@@ -26,7 +26,7 @@ class Template:
     def fill(self, found: regex.Match[str]) -> str:
         """The replacement for one match. Raises PatternError if the text grows too long."""
         texts = {reference: _referred(reference, found) for reference in dict.fromkeys(self.pieces[1::2])}
-        pieces = [texts[piece] if place % 2 else piece for place, piece in enumerate(self.pieces)]
+        pieces = [texts[piece] if index % 2 else piece for index, piece in enumerate(self.pieces)]
         self.written += sum(map(len, pieces))
         check_length(self.pattern, self.written)
         return "".join(pieces)

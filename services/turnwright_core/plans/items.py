@@ -99,40 +99,40 @@ def _array(text: str) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def _item(at: str, said: Any) -> PlanItem:
-    if not isinstance(said, dict):
+def _item(at: str, value: Any) -> PlanItem:
+    if not isinstance(value, dict):
         raise invalid(at, f"{at} must be an object with content, priority and status.")
     return PlanItem(
-        _text(f"{at}.content", said.get("content"), PLAN_ITEM_CHARS_MAX),
-        _named(f"{at}.priority", said.get("priority"), PlanPriority),
-        _named(f"{at}.status", said.get("status"), PlanStatus),
-        _evidence(f"{at}.evidence_paths", said.get("evidence_paths")),
+        _text(f"{at}.content", value.get("content"), PLAN_ITEM_CHARS_MAX),
+        _named(f"{at}.priority", value.get("priority"), PlanPriority),
+        _named(f"{at}.status", value.get("status"), PlanStatus),
+        _evidence(f"{at}.evidence_paths", value.get("evidence_paths")),
     )
 
 
-def _text(field: str, said: Any, limit: int) -> str:
+def _text(field: str, value: Any, limit: int) -> str:
     """A non-empty text that can be stored: JSON can contain unpaired surrogates and NUL."""
-    if not isinstance(said, str) or not said.strip():
+    if not isinstance(value, str) or not value.strip():
         raise invalid(field, f"{field} must be a non-empty string.")
-    check_chars(field, said, limit)
-    if "\x00" in said or any("\ud800" <= char <= "\udfff" for char in said):
+    check_chars(field, value, limit)
+    if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
         raise invalid(field, f"{field} contains NUL or an unpaired surrogate, which is not valid text.")
-    return said
+    return value
 
 
-def _named(field: str, said: Any, kind: type[E]) -> E:
-    found = kind.__members__.get(said.upper()) if isinstance(said, str) and said == said.lower() else None
+def _named(field: str, value: Any, kind: type[E]) -> E:
+    found = kind.__members__.get(value.upper()) if isinstance(value, str) and value == value.lower() else None
     if found is None:
         names = ", ".join(map(word, kind))
-        given = "it is missing" if said is None else f"it is {json.dumps(said)[:80]}"
+        given = "it is missing" if value is None else f"it is {json.dumps(value)[:80]}"
         raise invalid(field, f"{field} must be one of {names}; {given}.")
     return found
 
 
-def _evidence(field: str, said: Any) -> tuple[str, ...]:
-    if said is None:
+def _evidence(field: str, value: Any) -> tuple[str, ...]:
+    if value is None:
         return ()
-    if not isinstance(said, list):
+    if not isinstance(value, list):
         raise invalid(field, f"{field} must be a list of paths.")
-    check_count(field, len(said), PLAN_EVIDENCE_MAX)
-    return tuple(_text(f"{field}[{at}]", one, PATH_CHARS_MAX) for at, one in enumerate(said))
+    check_count(field, len(value), PLAN_EVIDENCE_MAX)
+    return tuple(_text(f"{field}[{at}]", one, PATH_CHARS_MAX) for at, one in enumerate(value))

@@ -175,7 +175,7 @@ def end_turn_to_pb(call: EndTurnCall) -> ledger_pb2.EndTurnRequest:
 def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
     """Decode. Raises InvalidError."""
     end, new, has = request.loop_end, request.next, request.HasField
-    told = TurnEnd(
+    turn_end = TurnEnd(
         number=request.turn,
         result=turn_result_from_pb(request.result) if has("result") else None,
         writes=[write_from_pb(write) for write in request.writes],
@@ -186,7 +186,12 @@ def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
         release=request.release,
     )
     return EndTurnCall(
-        request.project, request.run, request.fence.epoch, told, request.schemes_version, _return_view_change(request)
+        request.project,
+        request.run,
+        request.fence.epoch,
+        turn_end,
+        request.schemes_version,
+        _return_view_change(request),
     )
 
 

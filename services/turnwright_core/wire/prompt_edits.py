@@ -41,17 +41,17 @@ def edits_from_pb(edits: Iterable[prompt_edit_pb2.PromptEdit]) -> tuple[PromptEd
 
 
 def _decoded(edits: Iterable[prompt_edit_pb2.PromptEdit]) -> Iterator[PromptEdit]:
-    for place, edit in enumerate(edits):
+    for index, edit in enumerate(edits):
         which = edit.WhichOneof("edit")
         if which is None:
             raise invalid(
-                f"edits[{place}]", f"edits[{place}] does nothing: use {', '.join(verb.value for verb in Verb)}."
+                f"edits[{index}]", f"edits[{index}] does nothing: use {', '.join(verb.value for verb in Verb)}."
             )
         verb = Verb(which)
         if verb is Verb.APPEND_TO:
             target = edit.append_to.target
             if target not in _TARGETS:
-                raise invalid(f"edits[{place}].target", "The target is the last message of the user or the assistant.")
+                raise invalid(f"edits[{index}].target", "The target is the last message of the user or the assistant.")
             yield PromptEdit(verb, _TARGETS[target], _parts(edit.append_to.parts), plugin=edit.plugin)
             continue
         inserts = verb in (Verb.INSERT_AFTER, Verb.INSERT_BEFORE)
@@ -59,7 +59,7 @@ def _decoded(edits: Iterable[prompt_edit_pb2.PromptEdit]) -> Iterator[PromptEdit
         message: prompt_edit_pb2.PromptMessage = inner.message if inserts else inner
         role = role_from_pb(message.role)
         if role is None:
-            raise invalid(f"edits[{place}].role", "A message needs a role: user or assistant.")
+            raise invalid(f"edits[{index}].role", "A message needs a role: user or assistant.")
         yield PromptEdit(verb, role, _parts(message.parts), inner.message_id if inserts else "", edit.plugin)
 
 

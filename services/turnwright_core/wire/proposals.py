@@ -23,14 +23,14 @@ def decision_to_pb(path: str, record: Entry | None) -> proposal_pb2.ProposalDeci
     """The decision in a record; None stands for a record that was removed."""
     if record is None:
         return proposal_pb2.ProposalDecision(path=path, state=entry_pb2.STATE_CANCELLED, outcome=_REMOVED_OUTCOME)
-    told = proposal_pb2.ProposalDecision(
+    decision = proposal_pb2.ProposalDecision(
         path=path, state=entry_pb2.State.ValueType(int(record.state)), outcome=record.outcome
     )
     if (made := decision_in(record.record)) is not None:
-        told.kind = _KINDS[made.ruling]
-        told.principal = made.principal
-        told.comment = made.comment
-        told.edited = bool(made.contents or made.edited)
+        decision.kind = _KINDS[made.ruling]
+        decision.principal = made.principal
+        decision.comment = made.comment
+        decision.edited = bool(made.contents or made.edited)
         if (time := time_to_pb(made.time_ms)) is not None:
-            told.decide_time.CopyFrom(time)
-    return told
+            decision.decide_time.CopyFrom(time)
+    return decision

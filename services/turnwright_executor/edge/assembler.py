@@ -88,11 +88,11 @@ class AssemblerPackets:
         async with self._peer.stream_by_value(self._stub.Assemble, ASSEMBLE, call, self._peer.timeout_s) as parts:
             async for part in parts:
                 is_last = part.WhichOneof("part") == "report"
-                told = part.report.pieces if is_last else (part.pieces,)
-                for one in told:
+                pieces = part.report.pieces if is_last else (part.pieces,)
+                for one in pieces:
                     roles.setdefault(one.index, _role_of(one))
                     changes.setdefault(one.index, []).extend(map(piece_from_pb, one.pieces))
-                shows |= shown_in(told)
+                shows |= shown_in(pieces)
                 if is_last:
                     messages = _messages(roles, changes, base)
                     chars = sum(sum(map(len, message.pieces)) for message in messages)

@@ -20,7 +20,7 @@ from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, Message
 def mark_conversation(messages: Sequence[Message]) -> None:
     """Mark the last message, and the one before the last reply."""
     ends = [len(messages)]
-    ends += [place for place, message in enumerate(messages) if message.role == ROLE_ASSISTANT][-1:]
+    ends += [index for index, message in enumerate(messages) if message.role == ROLE_ASSISTANT][-1:]
     for end in ends:
         # Replies are left as they are: thinking takes no mark.
         if message := next((one for one in reversed(messages[:end]) if one.role != ROLE_ASSISTANT and one.parts), None):

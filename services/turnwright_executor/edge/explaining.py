@@ -66,25 +66,27 @@ class RecordedPackets:
         result = known.turn.result
         edits = known.note.edits or (result.edits if result else ())
         call = _call(address, known.turn, known.calibration, edits)
-        asked = assembler_service_pb2.ExplainRequest(
+        explain_request = assembler_service_pb2.ExplainRequest(
             assemble=call, at=_moment(known), sent=True, before_turn=number - 1, pieces_max=pieces_max
         )
-        told = await self._explained(asked, known.turn)
-        told.stored_digest = told.stored_digest or (result.packet_digest if result else "")
-        told.stored_render_version = known.note.render_version
-        then, now = told.stored_render_version, told.render_version
-        if told.digest != told.stored_digest and then and then != now:
-            told.gaps.append(f"It was assembled by {then}; now {now} assembles.")
-        return explain_pb2.ExplainPacketResponse(explanation=told)
+        explanation = await self._explained(explain_request, known.turn)
+        explanation.stored_digest = explanation.stored_digest or (result.packet_digest if result else "")
+        explanation.stored_render_version = known.note.render_version
+        then, now = explanation.stored_render_version, explanation.render_version
+        if explanation.digest != explanation.stored_digest and then and then != now:
+            explanation.gaps.append(f"It was assembled by {then}; now {now} assembles.")
+        return explain_pb2.ExplainPacketResponse(explanation=explanation)
 
     async def _explained(
-        self, asked: assembler_service_pb2.ExplainRequest, turn: Turn
+        self, request: assembler_service_pb2.ExplainRequest, turn: Turn
     ) -> explanation_pb2.PacketExplanation:
-        told = (await self._assembler.call(self._packets.Explain, asked)).explanation
-        told.turn, told.loop, told.model = turn.number, turn.loop, turn.request.model
-        told.assembly = settings_pb2.Assembly.Value(f"ASSEMBLY_{(turn.request.assembly or Assembly.PACKET).name}")
-        told.context_length, told.calibration = turn.request.context_length, asked.assemble.calibration
-        return told
+        explanation = (await self._assembler.call(self._packets.Explain, request)).explanation
+        explanation.turn, explanation.loop, explanation.model = turn.number, turn.loop, turn.request.model
+        explanation.assembly = settings_pb2.Assembly.Value(
+            f"ASSEMBLY_{(turn.request.assembly or Assembly.PACKET).name}"
+        )
+        explanation.context_length, explanation.calibration = turn.request.context_length, request.assemble.calibration
+        return explanation
 
     async def _known(self, address: RunAddress, run: Run, number: int) -> _Known:
         turn = await self._turn(address, number)
@@ -151,10 +153,12 @@ class PacketExplanations(RecordedPackets):
         # What plugins will edit is known only when they are called, and they may do more than edit.
         edits = [edit for edit in latest.result.edits if not edit.plugin] if latest.result else ()
         call = _call(address, replace(latest, number=number), calibration, edits)
-        asked = assembler_service_pb2.ExplainRequest(assemble=call, before_turn=number - 1, pieces_max=pieces_max)
-        told = await self._explained(asked, latest)
-        told.turn, told.preview = number, True
-        return explain_pb2.PreviewPacketResponse(explanation=told)
+        explain_request = assembler_service_pb2.ExplainRequest(
+            assemble=call, before_turn=number - 1, pieces_max=pieces_max
+        )
+        explanation = await self._explained(explain_request, latest)
+        explanation.turn, explanation.preview = number, True
+        return explain_pb2.PreviewPacketResponse(explanation=explanation)
 
     async def _first(self, address: RunAddress, run: Run, pieces_max: int) -> explain_pb2.PreviewPacketResponse:
         """The packet of a run's first turn."""
@@ -170,15 +174,15 @@ class PacketExplanations(RecordedPackets):
             gaps.append(f"Files and instructions of the project are not in it: {error}")
         model = await self._model(loop.settings.model or run.settings.model)
         turn, writes = await first_turn(self._services, address, run, loop, model, place)
-        asked = assembler_service_pb2.ExplainRequest(
+        request = assembler_service_pb2.ExplainRequest(
             assemble=_call(address, turn, 0.0, edits_of(loop)),
             pieces_max=pieces_max,
             writes=map(write_to_pb, writes),
         )
-        told = await self._explained(asked, turn)
-        told.preview = True
-        told.gaps.extend(gaps)
-        return explain_pb2.PreviewPacketResponse(explanation=told)
+        explanation = await self._explained(request, turn)
+        explanation.preview = True
+        explanation.gaps.extend(gaps)
+        return explain_pb2.PreviewPacketResponse(explanation=explanation)
 
     async def _waiting_loop(self, address: RunAddress, run: Run) -> Loop:
         """The loop of a run that begins next; one without a prompt if none waits."""

@@ -58,7 +58,7 @@ class Inputs(Struct, frozen=True):
     """Ignore rules, and the configuration that names them."""
 
 
-SAID_BYTES_MAX: Final = 64 * 1024 * 1024
+OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Longest output that is read, in bytes: an index of some megabytes may list gigabytes of names."""
 
 _POLL_S: Final = 0.1
@@ -80,14 +80,14 @@ class GitWorkTree:
 
         Raises OSError if git is not installed, subprocess.SubprocessError if it times out or prints too much.
         """
-        said = self._ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        return None if said is None else _names(said)
+        output = self._ask("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        return None if output is None else _names(output)
 
     def ignored(self, folders: Collection[str]) -> frozenset[str]:
         """Those of the folders in which git does not look for files to add. Raises as `files`."""
         asked = b"".join(os.fsencode(folder) + b"\0" for folder in folders)
-        said = self._ask("check-ignore", "-z", "--stdin", stdin=asked) if asked else b""
-        return frozenset(_names(said or b""))
+        output = self._ask("check-ignore", "-z", "--stdin", stdin=asked) if asked else b""
+        return frozenset(_names(output or b""))
 
     def inputs(self) -> Inputs | None:
         """Inputs other than the `.gitignore` files below the root; None if git does not tell. Raises as `files`.
@@ -107,10 +107,10 @@ class GitWorkTree:
 
     def _configuration(self, top: str) -> Iterator[str]:
         """The configuration files of git here, and the ignore files that they name."""
-        said = _names(self._ask("config", "--list", "--show-origin", "-z") or b"")
-        for origin in {origin.removeprefix("file:") for origin in said[::2] if origin.startswith("file:")}:
+        names = _names(self._ask("config", "--list", "--show-origin", "-z") or b"")
+        for origin in {origin.removeprefix("file:") for origin in names[::2] if origin.startswith("file:")}:
             yield from (os.path.join(base, origin) for base in {self._root, top})  # noqa: PTH118
-        for value in said[1::2]:
+        for value in names[1::2]:
             if value.startswith("core.excludesfile\n"):
                 yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))  # noqa: PTH111, PTH118
 
@@ -129,16 +129,16 @@ class GitWorkTree:
             )
         with process:
             try:
-                said = self._output_of(process)
+                output = self._output_of(process)
             finally:
                 process.kill()
         if process.returncode == _NOT_FOUND:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "git")
-        return said if process.returncode in _ANSWERS else None
+        return output if process.returncode in _ANSWERS else None
 
     def _output_of(self, process: subprocess.Popen[bytes]) -> bytes:
         assert process.stdout
-        said, deadline_s = bytearray(), time.monotonic() + self._timeout_s
+        output, deadline_s = bytearray(), time.monotonic() + self._timeout_s
         waiting = select.poll()
         waiting.register(process.stdout, select.POLLIN)
         while time.monotonic() < deadline_s:
@@ -148,10 +148,10 @@ class GitWorkTree:
             chunk = os.read(process.stdout.fileno(), _CHUNK_BYTES)
             if not chunk:
                 process.wait(max(0.0, deadline_s - time.monotonic()))
-                return bytes(said)
-            said += chunk
-            if len(said) > SAID_BYTES_MAX:
-                raise subprocess.SubprocessError(f"git says more than {SAID_BYTES_MAX} bytes")
+                return bytes(output)
+            output += chunk
+            if len(output) > OUTPUT_BYTES_MAX:
+                raise subprocess.SubprocessError(f"git says more than {OUTPUT_BYTES_MAX} bytes")
         raise subprocess.TimeoutExpired(process.args, self._timeout_s)
 
 
@@ -160,8 +160,8 @@ def entries_above(root: str) -> list[str]:
     return [str(folder / ".git") for folder in (Path(root), *Path(root).parents)]
 
 
-def _names(said: bytes) -> list[str]:
-    return [os.fsdecode(name) for name in said.split(b"\0") if name]
+def _names(output: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
 def _folders_between(root: str, top: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_executor.edge.confinement import DEPTH_MAX, Tree
-from turnwright_executor.edge.git_work_tree import SAID_BYTES_MAX, GitWorkTree, Inputs, entries_above
+from turnwright_executor.edge.git_work_tree import OUTPUT_BYTES_MAX, GitWorkTree, Inputs, entries_above
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
@@ -285,7 +285,7 @@ def _folders_of(paths: Iterable[str]) -> set[str]:
         folder = os.path.dirname(path)  # noqa: PTH120
         while folder not in folders:
             folders.add(folder)
-            if (chars := chars + len(folder)) > SAID_BYTES_MAX:
+            if (chars := chars + len(folder)) > OUTPUT_BYTES_MAX:
                 raise TooMuchError("git lists more folders than files could have")
             folder = os.path.dirname(folder)  # noqa: PTH120
     return folders

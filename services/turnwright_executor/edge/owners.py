@@ -58,8 +58,8 @@ class Owners:
             return OwnerLocation("", has_work=True)
         holding = await self._ledger.holding(address)
         # The previous process at our address has ended: the rest of its lease expires by itself.
-        is_elsewhere = bool(holding.owner) and holding.address != self._own_address
-        return OwnerLocation(holding.address if is_elsewhere else "", holding.run_status in (QUEUED, RUNNING))
+        is_remote = bool(holding.owner) and holding.address != self._own_address
+        return OwnerLocation(holding.address if is_remote else "", holding.run_status in (QUEUED, RUNNING))
 
     @contextlib.asynccontextmanager
     async def reached(self, address: str) -> AsyncIterator[executor_service_pb2_grpc.ExecutorServiceAsyncStub]:

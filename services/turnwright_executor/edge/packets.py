@@ -93,12 +93,12 @@ def _message(role: str, texts: Sequence[str]) -> PacketMessage:
 
 def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
     known: dict[str, Any] = json.loads(note) if note else {"tokens": 0, "cursor": ("", 0, 0, 0)}
-    told = tuple(messages)
+    frozen = tuple(messages)
     return Packet(
-        messages=told,
+        messages=frozen,
         effects=(),
         overflow=False,
-        digest=packet_digest((message.role, message.pieces) for message in told),
+        digest=packet_digest((message.role, message.pieces) for message in frozen),
         tokens=known["tokens"],
         # 0 is unknown: then the assembler is asked what fits.
         ceiling=known.get("ceiling", 0),

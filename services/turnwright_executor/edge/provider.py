@@ -151,17 +151,17 @@ def _edited_packet(messages: Sequence[PacketMessage], images: Sequence[Image]) -
     """A packet with edits: what they added stands in conversations before and after its user message."""
     edits = [decoded(message.text) for message in messages if message.role == CONVERSATION]
     paths = {part.path for added in edits for one in added for part in one.parts if isinstance(part, Image)}
-    said: list[ChatMessage] = []
+    chat: list[ChatMessage] = []
     for message in messages:
         if message.role == CONVERSATION:
-            said += edits.pop(0)
+            chat += edits.pop(0)
         elif message.role == USER:
             own = (image for image in images if image.path not in paths)
-            said.append(ChatMessage(Role.USER, (Text(message.text), *own)))
+            chat.append(ChatMessage(Role.USER, (Text(message.text), *own)))
     merged: list[ChatMessage] = []
-    for is_user, group in groupby(said, lambda one: one.role is Role.USER):
-        said_together = list(group)
-        merged += [together(said_together)] if is_user else said_together
+    for is_user, group in groupby(chat, lambda one: one.role is Role.USER):
+        same_role = list(group)
+        merged += [together(same_role)] if is_user else same_role
     system = (sent for message in messages if message.role == "system" for sent in _sent_message(message, images))
     return [*system, *_with_images(merged, images)]
 

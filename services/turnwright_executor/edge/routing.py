@@ -269,7 +269,7 @@ class Router:
         looks = 0
         while True:
             wait_s = self._poll_s * min(looks + 1, SLOWER_MAX)
-            is_told = not at and await _set_within(look.wake, wait_s)
+            is_notified = not at and await _set_within(look.wake, wait_s)
             if at:
                 await asyncio.sleep(wait_s)
             look.wake.clear()
@@ -277,7 +277,7 @@ class Router:
                 if at:
                     return
                 continue
-            looks += not is_told
+            looks += not is_notified
             with contextlib.suppress(TurnwrightError):
                 found = await self._owners.find(address)
                 if found.address not in ("", at) and (found.address != avoided or looks >= AVOIDED_LOOKS):

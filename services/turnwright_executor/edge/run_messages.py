@@ -116,14 +116,16 @@ def _fitting(messages: Iterable[RunMessage]) -> query_pb2.ListMessagesResponse:
 
 def _cut(message: RunMessage) -> RunMessage:
     """The message with each text truncated to its share."""
-    said = message.message
-    size = len(said.text.encode())
+    content = message.message
+    size = len(content.text.encode())
     if size > TEXT_BYTES_MAX:
         whole = max(size, message.text_size_bytes)
-        said = replace(said, parts=(Text(cut_bytes(said.text, TEXT_BYTES_MAX)),))
+        content = replace(content, parts=(Text(cut_bytes(content.text, TEXT_BYTES_MAX)),))
         message = replace(message, text_size_bytes=whole)
-    said = replace(said, reasoning=cut_bytes(said.reasoning, BESIDE_BYTES_MAX), calls=_cut_calls(said.calls))
-    return replace(message, message=said)
+    content = replace(
+        content, reasoning=cut_bytes(content.reasoning, BESIDE_BYTES_MAX), calls=_cut_calls(content.calls)
+    )
+    return replace(message, message=content)
 
 
 def _cut_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

@@ -197,9 +197,9 @@ async def _problem(sandbox: Sandbox) -> str:
     )
     try:
         async with asyncio.timeout(PROBE_S):
-            _, said = await process.communicate()
+            _, stderr = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
         return f"it did not answer within {PROBE_S:g} s"
-    return "" if process.returncode == 0 else f"it fails here: {said.decode(errors='replace').strip()[:200]}"
+    return "" if process.returncode == 0 else f"it fails here: {stderr.decode(errors='replace').strip()[:200]}"

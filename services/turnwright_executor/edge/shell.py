@@ -211,11 +211,11 @@ class LocalShell(Struct):
 
     async def _extend_deadline(self, process: CommandProcess) -> None:
         """Keep updating the supervisor's deadline."""
-        told = 0
+        last_ms = 0
         while True:
-            if (moment := self._until_ms()) != told:
-                process.allow_until(moment)
-                told = moment
+            if (until_ms := self._until_ms()) != last_ms:
+                process.allow_until(until_ms)
+                last_ms = until_ms
             await asyncio.sleep(ALLOW_S)
 
     def _until_ms(self) -> int:
@@ -254,9 +254,9 @@ class LocalShell(Struct):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         ended = asyncio.create_task(process.wait())
-        crowd = asyncio.create_task(self._too_many_processes(process))
+        over_limit = asyncio.create_task(self._too_many_processes(process))
         heavy = asyncio.create_task(self._too_much_memory(process))
-        waiting: set[asyncio.Task[Any]] = {ended, crowd, heavy, *pumps}
+        waiting: set[asyncio.Task[Any]] = {ended, over_limit, heavy, *pumps}
         try:
             while not ended.done():
                 left = max(0.0, deadline - loop.time())
@@ -265,14 +265,14 @@ class LocalShell(Struct):
                     return Stop.TIME
                 for task in done:
                     task.result()
-                if crowd in done:
+                if over_limit in done:
                     return Stop.PROCESSES
                 if heavy in done:
                     return Stop.MEMORY
             await asyncio.wait(pumps, timeout=self.limits.close_grace_s)
             return None
         finally:
-            for task in (ended, crowd, heavy):
+            for task in (ended, over_limit, heavy):
                 task.cancel()
 
     async def _too_many_processes(self, process: CommandProcess) -> None:

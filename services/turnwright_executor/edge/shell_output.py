@@ -96,7 +96,7 @@ class Output(Struct):
 
 def _torn(data: bytes) -> int:
     """Number of leading bytes that continue a split character."""
-    return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
 class OutputPipe(Struct):

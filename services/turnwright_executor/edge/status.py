@@ -47,13 +47,13 @@ class Status:
 
     async def read(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
         """The status of this executor and the services behind it. Unreachable ones are reported, not raised."""
-        tells = current_caller().holds_secret
-        services = await asyncio.gather(*(_probe(peer, with_settings=tells) for peer in self._peers))
+        with_settings = current_caller().holds_secret
+        services = await asyncio.gather(*(_probe(peer, with_settings=with_settings) for peer in self._peers))
         own = query_pb2.ServiceStatus(
             name="executor",
             address=self._own_address,
             serving=True,
-            settings=settings_in_force(self._settings) if tells else (),
+            settings=settings_in_force(self._settings) if with_settings else (),
         )
         answer = query_pb2.GetStatusResponse(
             version=__version__, services=[own, *services], confinement=self._confinement

@@ -104,10 +104,13 @@ class StoreWrites:
 
     def _lowers_limit(self, error: TurnwrightError) -> bool:
         """Whether a refusal reports a lower limit for writes than was known."""
-        told = error.metadata
-        if error.reason is not Reason.LIMIT_EXCEEDED or (told.get("field"), told.get("unit")) != ("writes", "items"):
+        metadata = error.metadata
+        if error.reason is not Reason.LIMIT_EXCEEDED or (metadata.get("field"), metadata.get("unit")) != (
+            "writes",
+            "items",
+        ):
             return False
-        before, self._writes_max = self._writes_max, int(told["limit"])
+        before, self._writes_max = self._writes_max, int(metadata["limit"])
         return self._writes_max < before
 
     async def begin_turn(self, address: RunAddress, epoch: int, new: TurnStart) -> tuple[Turn, WriteAck]:
@@ -174,13 +177,13 @@ class StoreWrites:
         """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
 
         async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> WriteAck:
-            told = turn_packet(turn, packet, base_turn)
+            message = turn_packet(turn, packet, base_turn)
             call = WriteEntriesCall(
                 address.project,
                 address.run,
                 epoch,
                 last,
-                packet=told,
+                packet=message,
                 return_view_change=return_view_change if last else ReturnView.NONE,
             )
             try:

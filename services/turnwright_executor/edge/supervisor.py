@@ -142,7 +142,7 @@ def _wake_descriptor() -> int:
 def _serve(control: int, wake: int, child: int, until_ms: int) -> int | None:
     """Reap children until the control channel ends or the deadline; returns the command's exit code if it has ended."""
     status: int | None = None
-    said = b""
+    buffer = b""
     poller = select.poll()
     poller.register(control, select.POLLIN)
     poller.register(wake, select.POLLIN)
@@ -155,7 +155,7 @@ def _serve(control: int, wake: int, child: int, until_ms: int) -> int | None:
                 received = _receive(control)
                 if not received:
                     return status
-                *words, said = (said + received).split(b"\n")
+                *words, buffer = (buffer + received).split(b"\n")
                 until_ms = int(words[-1]) if words else until_ms
                 continue
             posix.read(wake, 4096)

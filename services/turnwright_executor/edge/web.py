@@ -114,8 +114,8 @@ async def _page_of(fetched: FetchResult, text_bytes: int) -> Page:
 
     media_type = media_type_of(fetched.content_type, fetched.data)
     if not is_readable(media_type):
-        told = f"It is {media_type[:80]}, which cannot be shown as text. Look for a page that says the same."
-        raise WebError("unsupported:415", told)
+        problem = f"It is {media_type[:80]}, which cannot be shown as text. Look for a page that says the same."
+        raise WebError("unsupported:415", problem)
     text = await asyncio.to_thread(decoded, fetched.data, fetched.content_type, is_cut=fetched.is_cut)
     is_html = media_type in HTML_TYPES
     if is_html:

@@ -114,8 +114,8 @@ class DiskWorkspace:
     def _check(self, path: str, relative: str, *, writing: bool = False) -> None:
         """Raises OutsideProjectError for a path that tools may not use. `relative` is where it leads."""
         if is_closed(relative, self._home):
-            told = "only <sh> and <env> can use it"
-            raise OutsideProjectError(f"{path} belongs to version control or to the runtime; {told}.")
+            advice = "only <sh> and <env> can use it"
+            raise OutsideProjectError(f"{path} belongs to version control or to the runtime; {advice}.")
         if self._constraints.is_ignored(relative):
             raise OutsideProjectError(f"{path} is ignored by the project; only <sh> and <env> can use it.")
         if writing and self._constraints.is_readonly(relative):

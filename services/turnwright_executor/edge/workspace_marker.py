@@ -148,8 +148,8 @@ def _read(tree: Tree) -> _Marker | None:
     if not _ID.fullmatch(workspace.strip()):
         raise OSError(f"{tree.root}/{_MARKER} holds no workspace id")
     try:
-        said = json.loads(noted)
-        return _Marker(workspace.strip(), str(said["root"]), int(said["device"]), int(said["inode"]))
+        content = json.loads(noted)
+        return _Marker(workspace.strip(), str(content["root"]), int(content["device"]), int(content["inode"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return _Marker(workspace.strip(), "", 0, 0)
 

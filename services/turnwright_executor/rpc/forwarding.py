@@ -117,8 +117,8 @@ def check_floor(floor: Tier, method: str) -> Caller:
 def copied(source: Message, target: type[M], **given: Any) -> M:
     """A new message with those fields of `source` that have the same name and type, and with the given values."""
     shared = _shared(source.DESCRIPTOR, target.DESCRIPTOR)
-    said = {field.name: value for field, value in source.ListFields() if field.name in shared}
-    return target(**said | given)
+    fields = {field.name: value for field, value in source.ListFields() if field.name in shared}
+    return target(**fields | given)
 
 
 @cache

@@ -58,8 +58,10 @@ def _members(archive: ZipFile, files_max: int) -> Iterator[ZipInfo]:
     for info in infos:
         parts = info.filename.split("/")
         if not info.filename.isprintable() or "\\" in info.filename or {"", ".", ".."} & set(parts) or ":" in parts[0]:
-            told = f"The archive holds a file that leaves its folder ({info.filename!r}), so nothing of it was loaded."
-            raise refused("permission:403", told)
+            problem = (
+                f"The archive holds a file that leaves its folder ({info.filename!r}), so nothing of it was loaded."
+            )
+            raise refused("permission:403", problem)
         if info.flag_bits & _ENCRYPTED:
             raise refused("unsupported:415", "The archive is encrypted.")
         if info.compress_type not in _METHODS:

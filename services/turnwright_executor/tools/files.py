@@ -120,9 +120,9 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     files: list[WrittenFile] = []
     # A record that has room for its effect has room for this.
     room = min(PATCH_BYTES_MAX, effect_bytes(effect))
-    for place, edit in enumerate(effect.edits):
+    for index, edit in enumerate(effect.edits):
         if problem := await _replace(edit, context):
-            ended = _unwritten(problem, effect.edits[place:])
+            ended = _unwritten(problem, effect.edits[index:])
             attributes = {**ended.attributes, **changed_files(map(_change, effect.edits, files))}
             return replace(ended, attributes=attributes, writes=tuple(writes), files=tuple(files))
         files.append(file := _written(edit, before.get(edit.path), room))

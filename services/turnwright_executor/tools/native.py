@@ -35,10 +35,10 @@ def description_of(doc: str) -> str:
     """A tool's documentation without examples, which are tags; calls that it mentions are written as native calls."""
     lines = doc.splitlines()
     heading = _HEADING.match(lines[0]) if lines else None
-    told = [line for line in lines if line.startswith("* ")]
-    if heading is None or not told:
+    bullets = [line for line in lines if line.startswith("* ")]
+    if heading is None or not bullets:
         return _TAG.sub(_called, doc)
-    return _TAG.sub(_called, "\n".join([heading[1], *told]))
+    return _TAG.sub(_called, "\n".join([heading[1], *bullets]))
 
 
 def _called(tag: re.Match[str]) -> str:

@@ -98,8 +98,8 @@ class CommandOutput(Struct):
 
     def _opened(self, channel: _Channel) -> EntryWrite:
         summary = " ".join(self.command.split())[:SUMMARY_CHARS_MAX]
-        told = {"command": self.command, "channel": channel.number, "summary": summary}
-        attributes = to_attributes_json(told | ({PRODUCER: self.producer} if self.producer else {}))
+        shown = {"command": self.command, "channel": channel.number, "summary": summary}
+        attributes = to_attributes_json(shown | ({PRODUCER: self.producer} if self.producer else {}))
         change = SetEntry("", attributes, visibility=Visibility.SUMMARIZED, state=State.STREAMING)
         return EntryWrite(channel.path, change, Tier.PLUGIN)
 

@@ -50,12 +50,12 @@ def checked_address(path: str) -> str:
 
 def page_write(address: str, page: Page) -> EntryWrite:
     """The write that stores a page: summarized if it is new, else with its current visibility."""
-    told = {"title": page.title, "summary": (page.title or address)[:SUMMARY_CHARS_MAX], "type": page.media_type}
+    shown = {"title": page.title, "summary": (page.title or address)[:SUMMARY_CHARS_MAX], "type": page.media_type}
     found = {"address": page.address} if page.address != address else {}
     cut = {"cut": True} if page.is_cut else {}
     change = SetEntry(
         page.text or EMPTY,
-        to_attributes_json({name: value for name, value in (told | found | cut).items() if value}),
+        to_attributes_json({name: value for name, value in (shown | found | cut).items() if value}),
         initial_visibility=Visibility.SUMMARIZED,
     )
     return EntryWrite(address, change, Tier.PLUGIN)

@@ -165,8 +165,8 @@ def _file_item(path: str, file: FileText, entry: Entry | None) -> PathItem:
 
 def _giving(path: str, file: FileText) -> EntryWrite:
     """The write of a file's text if it is unknown what the store has; a summary stays."""
-    told = to_attributes_json({"bytes": file.bytes_, "binary": None})
-    change = SetEntry(file.text, merge_attributes_json=told, initial_visibility=Visibility.ARCHIVED)
+    attributes = to_attributes_json({"bytes": file.bytes_, "binary": None})
+    change = SetEntry(file.text, merge_attributes_json=attributes, initial_visibility=Visibility.ARCHIVED)
     return EntryWrite(path, change, Tier.PLUGIN)
 
 
@@ -189,8 +189,8 @@ async def find_items(pattern: str, context: Context, limit: int, body_pattern: s
     # Without bodies first: a pattern may match more text than one message can carry.
     found = await find_entries(pattern, body_pattern, context, limit + 1, bodies=False)
     if len(found) > limit:
-        told = f"{pattern} stands for more than {limit} entries, which is too many for one command."
-        raise refused("too_large:413", f"{told} Use a narrower pattern, such as one for each folder.")
+        problem = f"{pattern} stands for more than {limit} entries, which is too many for one command."
+        raise refused("too_large:413", f"{problem} Use a narrower pattern, such as one for each folder.")
     bodies = await _bodies([entry for entry in found if not is_file(entry.path)], context)
     items: list[PathItem | None] = []
     for entry in found:
@@ -207,10 +207,10 @@ async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, PathIte
     """Entries with their bodies, read in messages of bounded size."""
     items: dict[str, PathItem] = {}
     batch: list[Entry] = []
-    for place, entry in enumerate(found):
+    for index, entry in enumerate(found):
         batch.append(entry)
         is_full = sum(each.body_size_bytes for each in batch) >= BATCH_BYTES_MAX or len(batch) >= BATCH_PATHS_MAX
-        if is_full or place == len(found) - 1:
+        if is_full or index == len(found) - 1:
             read = await context.entries.get([each.path for each in batch])
             items |= {each.path: PathItem(each.path, each.body, "", each) for each in read}
             batch = []
@@ -314,8 +314,8 @@ async def missing(path: str, context: Context) -> Done:
 async def _near(path: str, context: Context) -> list[str]:
     scheme = scheme_of(path)
     if scheme is not None:
-        neighbours = await _paths(f"{scheme}://*", context)
-        return get_close_matches(path, neighbours, NEAR_MAX)
+        candidates = await _paths(f"{scheme}://*", context)
+        return get_close_matches(path, candidates, NEAR_MAX)
     same_name = await _paths(f"**/{_plain(basename(path))}", context)
     folder = dirname(path)
     siblings = await _paths(f"{_plain(folder)}/*" if folder else "*", context)

@@ -125,10 +125,10 @@ def _plan_id(command: Command) -> str:
 
 def _plan_of(command: Command, context: Context) -> Plan:
     """The plan in a command; its body is not validated."""
-    said = command.attributes.get("kind", "").strip().lower() or word(PlanKind.MARKDOWN)
-    kind = next((one for one in PlanKind if word(one) == said), None)
+    name = command.attributes.get("kind", "").strip().lower() or word(PlanKind.MARKDOWN)
+    kind = next((one for one in PlanKind if word(one) == name), None)
     if kind is None:
-        raise refused("invalid:400", f"kind must be one of {', '.join(map(word, PlanKind))}; it is {said[:80]!r}.")
+        raise refused("invalid:400", f"kind must be one of {', '.join(map(word, PlanKind))}; it is {name[:80]!r}.")
     mode = command.attributes.get("mode", "").strip() or context.mode.name.lower()
     return Plan(_plan_id(command), kind, command.body, mode=mode)
 

@@ -175,11 +175,11 @@ class PluginToolAdapter:
             return _done(answer)
         if refusal := _refused_in_ask_mode(answer, context):
             return refusal
-        told = _proposed(answer)
-        if not isinstance(told.effect, FileEffect):
-            return told
+        proposed = _proposed(answer)
+        if not isinstance(proposed.effect, FileEffect):
+            return proposed
         try:
-            return replace(told, effect=await checked(told.effect, command, context))
+            return replace(proposed, effect=await checked(proposed.effect, command, context))
         except RefusedError as error:
             return error.done
 

@@ -81,8 +81,8 @@ TOOLS: Final = build_tools()
 def doc_of(name: str, *, is_brief: bool = False) -> str:
     """A tool's documentation; brief: without optional lines. Raises FileNotFoundError for an unknown tool."""
     lines = files(__package__).joinpath(f"{name}.md").read_text("utf-8").splitlines()
-    told = (line for line, below in pairwise([*lines, ""]) if not (is_brief and below.startswith(_SPARE)))
-    return "\n".join(line for line in told if not is_rationale(line)).strip()
+    kept = (line for line, below in pairwise([*lines, ""]) if not (is_brief and below.startswith(_SPARE)))
+    return "\n".join(line for line in kept if not is_rationale(line)).strip()
 
 
 def is_rationale(line: str) -> bool:

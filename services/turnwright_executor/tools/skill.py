@@ -126,8 +126,8 @@ class Skill(ImmediateTool):
         except WebError as error:
             raise refused(error.outcome, f"{address} could not be loaded. {error}") from None
         if download.media_type in _HTML_TYPES:
-            told = f"{address} is a web page. Name the address of the Markdown file or the zip archive itself."
-            raise refused("unsupported:415", told)
+            problem = f"{address} is a web page. Name the address of the Markdown file or the zip archive itself."
+            raise refused("unsupported:415", problem)
         return GatheredFiles(False, {basename(download.address): download.data})
 
     async def _from_disk(self, source: str, context: Context) -> GatheredFiles:
@@ -138,10 +138,10 @@ class Skill(ImmediateTool):
         for place, path in places:
             if found := await self._gathered(place, path):
                 return found
-        told = (
+        problem = (
             f"There is no skill {source}: it is neither in the project nor in the folder `skills` of TURNWRIGHT_HOME."
         )
-        raise refused("not_found:404", told)
+        raise refused("not_found:404", problem)
 
     async def _gathered(self, place: Workspace, path: str) -> GatheredFiles | None:
         try:

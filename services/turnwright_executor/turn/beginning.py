@@ -65,7 +65,7 @@ async def loop_beginning(
     address: RunAddress,
     run: Run,
     loop: Loop,
-    standing: TurnRequest,
+    loop_request: TurnRequest,
     tools: Sequence[str],
     workspace: Workspace | None,
 ) -> LoopBeginning:
@@ -74,7 +74,7 @@ async def loop_beginning(
     Without a workspace nothing of the project is read. Raises TurnwrightError.
     """
     settings, wanted = services.settings, loop.settings
-    request = with_settings_of_run(standing, run.settings)
+    request = with_settings_of_run(loop_request, run.settings)
     reads = settings.project_instructions and wanted.project_instructions is not False
     project = await project_instruction_writes(
         services.ledger,
@@ -104,10 +104,10 @@ async def first_turn(
     """
     services, tools = with_tools_of(services, loop.settings)
     model = await described(services, model, run.settings.calls)
-    standing = turn_request(run.settings, model, tools, loop.settings, services.settings.temperature)
+    loop_request = turn_request(run.settings, model, tools, loop.settings, services.settings.temperature)
     workspace, files = (None, None) if loop.settings.no_repo or place is None else place
-    beginning = await loop_beginning(services, address, run, loop, standing, tools, workspace)
-    turn = Turn(1, loop.sequence, with_settings_of_run(standing, run.settings))
+    beginning = await loop_beginning(services, address, run, loop, loop_request, tools, workspace)
+    turn = Turn(1, loop.sequence, with_settings_of_run(loop_request, run.settings))
     return turn, [*await _shown(files), *beginning.writes]
 
 

@@ -90,9 +90,9 @@ async def read_images(
     A transcript has those of the loop in its conversation. Raises ENTRY_NOT_FOUND.
     """
     own = image_paths(loop) if any(message.role == "user" for message in messages) else []
-    told = [path for message in messages if message.role == CONVERSATION for path in _paths_in(message.text)]
+    named = [path for message in messages if message.role == CONVERSATION for path in _paths_in(message.text)]
     images = []
-    for path in dict.fromkeys((*own, *told)):
+    for path in dict.fromkeys((*own, *named)):
         found = await ledger.get_entries(address, [path])
         if not found:
             raise _missing(path)
@@ -118,9 +118,9 @@ async def _of_entry(ledger: Ledger, address: RunAddress, path: str) -> bytes:
         raise _missing(path)
     if scheme_of(path) == "image":
         return base64.b64decode(found[0].body)
-    said = _DATA_URL.fullmatch(found[0].body.strip())
+    matched = _DATA_URL.fullmatch(found[0].body.strip())
     try:
-        return base64.b64decode(said[1] if said else "!", validate=not said)
+        return base64.b64decode(matched[1] if matched else "!", validate=not matched)
     except (binascii.Error, ValueError):
         raise invalid(
             FIELD, f"{path} is not an image: its body must be data:image/png;base64,... or the like."

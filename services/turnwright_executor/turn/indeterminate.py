@@ -35,10 +35,10 @@ ASKED: Final = QuestionEffect(QUESTION, (RETRY, MARK_DONE, MARK_FAILED))
 
 def given_up(record: CommandRecord) -> Done:
     """The record after a question that nobody answered: the result stays unknown."""
-    return failed(OUTCOME, UNKNOWN.body + _said(record.decision.comment if record.decision else ""))
+    return failed(OUTCOME, UNKNOWN.body + _comment_words(record.decision.comment if record.decision else ""))
 
 
-def _said(comment: str) -> str:
+def _comment_words(comment: str) -> str:
     return f" They said: {comment}" if comment else ""
 
 
@@ -49,5 +49,5 @@ def answered(record: CommandRecord) -> Done | None:
         return None
     if answer == MARK_DONE:
         return Done("It was interrupted, and somebody looked and marked it as done.")
-    comment = _said("" if answer == MARK_FAILED else answer)
+    comment = _comment_words("" if answer == MARK_FAILED else answer)
     return failed(OUTCOME, f"It was interrupted, and somebody looked and marked it as failed.{comment}")

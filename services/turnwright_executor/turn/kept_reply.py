@@ -65,8 +65,8 @@ def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) ->
             if call is not None
         ]
         kept += [
-            (lost.call.index, _lost(lost_call_id(turn, reading, place), lost.call, chars_kept))
-            for place, lost in enumerate(reading.lost_calls)
+            (lost.call.index, _lost(lost_call_id(turn, reading, index), lost.call, chars_kept))
+            for index, lost in enumerate(reading.lost_calls)
         ]
         calls = [one for _, one in sorted(kept, key=lambda one: one[0])]
         if len(to_attributes_json({CALLS: calls}).encode()) <= CALLS_BYTES_MAX:

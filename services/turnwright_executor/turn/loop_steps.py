@@ -140,14 +140,14 @@ class LoopSteps:
         given, temperature = claim.run.settings, services.settings.temperature
         scope.model = await described(services, model_of(claim, loop), given.calls)
         scope.placement = place = await self._place()
-        standing = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun_with(claim, loop))
+        request = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun_with(claim, loop))
         first = None
         if not scope.turns_ended and claim.open_turn is None:
             folder = place.workspace if place.files else None
-            first = await loop_beginning(services, scope.address, claim.run, loop, standing, scope.tools, folder)
+            first = await loop_beginning(services, scope.address, claim.run, loop, request, scope.tools, folder)
             images = await image_writes(services.ledger, scope.address, loop, place.workspace)
             first = replace(first, images=images)
-        self._opener = TurnOpener(services.ledger, scope.address, claim, standing, place.files, first)
+        self._opener = TurnOpener(services.ledger, scope.address, claim, request, place.files, first)
         if left := await scope.spend_meter.open():
             ending = budget_exhausted(left[1])
             self._timer = asyncio.get_running_loop().call_later(left[0], lambda: self.interrupt(ending))

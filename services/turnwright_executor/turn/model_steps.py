@@ -120,8 +120,8 @@ class ModelSteps:
         # Nothing gives way that may fit: what is left out cannot be counted.
         packet = await self._assembled(TokenRate(scope.services.settings.token_divisor / TOKEN_CHARS_MAX))
         images = await self._images(packet)
-        told = await scope.services.models.count_tokens(scope.model, packet.messages, images, packet.ceiling)
-        rate = TokenRate(ratio_of(told[0], packet.tokens), told[1]) if told else TokenRate()
+        by_vendor = await scope.services.models.count_tokens(scope.model, packet.messages, images, packet.ceiling)
+        rate = TokenRate(ratio_of(by_vendor[0], packet.tokens), by_vendor[1]) if by_vendor else TokenRate()
         counted = replace(packet, rate=rate)
         is_whole = not (packet.overflow or any(map(_hides, packet.effects)))
         return (

@@ -240,7 +240,7 @@ def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
 
 def _call_of_loss(turn: int, reading: ParsedReply, warning: ReadWarning) -> str:
     """Our id of the single native call that a loss is about; empty if there is none, or several."""
-    places = [place for place, lost in enumerate(reading.lost_calls) if lost.warning is warning]
+    places = [index for index, lost in enumerate(reading.lost_calls) if lost.warning is warning]
     return lost_call_id(turn, reading, places[0]) if len(places) == 1 else ""
 
 

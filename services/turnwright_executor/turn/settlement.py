@@ -48,8 +48,8 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     draft = draft if draft.turn == turn else Draft()
     channels, reply = await _open_entries(ledger, address, claim)
     settled = [_settled(record, ending) for record in claim.records if not record.state.is_settled]
-    told = _ending_event(turn or claim.run.turn, claim, ending, [write.path for write in settled])
-    writes = [*closed_channels(channels, ending.outcome), *settled, *told]
+    event = _ending_event(turn or claim.run.turn, claim, ending, [write.path for write in settled])
+    writes = [*closed_channels(channels, ending.outcome), *settled, *event]
     if turn and not reply:
         writes += _unfinished_reply(turn, draft, ending)
     if ending.message:
@@ -65,7 +65,7 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
     ended = TurnEnd(turn, result, loop_end=end)
-    await _end_with(ledger, address, claim.epoch, ended, (writes, [*settled, *told], ()))
+    await _end_with(ledger, address, claim.epoch, ended, (writes, [*settled, *event], ()))
     if turn:
         turn_ended(address, turn, result, len(claim.records))
     return end

@@ -107,8 +107,8 @@ class SpendMeter:
     def reply(self, draft: Draft) -> None:
         """The call is answered. If its vendor reports no usage, the estimate is charged."""
         if not draft.usage.total_tokens and draft.usage.cost_usd is None:
-            told = token_count(draft.text) + token_count(draft.thoughts)
-            self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + told)
+            tokens = token_count(draft.text) + token_count(draft.thoughts)
+            self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + tokens)
 
     def _lose(self, tokens: int) -> None:
         self._lost_tokens, self._lost_cost_usd = tokens, price_of(tokens, self._run_spent)

@@ -128,13 +128,13 @@ class ChangeEvents:
 
     def _publish_whole(self, moved: WatchRunResponse) -> None:
         """Publish an entry; the rest of a long message follows in pieces (C50)."""
-        told = moved.message_added if moved.HasField("message_added") else moved.message_updated
-        head, rest = pieces_of(told.entry)
+        changed = moved.message_added if moved.HasField("message_added") else moved.message_updated
+        head, rest = pieces_of(changed.entry)
         if not rest:
             return self._publish(moved)
         whole = entry_pb2.Entry()
-        whole.CopyFrom(told.entry)
-        told.entry.CopyFrom(head)
+        whole.CopyFrom(changed.entry)
+        changed.entry.CopyFrom(head)
         self._publish(moved)
         for piece in rest:
             self._append(events.entry_grown(piece))

@@ -271,8 +271,8 @@ class RunHub:
                     is_stale = False
                 self._change_events.begin()
                 feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS)
-                async with contextlib.aclosing(feed) as told:
-                    async for changes in told:
+                async with contextlib.aclosing(feed) as feed:
+                    async for changes in feed:
                         await self._publish_changes(changes)
                         failures = self._crashes = 0
             except TurnwrightError as error:

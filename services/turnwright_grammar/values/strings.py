@@ -59,7 +59,7 @@ _SOUND_CLOSE = re.compile(
     r"(?=\s{0,80}(?:,\s{0,80}(?:\"(?>(?:[^\"\\\n]|\\.){0,200})\"|[\d{\[tfn\-])|[}\]][}\]\s]*(?:\Z|`|<)))"
 )
 _NOTHING_AFTER = re.compile(r"[\s}\]]*(?:\Z|`|<)")
-_TRIES_PATIENT, _TRIES = 256, 16
+_TRIES_FULL, _TRIES = 256, 16
 _MANY_QUOTES = 12
 _SOUND_CHARS_MAX = 65_536
 _LOOKAHEAD_QUOTES = 32
@@ -95,7 +95,7 @@ class StringReader:
         self.text = text
         self._full_lookahead = full_lookahead
         self._budget_chars = _BUDGET_PER_CHAR * len(text)
-        self._tries = _TRIES_PATIENT if full_lookahead else _TRIES
+        self._tries = _TRIES_FULL if full_lookahead else _TRIES
         self._sound_close: tuple[int, re.Match[str] | None] = (len(text), None)
 
     def read(self, position: int, place: ValuePosition, closers: str) -> ReadString:

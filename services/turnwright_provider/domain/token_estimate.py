@@ -92,7 +92,7 @@ def estimated_tokens(text: str) -> float:
     if len(text) <= SAMPLES * SAMPLE_CHARS:
         return _weighed(text) if len(text) < KEPT_CHARS else _weighed_once(text)
     step = len(text) / SAMPLES
-    sample = "".join(text[(begin := round(place * step)) : begin + SAMPLE_CHARS] for place in range(SAMPLES))
+    sample = "".join(text[(begin := round(index * step)) : begin + SAMPLE_CHARS] for index in range(SAMPLES))
     return _weighed(sample) * len(text) / len(sample)
 
 

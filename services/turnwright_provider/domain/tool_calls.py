@@ -81,9 +81,9 @@ class ToolCallFold:
 
         With `are_whole`, calls are identified by their position in the list: some have neither index nor id.
         """
-        for place, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
+        for index, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
             if isinstance(fragment, dict):
-                self._add(fragment, place if are_whole else None)
+                self._add(fragment, index if are_whole else None)
         return self._snapshot() if self._is_due() else None
 
     def mark(self, index: int, block: int | None, signature: str = "") -> None:

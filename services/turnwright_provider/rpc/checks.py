@@ -89,8 +89,8 @@ def _check_messages(messages: Iterable[message_pb2.Message]) -> None:
     listed = list(messages)
     if not listed:
         raise invalid("messages", "Send at least one message.")
-    for place, message in enumerate(listed):
-        _check_message(f"messages[{place}]", message)
+    for index, message in enumerate(listed):
+        _check_message(f"messages[{index}]", message)
     size = sum(_text_bytes(message) for message in listed)
     if size > MESSAGES_BYTES_MAX:
         raise over_limit("messages", MESSAGES_BYTES_MAX, size, "bytes")
@@ -103,12 +103,12 @@ def _check_message(field: str, message: message_pb2.Message) -> None:
     check_count(f"{field}.calls", len(message.calls), CALLS_MAX)
     if message.calls and message.role != message_pb2.ROLE_ASSISTANT:
         raise invalid(f"{field}.calls", "Only assistant messages can have calls.")
-    for place, call in enumerate(message.calls):
+    for index, call in enumerate(message.calls):
         if not call.name:
-            raise invalid(f"{field}.calls[{place}].name", "Every call needs the name of its tool.")
-    for place, part in enumerate(message.parts):
+            raise invalid(f"{field}.calls[{index}].name", "Every call needs the name of its tool.")
+    for index, part in enumerate(message.parts):
         if part.HasField("image"):
-            _check_image(f"{field}.parts[{place}].image", part.image)
+            _check_image(f"{field}.parts[{index}].image", part.image)
 
 
 def _check_image(field: str, image: message_pb2.Image) -> None:
@@ -145,16 +145,16 @@ def _check_url(field: str, url: str) -> None:
 def _check_answers(messages: list[message_pb2.Message]) -> None:
     """Every tool answer must belong to an earlier call, and call ids in a message must be unique."""
     known: set[str] = set()
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         ids = [call.call_id or call.id for call in message.calls]
         given = [one for one in ids if one]
         if len(set(given)) < len(given):
             twice = next(one for one in given if given.count(one) > 1)
-            raise invalid(f"messages[{place}].calls", f"Two calls of a message have the id {twice!r}.")
+            raise invalid(f"messages[{index}].calls", f"Two calls of a message have the id {twice!r}.")
         known |= {one for call in message.calls for one in (call.id, call.call_id) if one}
         if message.role == message_pb2.ROLE_TOOL and message.call_id not in known:
             raise invalid(
-                f"messages[{place}].call_id",
+                f"messages[{index}].call_id",
                 f"No earlier call has the id {message.call_id!r} that this message answers.",
             )
 
@@ -162,8 +162,8 @@ def _check_answers(messages: list[message_pb2.Message]) -> None:
 def _check_tools(request: pb.GenerateRequest) -> None:
     check_count("tools", len(request.tools), TOOLS_MAX)
     names: set[str] = set()
-    for place, tool in enumerate(request.tools):
-        field = f"tools[{place}]"
+    for index, tool in enumerate(request.tools):
+        field = f"tools[{index}]"
         _check_name(f"{field}.name", tool.name)
         if tool.name in names:
             raise invalid(f"{field}.name", f"Two tools have the name {tool.name}.")

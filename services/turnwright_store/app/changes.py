@@ -196,13 +196,13 @@ async def _messages(
 ) -> AsyncIterator[RunChanges]:
     """The messages of a round. The next one is read after the caller has taken the previous one."""
     while True:
-        for place, draft in enumerate(drafts.drafts, 1):
+        for index, draft in enumerate(drafts.drafts, 1):
             change = draft.change
             if draft.shown:
                 query = partial(load, run=window.run, shown=draft.shown, wanted=wanted)
                 entries = await database.read(query, inline=True)
                 change = replace(change, entries=entries)
-            if drafts.next is None and place == len(drafts.drafts):
+            if drafts.next is None and index == len(drafts.drafts):
                 change = replace(
                     change,
                     cursor=window.to,
@@ -289,11 +289,11 @@ def _to_drafts(piece: _FeedPage, cursor: Cursor, wanted: Wanted) -> list[_Messag
         drafts += [_MessageDraft(RunChanges(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
         loops, turns = [], []
     cuts = list(batches(piece.shown, wanted)) or [[]]
-    for place, shown in enumerate(cuts):
-        is_last = place == len(cuts) - 1
+    for index, shown in enumerate(cuts):
+        is_last = index == len(cuts) - 1
         change = RunChanges(
             cursor,
-            removed_paths=[] if place else piece.removed,
+            removed_paths=[] if index else piece.removed,
             loops=loops if is_last else [],
             turns=turns if is_last else [],
         )

@@ -216,7 +216,7 @@ def _fixed_prefix(pattern: str) -> str:
     """The common prefix of all paths that a glob can match: `src/**` also matches `src`, a leading `./` is ignored."""
     if pattern.startswith("./"):
         return ""
-    end = next((place for place, character in enumerate(pattern) if character in _WILD), len(pattern))
+    end = next((index for index, character in enumerate(pattern) if character in _WILD), len(pattern))
     return pattern[:end].rstrip("/")
 
 

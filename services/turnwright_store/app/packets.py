@@ -79,7 +79,7 @@ def _stored(
     asked = prefetch_known(connection, run.project_id, blocks)
     shown = prefetch_shown(connection, run.id, new, packet.shows)
     ids = stored_blocks(connection, run.project_id, blocks, asked)
-    numbers = known | {text: piece_of(packet.turn, place) for place, text in enumerate(new)}
+    numbers = known | {text: piece_of(packet.turn, index) for index, text in enumerate(new)}
     numbers |= {text: ids[digest] for digest, text in blocks.items()}
     return packed_pieces(connection, run.id, new, packet.shows, shown), numbers
 

@@ -154,10 +154,10 @@ async def read_view(
     # Usually little has changed since a cursor.
     found, cuts, entries = await database.read(begin, inline=after is not None)
     removed = found.removed
-    for place, batch in enumerate(cuts):
-        if place:
+    for index, batch in enumerate(cuts):
+        if index:
             entries = await database.read(partial(load, run=found.run, shown=batch, wanted=wanted))
-        yield ViewMessage(entries, removed, found.cursor if place == len(cuts) - 1 else None)
+        yield ViewMessage(entries, removed, found.cursor if index == len(cuts) - 1 else None)
         removed = []
 
 

@@ -96,11 +96,11 @@ def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Sche
     name, turn = schedule.schedule_id, turn_of_cause(run, is_owners=False)
     payload = {"schedule_id": name, "time_ms": schedule.next_ms, "fired": schedule.fired + 1}
     if schedule.prompt:
-        told = f"The schedule {name} says: {schedule.prompt}"
-        write = new_event(tx, run, turn, RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, told, name))
+        sentence = f"The schedule {name} says: {schedule.prompt}"
+        write = new_event(tx, run, turn, RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, sentence, name))
     else:
-        told = f"The schedule {name} has ticked {schedule.fired + 1} times."
-        write = event_write(turn, RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, told, name))
+        sentence = f"The schedule {name} has ticked {schedule.fired + 1} times."
+        write = event_write(turn, RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, sentence, name))
     apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
 
 
@@ -112,8 +112,8 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) 
         commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings())
     except TurnwrightError as error:
         payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}
-        told = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
-        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, told, schedule.schedule_id)
+        sentence = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
+        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, sentence, schedule.schedule_id)
         write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
         run = get_run(tx.connection, run.project, run.alias)
         apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)

@@ -30,8 +30,8 @@ def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | 
     reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), len(entering))
     if entering and entries_max is not None and reached.positions > entries_max:
         raise over_limit("run_entries", entries_max, reached.positions, "entries")
-    for place, view in enumerate(entering, reached.positions - len(entering) + 1):
-        view.position = place
+    for index, view in enumerate(entering, reached.positions - len(entering) + 1):
+        view.position = index
     heads = {run.scope: reached.revision}
     for scope in sorted({state.home.scope for state in touched if state.draft and state.home.shared}):
         before = run.revision_project if scope == run.project_scope else run.revision_global

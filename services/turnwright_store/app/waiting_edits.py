@@ -99,9 +99,9 @@ def carry_out_waiting(tx: Transaction, rules: StoreRules, run: RunRow, ended: in
             carry_out(tx, rules, run, one.queued.principal, one.edit)
         except TurnwrightError as error:
             queued = one.queued
-            told = f"A queued command ({queued.kind}) could not be carried out: {error.message}"
+            sentence = f"A queued command ({queued.kind}) could not be carried out: {error.message}"
             payload = {"command": queued.kind, "command_id": queued.command_id, "reason": error.reason.name}
-            message_edits.notice(tx, rules, run, queued.principal, payload, told)
+            message_edits.notice(tx, rules, run, queued.principal, payload, sentence)
             cancel_loop(tx, get_run(tx.connection, run.project, run.alias), queued.loop)
         run = get_run(tx.connection, run.project, run.alias)
         drop_waiting(tx, rules, run, one)
@@ -123,6 +123,6 @@ def cancel_loop(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:
     loop = replace(loop, status=ABORTED, reason=CANCELLED, end_ms=tx.now_ms, revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
     shown = loop if run.run.loop and run.run.loop.sequence == sequence else run.run.loop
-    told = replace(run.run, loop=shown, loops_queued=run.run.loops_queued - 1)
-    write_run(tx.connection, replace(run, run=told), run.revision_run, tx.now_ms)
+    cancelled = replace(run.run, loop=shown, loops_queued=run.run.loops_queued - 1)
+    write_run(tx.connection, replace(run, run=cancelled), run.revision_run, tx.now_ms)
     return loop

@@ -300,12 +300,12 @@ class _PathStates:
         asked = self._prefetch(fresh)
         found = rows.find_visible(self._tx.connection, self._run.id, fresh)
         # A path can have a view of an entry in another scope, and an entry in its own scope too.
-        elsewhere = {
+        not_at_home = {
             path: place
             for path, place in fresh.items()
             if path not in found or found[path].content.scope != place[1].scope
         }
-        at_home = self._at_home(elsewhere, asked)
+        at_home = self._at_home(not_at_home, asked)
         for path, (scheme, place) in fresh.items():
             home = at_home.get(path)
             stored = found.get(path) or home

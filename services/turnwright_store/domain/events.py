@@ -58,8 +58,8 @@ def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
     else:
         edits = " with edits" if made.contents else ""
         sentence = f"{made.principal} {decided} {path}{edits}."
-    told = payload | {key: value for key, value in more.items() if value}
-    return RunEvent(Subkind.TOOL_DECISION, _PROPOSAL, told, sentence, slug_of(path))
+    fields = payload | {key: value for key, value in more.items() if value}
+    return RunEvent(Subkind.TOOL_DECISION, _PROPOSAL, fields, sentence, slug_of(path))
 
 
 def tool_returned(path: str, tool: str, made: Decision) -> RunEvent:

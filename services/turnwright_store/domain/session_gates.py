@@ -81,6 +81,6 @@ GATES: Final[Mapping[CommandKind, Mapping[SessionState, Gate]]] = {
 
 def gated(run: str, kind: CommandKind, state: SessionState) -> Exception:
     """The refusal of a command that the state does not allow."""
-    told = state.name.lower()
-    message = f"{run} is {told}: nothing waits that {kind.value} could be about. Watch its state, then send it."
-    return fault(Reason.COMMAND_GATED, message, run=run, command=kind.value, state=told)
+    state_name = state.name.lower()
+    message = f"{run} is {state_name}: nothing waits that {kind.value} could be about. Watch its state, then send it."
+    return fault(Reason.COMMAND_GATED, message, run=run, command=kind.value, state=state_name)

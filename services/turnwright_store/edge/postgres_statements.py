@@ -122,7 +122,7 @@ def _update_many(compiled: CompiledStatement) -> BulkStatement | None:
         return None
     places = count()
     changed = _TYPED_MARK.sub(lambda _: f"given.c{next(places)}", compiled.sql)
-    names = ", ".join(f"c{place}" for place in range(len(marks)))
+    names = ", ".join(f"c{index}" for index in range(len(marks)))
     arrays = ", ".join(["%s::bigint[]"] * len(marks))
     given = f" FROM unnest({arrays}) AS given({names}) WHERE "
     return BulkStatement(_numbered(changed.replace(" WHERE ", given, 1)), (BIGINT,) * len(marks))

@@ -63,7 +63,7 @@ class CompiledStatement(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Find the lists."""
-        places = (place for place, name in enumerate(self.names) if name in self.expanded)
+        places = (index for index, name in enumerate(self.names) if name in self.expanded)
         force_setattr(self, "lists", tuple(places)[::-1])
 
 
@@ -193,9 +193,9 @@ class Statements:
             constants={
                 name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required
             },
-            converts=tuple((place, convert) for place, convert in enumerate(writes) if convert is not None),
+            converts=tuple((index, convert) for index, convert in enumerate(writes) if convert is not None),
             expanded=frozenset(name for name, bind in zip(names, binds, strict=True) if bind.expanding),
-            results=tuple((place, convert) for place, convert in enumerate(reads) if convert is not None),
+            results=tuple((index, convert) for index, convert in enumerate(reads) if convert is not None),
             returns=bool(columns),
         )
 

@@ -122,12 +122,12 @@ class LedgerRpcs(Calls):
             small.discard(request.project)
         elif len(small) < SMALL_PROJECTS_MAX:
             small.add(request.project)
-        for place in range(0, len(files) or 1, FILES_A_MESSAGE):
-            part = files[place : place + FILES_A_MESSAGE]
+        for index in range(0, len(files) or 1, FILES_A_MESSAGE):
+            part = files[index : index + FILES_A_MESSAGE]
             yield ledger_pb2.AdoptFilesResponse(
                 paths=(path for path, _ in part),
                 hashes=(digest for _, digest in part),
-                last=place + FILES_A_MESSAGE >= len(files),
+                last=index + FILES_A_MESSAGE >= len(files),
             )
 
     async def WriteEntries(self, request: Any, _context: Any) -> Any:

@@ -109,4 +109,4 @@ def _read_body(connection: Connection, request: stream_pb2.ReadBodyRequest) -> s
 
 def _torn(data: bytes) -> int:
     """Number of leading continuation bytes of UTF-8."""
-    return next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))
+    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))

@@ -93,8 +93,8 @@ def loop_of(row: Sequence[Any]) -> Loop | None:
     """The columns of a loop; None for the empty side of an outer join."""
     if row[0] is None:
         return None
-    sequence, settings, *told = row
-    return Loop(*(sequence, _settings(settings), *told[:6], Usage(*told[6:-3]), *told[-3:]))
+    sequence, settings, *columns = row
+    return Loop(*(sequence, _settings(settings), *columns[:6], Usage(*columns[6:-3]), *columns[-3:]))
 
 
 def _loops(rows: Any) -> Iterator[Loop]:

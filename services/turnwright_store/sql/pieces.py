@@ -143,7 +143,7 @@ def piece_texts(connection: Connection, run_id: int, wanted: Mapping[int, Contai
         for turn, stored in connection.execute(_PIECES, {"run": run_id, "turns": part}):
             first = 0
             for group in _decoder.decode(bytes(stored)) if stored else ():
-                if any(place in wanted[turn] for place in range(first, first + len(group.sizes))):
+                if any(index in wanted[turn] for index in range(first, first + len(group.sizes))):
                     found.append((turn, first, group))
                 first += len(group.sizes)
     bodies: dict[int, ShownBody] = {}

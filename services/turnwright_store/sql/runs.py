@@ -157,7 +157,7 @@ RUN: Final[Select[Any]] = _with_scopes(*_COLUMNS, *LOOP_COLUMNS).outerjoin(
 
 _IS_NAMED: Final = and_(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
 BY_ALIAS: Final = RUN.where(_IS_NAMED)
-_STANDING_BY_ALIAS: Final = _with_scopes(*_HEAD_COLUMNS).where(_IS_NAMED)
+_HEAD_BY_ALIAS: Final = _with_scopes(*_HEAD_COLUMNS).where(_IS_NAMED)
 _ID_BY_ALIAS: Final = select(runs.c.id).where(
     runs.c.project_id == bindparam("project"),
     runs.c.alias == bindparam("alias"),
@@ -204,8 +204,8 @@ _MARK_WRITTEN: Final = (
 
 
 def run_of(row: Sequence[Any]) -> RunRow:
-    standing, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
-    project, alias, turn = standing[2], standing[3], standing[10]
+    current, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
+    project, alias, turn = current[2], current[3], current[10]
     place: Sequence[Any]
     *place, model, temperature, persona, limit, budget, yolo, calls, rules, status, summary, queued, rev, made, \
         written, parent, parent_turn = more  # fmt: skip
@@ -225,7 +225,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
         written,
         ForkOrigin(parent, parent_turn) if parent else None,
     )
-    return RunRow(*(*standing, *place, run))
+    return RunRow(*(*current, *place, run))
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
@@ -250,7 +250,7 @@ def find_run_id(connection: Connection, project_id: int, alias: str) -> int | No
 
 def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
     """The head of a run, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
-    row = connection.execute(_STANDING_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
+    row = connection.execute(_HEAD_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
     if row is None:
         get_project(connection, project)
         raise run_not_found(project, alias)

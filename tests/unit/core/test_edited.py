@@ -24,7 +24,7 @@ from turnwright_core.chat.prompt_edits import (
     prepend,
     with_text,
 )
-from turnwright_core.chat.transcript import LEFT_OUT, Conversation, Standing, decoded
+from turnwright_core.chat.transcript import LEFT_OUT, Conversation, PlacedMessage, decoded
 from turnwright_core.errors import Reason, TurnwrightError
 
 
@@ -58,7 +58,7 @@ HISTORY = {
 def conversation(messages: dict[str, Message] = HISTORY) -> Conversation:
     made = Conversation()
     for place, (path, message) in enumerate(messages.items()):
-        made.put(path, Standing(path, place, message))
+        made.put(path, PlacedMessage(path, place, message))
     made.compose()
     return made
 
@@ -228,7 +228,7 @@ def test_it_is_the_conversation_of_the_edited_messages(edits, history):
     results = [one for one in made if one.role is Role.TOOL]
     anew = Conversation()
     for place, one in enumerate([*alternating(one for one in made if one not in results), *results]):
-        anew.put(one.id or f"edit {place}", Standing(one.id or f"edit {place}", place, one.message))
+        anew.put(one.id or f"edit {place}", PlacedMessage(one.id or f"edit {place}", place, one.message))
     anew.compose()
     assert "".join(pieces(edits, history, prefill=True)) == "".join(anew.pieces)
 

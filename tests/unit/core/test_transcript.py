@@ -19,7 +19,7 @@ from turnwright_core.chat.transcript import (
     LEFT_OUT,
     NO_RESULT,
     Conversation,
-    Standing,
+    PlacedMessage,
     decoded,
     encoded,
 )
@@ -250,9 +250,9 @@ def test_messages_come_back_from_the_lines_that_they_were_made():
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> list[tuple[int, Standing | None]]:
+def changes(draw: st.DrawFn) -> list[tuple[int, PlacedMessage | None]]:
     """Messages that come, change, go, and come back at any place, with ids that are used again."""
-    found: list[tuple[int, Standing | None]] = []
+    found: list[tuple[int, PlacedMessage | None]] = []
     for _ in range(draw(st.integers(1, 25))):
         place = draw(st.integers(0, 12))
         message = draw(
@@ -264,7 +264,7 @@ def changes(draw: st.DrawFn) -> list[tuple[int, Standing | None]]:
                 st.builds(result, IDS, st.sampled_from(["", "r", "s"])),
             )
         )
-        standing = Standing(f"p{place}", place, message, draw(st.booleans()) and draw(st.booleans()))
+        standing = PlacedMessage(f"p{place}", place, message, draw(st.booleans()) and draw(st.booleans()))
         found.append((place, None if draw(st.integers(0, 5)) == 0 else standing))
     return found
 

@@ -110,8 +110,8 @@ class AnthropicFold(JsonFold):
             return
         self._id = own
         self._answered_by(message.get("model"))
-        for place, block in enumerate(objects(message.get("content"))):
-            yield from self._open(place, block)
+        for index, block in enumerate(objects(message.get("content"))):
+            yield from self._open(index, block)
         yield from self._use(message.get("usage"))
 
     def _end(self, fields: Mapping[str, Any]) -> Iterator[Delta]:

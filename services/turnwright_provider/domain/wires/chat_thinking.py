@@ -74,7 +74,7 @@ class ThinkingFold:
             return None
         has_details = any(kind.startswith(_DETAILS) for kind, *_ in self._held)
         shown = [held for (kind, *_), held in self._held.items() if not (has_details and kind in _TEXTS)]
-        return SetThinkingBlocks(tuple(_block(place, held) for place, held in enumerate(shown)))
+        return SetThinkingBlocks(tuple(_block(index, held) for index, held in enumerate(shown)))
 
 
 def _block(place: int, held: _Held) -> ThinkingBlock:

@@ -123,8 +123,8 @@ def _choice(call: ModelCall) -> dict[str, Any]:
     if config["mode"] == "AUTO" and any(tool.strict for tool in call.tools):
         # The model still decides whether to call, but its arguments must match their schemas.
         config["mode"] = "VALIDATED"
-    is_said = call.tool_choice is not None or config["mode"] == "VALIDATED"
-    return {"toolConfig": {"functionCallingConfig": config}} if is_said else {}
+    is_needed = call.tool_choice is not None or config["mode"] == "VALIDATED"
+    return {"toolConfig": {"functionCallingConfig": config}} if is_needed else {}
 
 
 def _left_out(call: ModelCall) -> Iterator[Dropped]:

@@ -70,7 +70,7 @@ def _opaque(message: Message) -> dict[str, bool]:
 def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
     taken: set[str] = set()
     sent: dict[str, str] = {}
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.role is TOOL:
             answered, name = sent.get(message.call_id, message.call_id), message.tool and _sent_name(message.tool)
             is_same = (answered, name) == (message.call_id, message.tool)
@@ -79,7 +79,7 @@ def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
         if not message.calls:
             yield message
             continue
-        calls = tuple(_as_sent(one, _sent_id(one, taken, place)) for one in message.calls)
+        calls = tuple(_as_sent(one, _sent_id(one, taken, index)) for one in message.calls)
         # A vendor's id may be one of ours for another call: results name ours.
         sent |= {old.id: new.id for old, new in zip(message.calls, calls, strict=True)}
         sent |= {old.call_id: new.id for old, new in zip(message.calls, calls, strict=True)}

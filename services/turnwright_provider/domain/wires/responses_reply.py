@@ -71,8 +71,8 @@ class ResponsesFold(JsonFold):
             return
         if not self._places:
             # Nothing was streamed, or all came in one body.
-            for place, item in enumerate(objects(response.get("output"))[:ITEMS_MAX]):
-                yield from self._item(place, item)
+            for index, item in enumerate(objects(response.get("output"))[:ITEMS_MAX]):
+                yield from self._item(index, item)
         yield from self._use(response.get("usage"))
         details = response.get("incomplete_details")
         self._ends(details.get("reason") if isinstance(details, dict) else None)
