@@ -161,6 +161,13 @@ def test_what_ollama_has_no_place_for_is_named():
     assert sorted(dropped) == ["cache", "images", "metadata", "signatures", "thinking", "tool_choice"]
 
 
+def test_a_message_of_nothing_but_an_image_at_an_address_is_refused():
+    call = ModelCall("m", (Message(Role.USER, (Text(""), Image(url="https://x/y.png"))),))
+    with pytest.raises(VendorError, match="as bytes or data: URLs") as refused:
+        sent(call)
+    assert refused.value.failure.kind is FailureClass.INVALID
+
+
 def test_a_model_that_must_not_call_is_given_no_tools():
     body, dropped = sent(ModelCall("m", (USER,), tools=(TOOL,), tool_choice=ToolChoice("none")))
     assert ("tools" in body, dropped) == (False, [])

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.blocks import object_in
@@ -26,6 +27,10 @@ from turnwright_provider.domain.wires.wire import Framing, WireRequest
 _ROLES: Final = {role: role.value for role in Role}
 
 _NO_PLACE: Final = "Ollama has no place for it."
+_ONLY_ADDRESSES: Final = (
+    "Ollama fetches no images, and a message of this call has nothing but images at addresses: "
+    "send the images themselves, as bytes or data: URLs."
+)
 
 NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {"reasoning": ("think",), "response_format": ("format",)}
 """Field -> the words by one of which a refusal names it."""
@@ -90,8 +95,11 @@ def _options(call: ModelCall) -> dict[str, Any]:
 
 def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dict[str, Any]:
     sent: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
-    if images := [found[1] for image in _images(message) if (found := inline(image))]:
+    shown = _images(message)
+    if images := [found[1] for image in shown if (found := inline(image))]:
         sent["images"] = images
+    elif shown and not message.text:
+        raise failed(FailureClass.INVALID, _ONLY_ADDRESSES)
     if message.role is TOOL:
         sent |= {"tool_name": message.tool or names.get(message.call_id, ""), "tool_call_id": message.call_id}
     if message.reasoning and message.vendor_model == call.vendor_model:
