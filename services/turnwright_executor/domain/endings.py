@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import ABORTED, FAILED, TOO_LARGE
@@ -43,16 +44,6 @@ def is_of_store(error: TurnwrightError) -> bool:
     return error.reason in of_store or error.metadata.get("service") == "store"
 
 
-def status_of_error(error: TurnwrightError) -> int:
-    """413 if the context was too long for the model, else 500."""
-    return TOO_LARGE if error.reason is Reason.CONTEXT_EXCEEDED else FAILED
-
-
-def outcome_of(error: TurnwrightError) -> str:
-    """`word:code`, as in entries."""
-    return f"{error.reason.name.lower()}:{status_of_error(error)}"
-
-
 class Ending(Struct, frozen=True):
     """How a loop ends: its status, a reason, and for a failure the sentence that the model reads next time."""
 
@@ -75,12 +66,22 @@ class Ending(Struct, frozen=True):
 
 ABORT: Final = Ending(ABORTED, "aborted")
 
+TOO_LONG: Final = Ending(TOO_LARGE, Reason.CONTEXT_EXCEEDED.name.lower())
+"""The ending for a packet that is too long for its model, as the assembler or the vendor found."""
+
 
 def ending_of(error: TurnwrightError | OSError) -> Ending:
     """The ending for an error: 413 if the context was too long for the model, else 500."""
     if isinstance(error, OSError):
         return Ending(FAILED, "workspace_unavailable", f"The project's directory cannot be read: {error.strerror}.")
-    return Ending(status_of_error(error), error.reason.name.lower(), error.message)
+    if error.reason is Reason.CONTEXT_EXCEEDED:
+        return replace(TOO_LONG, message=error.message)
+    return Ending(FAILED, error.reason.name.lower(), error.message)
+
+
+def outcome_of(error: TurnwrightError) -> str:
+    """`word:code`, as in entries."""
+    return ending_of(error).outcome
 
 
 def crash_loop(losses: int) -> Ending:

@@ -16,9 +16,10 @@ from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.owner_calls import TurnEnd
-from turnwright_core.runs import RUNNING, TOO_LARGE, CallStyle, LoopEnd, RequestKind, TurnResult
+from turnwright_core.runs import RUNNING, CallStyle, LoopEnd, RequestKind, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
+from turnwright_executor.domain.endings import TOO_LONG
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibration_of, ratio_of
 from turnwright_executor.ports.ledger import WriteAck
@@ -40,9 +41,6 @@ from turnwright_executor.turn.recording import (
 from turnwright_executor.turn.records import error_write, moved_calls, new_record_write
 from turnwright_executor.turn.turn_budget import after_refusal, overflow_reason, refusal_note, room_left
 from turnwright_executor.turn.turn_line import turn_ended
-
-CONTEXT_EXCEEDED: Final = "context_exceeded:413"
-"""The error of a turn whose packet is too long for its model."""
 
 REFUSALS_MAX: Final = 3
 """Turns in a row whose packets a vendor may find too long before the loop ends."""
@@ -141,8 +139,8 @@ class ModelSteps:
     async def _overflow(self, state: TurnState, packet: Packet) -> None:
         """The packet cannot be made to fit: the loop ends."""
         scope, number = self._scope, self._scope.open.turn.number
-        result = _too_long(packet, TOO_LARGE)
-        end = LoopEnd(413, overflow_reason(packet))
+        result = _too_long(packet, TOO_LONG.status)
+        end = LoopEnd(TOO_LONG.status, overflow_reason(packet))
         ledger = scope.services.ledger
         await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.effects, end))
         scope.events.concluded(number, result, end)
@@ -178,7 +176,7 @@ class ModelSteps:
         """
         scope, packet = self._scope, self._packet
         number, length = scope.open.turn.number, scope.open.turn.request.context_length
-        refused = takewhile(lambda result: result.error == CONTEXT_EXCEEDED, reversed(scope.recent))
+        refused = takewhile(lambda result: result.error == TOO_LONG.outcome, reversed(scope.recent))
         window, rate = after_refusal(packet, length, error.metadata)
         if len(list(refused)) >= REFUSALS_MAX:
             return False
@@ -189,7 +187,7 @@ class ModelSteps:
         result = _too_long(replace(packet, rate=rate), RUNNING)
         result = scope.spend_meter.charged(replace(result, strikes=strikes))
         # For people: the model has not seen the packet.
-        note = error_write(error_path(number, "context_exceeded", ()), CONTEXT_EXCEEDED, refusal_note(error, length))
+        note = error_write(error_path(number, TOO_LONG.word, ()), TOO_LONG.outcome, refusal_note(error, length))
         note = replace(note, change=replace(note.change, visibility=Visibility.ARCHIVED))
         ended = TurnEnd(number, result, [note])
         _, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, ended)
@@ -288,7 +286,7 @@ def _archived(writes: Sequence[EntryWrite]) -> list[str]:
 def _too_long(packet: Packet, status: int) -> TurnResult:
     """The result of a turn whose packet is too long for its model."""
     return TurnResult(
-        error=CONTEXT_EXCEEDED, status=status, reason="context_exceeded", packet_digest=packet.digest,
+        error=TOO_LONG.outcome, status=status, reason=TOO_LONG.word, packet_digest=packet.digest,
         packet_tokens=packet.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
         cursor=packet.cursor, compression=packet.compression, edits=packet.edits,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import TokenSource, Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.endings import TOO_LONG
 from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
 from turnwright_executor.domain.tokens import TokenRate, rate_after, ratio_of
 from turnwright_executor.ports.packets import CheckedBudget, Packet, Packets
@@ -49,7 +50,7 @@ def overflow_reason(packet: Packet) -> str:
     expected = packet.expected_tokens
     chars = [sum(map(len, message.pieces)) for message in packet.messages]
     instructions = round(expected * chars[0] / sum(chars))
-    reason = f"context_exceeded: the packet is expected to take {expected} tokens, {packet.ceiling} are allowed"
+    reason = f"{TOO_LONG.word}: the packet is expected to take {expected} tokens, {packet.ceiling} are allowed"
     if packet.plan_tokens:
         plans = round(packet.plan_tokens * (packet.rate.calibration or 1.0))
         reason = f"{reason}; plans take {plans} of them and are never summarized: set them again in fewer words"
