@@ -137,9 +137,9 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
 
     async def find_project(self, root: str) -> project_pb2.Project | None:
         """The project of a directory on the executor's host; None if it is not registered. Nothing is written."""
-        request = executor_service_pb2.InitProjectRequest(root=root, existing=True)
+        request = query_pb2.GetProjectRequest(root=root)
         try:
-            return (await self._peer.call(self._stub.InitProject, request)).project
+            return (await self._peer.call(self._stub.GetProject, request)).project
         except MissingError:
             return None
 

@@ -22,8 +22,7 @@ from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.workspaces import Admits, Locate
-from turnwright_executor.rpc.forwarding import Forward, copied
-from turnwright_executor.rpc.known_project_servicer import KnownProjectRpcs
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, copied
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 
@@ -31,7 +30,7 @@ NAMED_MAX: Final = 20
 """Maximum number of models that the error for an unknown one lists."""
 
 
-class TaskRpcs(KnownProjectRpcs):
+class TaskRpcs(Forwarding):
     """InitProject, StartRun, Ask, Act and Abort."""
 
     _hubs: Hubs
@@ -46,8 +45,6 @@ class TaskRpcs(KnownProjectRpcs):
 
         Raises TIER_FORBIDDEN if the caller may not use it; the error does not tell whether it exists.
         """
-        if request.existing:
-            return await super().InitProject(request, context)
         root = request.root
         is_trusted = current_caller().holds_secret
         if not is_trusted and PurePath(root).is_absolute():

@@ -473,9 +473,11 @@ async def test_a_client_refuses_an_executor_of_another_major_version(version, re
 async def test_a_project_is_registered_under_the_wanted_name(services) -> None:
     other = services.root / "other"
     other.mkdir()
+    before = await services.client.find_project(str(other))
     made = await services.client.init_project(str(other), "wanted")
     again = await services.client.init_project(str(other))
-    assert (made.name, again) == ("wanted", made)
+    assert (before, made.name, again) == (None, "wanted", made)
+    assert await services.client.find_project(str(other)) == made
 
 
 async def test_a_model_cannot_steer(services) -> None:

@@ -305,7 +305,7 @@ async def called(services, method, tier: Tier, **fields) -> Reason | None:
             return reason
 
 
-PROJECTLESS = {"InitProject", "ListModels", "AddModel", "RemoveModel", "Discover", "GetStatus"}
+PROJECTLESS = {"InitProject", "GetProject", "ListModels", "AddModel", "RemoveModel", "Discover", "GetStatus"}
 """Methods that are not about a project; the inbox is about all where none is named."""
 
 

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion7
 
 const (
 	ExecutorService_InitProject_FullMethodName         = "/turnwright.executor.v1.ExecutorService/InitProject"
+	ExecutorService_GetProject_FullMethodName          = "/turnwright.executor.v1.ExecutorService/GetProject"
 	ExecutorService_StartRun_FullMethodName            = "/turnwright.executor.v1.ExecutorService/StartRun"
 	ExecutorService_Ask_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Ask"
 	ExecutorService_Act_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Act"
@@ -76,6 +77,8 @@ const (
 type ExecutorServiceClient interface {
 	// Registers a directory on the executor's host as a project. Safe to repeat.
 	InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error)
+	// Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
+	GetProject(ctx context.Context, in *GetProjectRequest, opts ...grpc.CallOption) (*GetProjectResponse, error)
 	// Creates a run without a task.
 	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
 	// Gives a run a read-only task. Creates the run if necessary.
@@ -84,13 +87,11 @@ type ExecutorServiceClient interface {
 	Act(ctx context.Context, in *ActRequest, opts ...grpc.CallOption) (*ActResponse, error)
 	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
 	// stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-	// ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
-	// error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
-	// if the run was removed or renamed.
+	// ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
+	// ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunClient, error)
-	// Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
-	// fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
-	// reason QUEUE_FULL; aborts and decisions never wait.
+	// Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
+	// this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
 	SubmitCommand(ctx context.Context, in *SubmitCommandRequest, opts ...grpc.CallOption) (*SubmitCommandResponse, error)
 	// Lists the commands and tasks that wait in the queue of a run.
 	ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error)
@@ -198,6 +199,15 @@ func NewExecutorServiceClient(cc grpc.ClientConnInterface) ExecutorServiceClient
 func (c *executorServiceClient) InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error) {
 	out := new(InitProjectResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_InitProject_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorServiceClient) GetProject(ctx context.Context, in *GetProjectRequest, opts ...grpc.CallOption) (*GetProjectResponse, error) {
+	out := new(GetProjectResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_GetProject_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -734,6 +744,8 @@ func (c *executorServiceClient) GetStatus(ctx context.Context, in *GetStatusRequ
 type ExecutorServiceServer interface {
 	// Registers a directory on the executor's host as a project. Safe to repeat.
 	InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error)
+	// Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
+	GetProject(context.Context, *GetProjectRequest) (*GetProjectResponse, error)
 	// Creates a run without a task.
 	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
 	// Gives a run a read-only task. Creates the run if necessary.
@@ -742,13 +754,11 @@ type ExecutorServiceServer interface {
 	Act(context.Context, *ActRequest) (*ActResponse, error)
 	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
 	// stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-	// ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
-	// error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
-	// if the run was removed or renamed.
+	// ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
+	// ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(*WatchRunRequest, ExecutorService_WatchRunServer) error
-	// Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
-	// fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
-	// reason QUEUE_FULL; aborts and decisions never wait.
+	// Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
+	// this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
 	SubmitCommand(context.Context, *SubmitCommandRequest) (*SubmitCommandResponse, error)
 	// Lists the commands and tasks that wait in the queue of a run.
 	ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error)
@@ -852,6 +862,9 @@ type UnimplementedExecutorServiceServer struct {
 
 func (UnimplementedExecutorServiceServer) InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method InitProject not implemented")
+}
+func (UnimplementedExecutorServiceServer) GetProject(context.Context, *GetProjectRequest) (*GetProjectResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method GetProject not implemented")
 }
 func (UnimplementedExecutorServiceServer) StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method StartRun not implemented")
@@ -1024,6 +1037,24 @@ func _ExecutorService_InitProject_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ExecutorServiceServer).InitProject(ctx, req.(*InitProjectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ExecutorService_GetProject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetProjectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).GetProject(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_GetProject_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).GetProject(ctx, req.(*GetProjectRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1914,6 +1945,10 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "InitProject",
 			Handler:    _ExecutorService_InitProject_Handler,
+		},
+		{
+			MethodName: "GetProject",
+			Handler:    _ExecutorService_GetProject_Handler,
 		},
 		{
 			MethodName: "StartRun",

@@ -59,7 +59,6 @@ class InitProjectRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
-    EXISTING_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist. With a
     derived token it must be a registered project, or lie below TURNWRIGHT_CLIENT_ROOTS.
@@ -70,8 +69,6 @@ class InitProjectRequest(_message.Message):
     """Path of the client's own configuration file for the project, at most 4096 characters. Absent: unchanged."""
     assembly: _settings_pb2.Assembly.ValueType
     """`Project.assembly`. Absent: unchanged."""
-    existing: _builtins.bool
-    """True: find a registered project, or fail with PROJECT_NOT_FOUND; only `root` counts, nothing is written."""
     def __init__(
         self,
         *,
@@ -79,11 +76,10 @@ class InitProjectRequest(_message.Message):
         name: _builtins.str = ...,
         config_path: _builtins.str | None = ...,
         assembly: _settings_pb2.Assembly.ValueType | None = ...,
-        existing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "existing", b"existing", "name", b"name", "root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "name", b"name", "root", b"root"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
     _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015

@@ -58,6 +58,11 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectResponse.FromString,
                 _registered_method=True)
+        self.GetProject = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/GetProject',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.FromString,
+                _registered_method=True)
         self.StartRun = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/StartRun',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.SerializeToString,
@@ -319,6 +324,13 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetProject(self, request, context):
+        """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def StartRun(self, request, context):
         """Creates a run without a task.
         """
@@ -343,18 +355,16 @@ class ExecutorServiceServicer(object):
     def WatchRun(self, request, context):
         """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
         stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-        ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
-        error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
-        if the run was removed or renamed.
+        ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
+        ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SubmitCommand(self, request, context):
-        """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
-        fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
-        reason QUEUE_FULL; aborts and decisions never wait.
+        """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
+        this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -676,6 +686,11 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectResponse.SerializeToString,
             ),
+            'GetProject': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetProject,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.SerializeToString,
+            ),
             'StartRun': grpc.unary_unary_rpc_method_handler(
                     servicer.StartRun,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.FromString,
@@ -953,6 +968,33 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/InitProject',
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetProject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/GetProject',
+            turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.FromString,
             options,
             channel_credentials,
             insecure,

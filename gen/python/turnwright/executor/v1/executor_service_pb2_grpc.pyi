@@ -54,6 +54,8 @@ class ExecutorServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ExecutorServiceAsyncStub: ...
     InitProject: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]
     """Registers a directory on the executor's host as a project. Safe to repeat."""
+    GetProject: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetProjectRequest, _query_pb2.GetProjectResponse]
+    """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
     StartRun: _grpc.UnaryUnaryMultiCallable[_task_pb2.StartRunRequest, _task_pb2.StartRunResponse]
     """Creates a run without a task."""
     Ask: _grpc.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]
@@ -63,14 +65,12 @@ class ExecutorServiceStub:
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
     """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
     stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-    ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
-    error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
-    if the run was removed or renamed.
+    ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
+    ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
     """
     SubmitCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]
-    """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
-    fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
-    reason QUEUE_FULL; aborts and decisions never wait.
+    """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
+    this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
     """
     ListCommands: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]
     """Lists the commands and tasks that wait in the queue of a run."""
@@ -186,6 +186,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     InitProject: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]  # type: ignore[assignment]
     """Registers a directory on the executor's host as a project. Safe to repeat."""
+    GetProject: _aio.UnaryUnaryMultiCallable[_query_pb2.GetProjectRequest, _query_pb2.GetProjectResponse]  # type: ignore[assignment]
+    """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
     StartRun: _aio.UnaryUnaryMultiCallable[_task_pb2.StartRunRequest, _task_pb2.StartRunResponse]  # type: ignore[assignment]
     """Creates a run without a task."""
     Ask: _aio.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]  # type: ignore[assignment]
@@ -195,14 +197,12 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
     """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
     stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-    ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
-    error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
-    if the run was removed or renamed.
+    ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
+    ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
     """
     SubmitCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]  # type: ignore[assignment]
-    """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
-    fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
-    reason QUEUE_FULL; aborts and decisions never wait.
+    """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
+    this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
     """
     ListCommands: _aio.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]  # type: ignore[assignment]
     """Lists the commands and tasks that wait in the queue of a run."""
@@ -323,6 +323,14 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Registers a directory on the executor's host as a project. Safe to repeat."""
 
     @_abc_1.abstractmethod
+    def GetProject(
+        self,
+        request: _query_pb2.GetProjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_query_pb2.GetProjectResponse, _abc.Awaitable[_query_pb2.GetProjectResponse]]:
+        """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
     def StartRun(
         self,
         request: _task_pb2.StartRunRequest,
@@ -354,9 +362,8 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_executor_service_pb2.WatchRunResponse], _abc.AsyncIterator[_executor_service_pb2.WatchRunResponse]]:
         """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
         stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-        ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
-        error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
-        if the run was removed or renamed.
+        ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
+        ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
         """
 
     @_abc_1.abstractmethod
@@ -365,9 +372,8 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.SubmitCommandRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SubmitCommandResponse, _abc.Awaitable[_session_pb2.SubmitCommandResponse]]:
-        """Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
-        fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
-        reason QUEUE_FULL; aborts and decisions never wait.
+        """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
+        this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
         """
 
     @_abc_1.abstractmethod

@@ -10,12 +10,12 @@ import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResp
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
+import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListMessagesRequestSchema, ListMessagesResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
 import type { ListSchedulesRequestSchema, ListSchedulesResponseSchema, RemoveScheduleRequestSchema, RemoveScheduleResponseSchema, SetScheduleRequestSchema, SetScheduleResponseSchema } from "./schedule_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { AbortStreamRequestSchema, AbortStreamResponseSchema, AppendStreamRequestSchema, AppendStreamResponseSchema, CancelStreamRequestSchema, CancelStreamResponseSchema, CompleteStreamRequestSchema, CompleteStreamResponseSchema, OpenStreamRequestSchema, OpenStreamResponseSchema } from "./stream_pb.js";
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
-import type { GetEntryRequestSchema, GetEntryResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListMessagesRequestSchema, ListMessagesResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
 import type { GetPlanRequestSchema, GetPlanResponseSchema, ListPlansRequestSchema, ListPlansResponseSchema, RemovePlanRequestSchema, RemovePlanResponseSchema, SetPlanRequestSchema, SetPlanResponseSchema, UpdatePlanRequestSchema, UpdatePlanResponseSchema, WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
@@ -59,13 +59,6 @@ export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitPro
    * @generated from field: optional turnwright.types.v1.Assembly assembly = 4;
    */
   assembly?: Assembly | undefined;
-
-  /**
-   * True: find a registered project, or fail with PROJECT_NOT_FOUND; only `root` counts, nothing is written.
-   *
-   * @generated from field: bool existing = 5;
-   */
-  existing: boolean;
 };
 
 /**
@@ -496,6 +489,16 @@ export declare const ExecutorService: GenService<{
     output: typeof InitProjectResponseSchema;
   },
   /**
+   * Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.GetProject
+   */
+  getProject: {
+    methodKind: "unary";
+    input: typeof GetProjectRequestSchema;
+    output: typeof GetProjectResponseSchema;
+  },
+  /**
    * Creates a run without a task.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.StartRun
@@ -528,9 +531,8 @@ export declare const ExecutorService: GenService<{
   /**
    * Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
    * stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-   * ended. If the stream ends by itself, call again with the last cursor: after OK, after UNAVAILABLE, and after any
-   * error without an ErrorInfo, which comes from a proxy or the connection. Fails with NOT_FOUND, reason RUN_NOT_FOUND,
-   * if the run was removed or renamed.
+   * ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
+   * ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.WatchRun
    */
@@ -540,9 +542,8 @@ export declare const ExecutorService: GenService<{
     output: typeof WatchRunResponseSchema;
   },
   /**
-   * Gives a run a command of a chat: a message, a decision, an edit, ... A command that the state of the run does not allow
-   * fails with FAILED_PRECONDITION, reason COMMAND_GATED. If 100 commands already wait, fails with RESOURCE_EXHAUSTED,
-   * reason QUEUE_FULL; aborts and decisions never wait.
+   * Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
+   * this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.SubmitCommand
    */
