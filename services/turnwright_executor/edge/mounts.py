@@ -35,6 +35,7 @@ class Mounts:
         self._file = -1
         self._poll = select.poll()
         self._lock = Lock()
+        self._is_read = False
         self._all: tuple[Mount, ...] = ()
         self._below: dict[str, tuple[Mount, ...]] = {}
         self._local: dict[int, bool] = {}
@@ -74,13 +75,15 @@ class Mounts:
                 weakref.finalize(self, os.close, self._file)
                 self._poll.register(self._file, select.POLLPRI)
             # Polled before it is read: a change in between is reported again.
-            elif not self._poll.poll(0):
+            elif self._is_read and not self._poll.poll(0):
                 return
             with open(self._file, errors="surrogateescape", closefd=False) as table:
                 table.seek(0)
                 self._all = tuple(_mounts(table))
+            self._is_read = True
         except OSError:
-            self._all = ()
+            # Without descriptors, perhaps: no change is reported for what could not be read.
+            self._all, self._is_read = (), False
         self._below.clear()
         self._local.clear()
 

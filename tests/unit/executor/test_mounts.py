@@ -1,6 +1,7 @@
 """Which projects lie on this machine, by what is mounted now."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,19 @@ def test_nothing_is_local_that_the_kernel_tells_nothing_about(told, tmp_path):
 
 def test_what_is_mounted_is_read_from_the_kernel():
     assert Mounts().below("")
+
+
+def test_a_table_that_could_not_be_read_is_read_again():
+    mounts = Mounts()
+    known = mounts.below("")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        # poll(2) refuses more descriptors than a process may have.
+        assert mounts.below("") == ()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert mounts.below("") == known
 
 
 def test_what_is_mounted_later_is_seen(tmp_path):
