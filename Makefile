@@ -78,7 +78,7 @@ fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m fuzz -s tests/fuzz
 
 soak: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m soak -s tests/unit tests/contract tests/crash
+	$(BIN)/python -m pytest -m soak -s tests/architecture tests/unit tests/contract tests/crash
 
 # Beside the official SDKs, which have an environment of their own.
 oracle: $(VENV)/.installed-dev $(ORACLE)/.installed

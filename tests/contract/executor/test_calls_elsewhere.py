@@ -65,6 +65,7 @@ async def called(services, clients, number, tool, attributes, body=""):
     return await asyncio.gather(*calls)
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.parametrize("count", [3, pytest.param(2, marks=pytest.mark.soak)])
 async def test_a_command_that_several_executors_are_sent_at_once_runs_once(tmp_path, count) -> None:
     async with executors(tmp_path, count) as (services, clients):
