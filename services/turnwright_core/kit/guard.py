@@ -11,8 +11,8 @@ Source: architecture 10, 14.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -48,8 +48,9 @@ class CallsInProgress:
     """The calls in progress on a server."""
 
     def __init__(self) -> None:
-        self.streams = 0
-        """How many of them return streams."""
+        self._streams = 0
+        self._no_streams = asyncio.Event()
+        self._no_streams.set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended: set[asyncio.Task[Any]] = set()
 
@@ -63,6 +64,21 @@ class CallsInProgress:
     def discard(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         self._ended.discard(task)
+
+    def stream_begins(self) -> None:
+        self._streams += 1
+        self._no_streams.clear()
+
+    def stream_ends(self) -> None:
+        self._streams -= 1
+        if not self._streams:
+            self._no_streams.set()
+
+    async def streams_ended(self, within_s: float) -> None:
+        """Wait so long, or until no call in progress returns a stream."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._no_streams.wait()
 
     def end(self) -> None:
         """End all calls; each gets the error that the service is shutting down."""
@@ -232,7 +248,7 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
         if handler.unary_unary:
             yield await handler.unary_unary(request, context)
             return
-        async with aclosing(handler.unary_stream(request, context)) as messages:
+        async with contextlib.aclosing(handler.unary_stream(request, context)) as messages:
             async for message in messages:
                 yield message
 
@@ -271,7 +287,7 @@ def _stream(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         stream: Any = None
         task = calls.add()
-        calls.streams += 1
+        calls.stream_begins()
         metadata = context.invocation_metadata() or ()
         line = CallLine(method, enter_scope(metadata, None))
         try:
@@ -291,7 +307,7 @@ def _stream(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str
             await abort(context, line.failed(translate(error, method)))
         finally:
             calls.discard(task)
-            calls.streams -= 1
+            calls.stream_ends()
             line.ended(context, is_stream=True)
             if hasattr(stream, "aclose"):
                 await stream.aclose()

@@ -28,6 +28,7 @@ from turnwright_core.kit.multiplexed_frames import (
     ValueCodecs,
     decode,
     encode_value,
+    values_of,
 )
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
 from turnwright_core.kit.transport import wait_for_connection
@@ -155,8 +156,7 @@ class MultiplexedChannel:
 
     async def _hold(self, metadata: Metadata) -> None:
         """Keep a multiplexed stream until it ends."""
-        if self._values is None:
-            self._values = ValueCodecs(self._codecs)
+        self._values = values_of(self._codecs)
         # Without the trace of the first call.
         own = [pair for pair in metadata if pair[0] not in (TRACEPARENT, TRACESTATE)]
         call: Any = self._channel.stream_stream(METHOD)(metadata=own)

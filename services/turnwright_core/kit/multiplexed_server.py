@@ -33,6 +33,7 @@ from turnwright_core.kit.multiplexed_frames import (
     batches,
     decode,
     encode_value,
+    values_of,
 )
 from turnwright_core.rpc_codec import Codecs
 
@@ -46,7 +47,6 @@ class MultiplexedHandlers(grpc.GenericRpcHandler):
         """Calls go to the handlers that `local` has. `codecs` is asked when the first stream opens."""
         self._local = local
         self._codecs = codecs
-        self._values: ValueCodecs | None = None
         self._streams: set[_MultiplexedStream] = set()
         self._handler = grpc.stream_stream_rpc_method_handler(self._open, bytes, bytes)
 
@@ -59,14 +59,13 @@ class MultiplexedHandlers(grpc.GenericRpcHandler):
             stream.leave()
 
     async def _open(self, requests: Any, _context: Any) -> AsyncIterator[bytes]:
-        if self._values is None:
-            self._values = ValueCodecs(self._codecs())
-        if _decoded(await anext(aiter(requests), b"")) != [Hello(self._values.schema)]:
+        values = values_of(self._codecs())
+        if _decoded(await anext(aiter(requests), b"")) != [Hello(values.schema)]:
             # Another release: its calls come as rpcs.
             raise invalid("hello", "The two sides of a multiplexed stream must know the same values.")
-        stream = _MultiplexedStream(self._local, self._values)
+        stream = _MultiplexedStream(self._local, values)
         self._streams.add(stream)
-        stream.send(Hello(self._values.schema))
+        stream.send(Hello(values.schema))
         # Without the context of this call: the calls in the stream have their own.
         reading = asyncio.create_task(stream.read(requests), name="multiplexed stream", context=contextvars.Context())
         try:

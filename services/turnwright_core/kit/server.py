@@ -170,8 +170,7 @@ class RunningServer:
         overdue = asyncio.get_running_loop().call_later(self._drain_s, self._calls.end)
         grace_s = self._drain_s + END_S
         stopping = asyncio.gather(server.stop(grace_s), self.local.stop(grace_s))
-        if self._calls.streams:
-            await asyncio.sleep(min(GOAWAY_GRACE_S, self._drain_s))
+        await self._calls.streams_ended(min(GOAWAY_GRACE_S, self._drain_s))
         self._health.end()
         async with contextlib.AsyncExitStack() as steps:
             # In reverse order: a step that fails does not prevent the others.

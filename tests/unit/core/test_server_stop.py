@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from log_lines import logged
+from turnwright_core.kit.guard import CallsInProgress
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
 
@@ -24,3 +25,19 @@ async def test_a_step_that_hangs_is_given_up_and_reported(tmp_path, step):
         async with asyncio.timeout(60):
             await running.stop()
     assert [(line["event"], line["step"]) for line in lines] == [("stop_delayed", step)]
+
+
+@pytest.mark.asyncio
+async def test_streams_are_waited_for_no_longer_than_they_last():
+    calls = CallsInProgress()
+    await calls.streams_ended(600)
+    calls.stream_begins()
+    calls.stream_begins()
+    calls.stream_ends()
+    waiting = asyncio.create_task(calls.streams_ended(600))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await calls.streams_ended(0.01)
+    calls.stream_ends()
+    async with asyncio.timeout(60):
+        await waiting
