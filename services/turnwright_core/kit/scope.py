@@ -95,14 +95,18 @@ def detached(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
 
 def _trace_of(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[TextMetadata, str]:
     """The trace to propagate, and its id; empty if it is malformed or duplicated."""
-    sent = [(key, value) for key, value in metadata if key in (TRACEPARENT, TRACESTATE) and isinstance(value, str)]
-    parents = [value for key, value in sent if key == TRACEPARENT]
-    found = _TRACE_ID.fullmatch(parents[0]) if len(parents) == 1 else None
+    parent, states, parents = "", [], 0
+    for key, value in metadata:
+        if key == TRACEPARENT and isinstance(value, str):
+            parent, parents = value, parents + 1
+        elif key == TRACESTATE and isinstance(value, str):
+            states.append(value)
+    found = _TRACE_ID.fullmatch(parent) if parents == 1 else None
     if found is None:
         return (), ""
-    state = ",".join(value for key, value in sent if key == TRACESTATE)
-    kept = ((TRACESTATE, state),) if state and len(state) <= TRACESTATE_CHARS_MAX else ()
-    return ((TRACEPARENT, parents[0]), *kept), found[1]
+    if not states or len(state := ",".join(states)) > TRACESTATE_CHARS_MAX or not state:
+        return ((TRACEPARENT, parent),), found[1]
+    return ((TRACEPARENT, parent), (TRACESTATE, state)), found[1]
 
 
 _NONE: Final = CallScope((), None)

@@ -35,7 +35,7 @@ _OVERFLOW: Final = (("otel.metric.overflow", True),)
 _Key = tuple[tuple[str, str | int | float | bool], ...]
 
 
-class _Buckets:
+class Buckets:
     """One series of a histogram."""
 
     __slots__ = ("bounds", "counts", "greatest", "least", "total")
@@ -58,7 +58,7 @@ class Sums:
         """Have the library's meter read them."""
         self._begin_ns = time.time_ns()
         self._counters: dict[str, dict[_Key, float]] = {}
-        self._histograms: dict[str, dict[_Key, _Buckets]] = {}
+        self._histograms: dict[str, dict[_Key, Buckets]] = {}
         for name, (kind, unit, meaning) in METRICS.items():
             if kind == "counter":
                 self._counters[name] = {}
@@ -73,11 +73,13 @@ class Sums:
         series[key] = series.get(key, 0) + amount
 
     def record(self, name: str, value: float, attributes: SpanAttributes) -> None:
+        key = tuple(attributes.items())
+        (self._histograms[name].get(key) or self.histogram(name, attributes)).add(value)
+
+    def histogram(self, name: str, attributes: SpanAttributes) -> Buckets:
+        """The series with these attributes, for one who adds to it often."""
         series = self._histograms[name]
-        found = series.get(tuple(attributes.items()))
-        if found is None:
-            found = series.setdefault(self._key(series, attributes), _Buckets(BOUNDARIES[METRICS[name][1]]))
-        found.add(value)
+        return series.setdefault(self._key(series, attributes), Buckets(BOUNDARIES[METRICS[name][1]]))
 
     def _key(self, series: dict[_Key, Any], attributes: SpanAttributes) -> _Key:
         key = tuple(attributes.items())
@@ -87,7 +89,7 @@ class Sums:
         def read(_options: CallbackOptions) -> Iterator[Observation]:
             # Copied at once: other threads go on.
             for key, value in list(series.items()):
-                yield Observation(0 if isinstance(value, _Buckets) else value, dict(key))
+                yield Observation(0 if isinstance(value, Buckets) else value, dict(key))
 
         return read
 

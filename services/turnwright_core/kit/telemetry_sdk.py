@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from prometheus_client import start_http_server
 
 from turnwright_core.kit.scope import CallScope, current_scope, own_scope
 from turnwright_core.kit.telemetry import SpanAttributes, TelemetrySettings
-from turnwright_core.kit.telemetry_metrics import ExportingReader, PrometheusReader, Sums
+from turnwright_core.kit.telemetry_metrics import SERIES_MAX, ExportingReader, PrometheusReader, Sums
 from turnwright_core.kit.telemetry_names import (
     METRICS,
     RPC_CODE,
@@ -83,6 +84,9 @@ class Sdk:
         for reader in readers:
             reader.sums = sums
         self.add, self.record = sums.add, sums.record
+        self._rpc_duration = lru_cache(SERIES_MAX)(
+            lambda method, code: sums.histogram(RPC_DURATION, {RPC_METHOD: method, RPC_CODE: code})
+        )
         self._page: Any = None
         if address := settings.metrics_listen:
             host, _, port = address.rpartition(":")
@@ -161,7 +165,7 @@ class Sdk:
         return made
 
     def call_ended(self, found: object, method: str, code: str, seconds: float) -> None:
-        self.record(RPC_DURATION, seconds, {RPC_METHOD: method[1:], RPC_CODE: code})
+        self._rpc_duration(method[1:], code).add(seconds)
         if isinstance(found, RecordedSpan):
             found.attributes[RPC_CODE] = code
             if code in _FAILURES:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 from random import getrandbits
+from struct import Struct
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 from opentelemetry.context import Context
@@ -69,7 +71,7 @@ class RecordedSpan(SpanId):
 
     __slots__ = ("attributes", "begin_ns", "end_ns", "is_failed", "kind", "link", "name", "parent")
 
-    context: ClassVar = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
+    context: ClassVar = SimpleNamespace(trace_flags=SimpleNamespace(sampled=True))
     """What the library's queue looks at: only sampled spans are given to it."""
 
     def __init__(
@@ -114,33 +116,51 @@ class SpanExporter(OTLPSpanExporter):
         super().__init__(**options)
         # Encoded by the library, with a span that is taken out again.
         self._envelope = encode_spans(
-            [ReadableSpan("", RecordedSpan.context, resource=resource, instrumentation_scope=scope)]
+            [ReadableSpan("", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope)]
         )
         self._envelope.resource_spans[0].scope_spans[0].ClearField("spans")
 
     def _translate_data(self, data: Sequence[Any]) -> ExportTraceServiceRequest:
         request = ExportTraceServiceRequest()
         request.CopyFrom(self._envelope)
-        request.resource_spans[0].scope_spans[0].spans.extend([encoded(span) for span in data])
+        request.resource_spans[0].scope_spans[0].MergeFromString(b"".join(map(encoded, data)))
         return request
 
 
-def encoded(span: RecordedSpan) -> trace_pb2.Span:
-    parent = span.parent
-    fixed = _fixed(
-        span.name, span.kind, tuple(span.attributes.items()), span.is_failed, bool(parent and parent.is_remote)
-    )
-    made = trace_pb2.Span.FromString(fixed)
-    made.trace_id, made.span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-    made.start_time_unix_nano, made.end_time_unix_nano = span.begin_ns, span.end_ns
+def encoded(span: RecordedSpan) -> bytes:
+    """A span as protobuf has it in a `ScopeSpans`: what differs in each span, then what is equal in many."""
+    parent, more = span.parent, b""
+    if span.state or span.link:
+        more = _state_and_link(span.state, span.link)
+    # Ids are bytes and times are fixed64, each after the byte or bytes that name its field.
+    own = _OWN.pack(
+        _TRACE_ID, bytes.fromhex(span.trace_id), _SPAN_ID, bytes.fromhex(span.span_id),
+        _BEGIN, span.begin_ns, _END, span.end_ns,
+    )  # fmt: skip
     if parent:
-        made.parent_span_id = bytes.fromhex(parent.span_id)
-    if span.state:
-        made.trace_state = TraceState.from_header([span.state]).to_header()
-    if link := span.link:
+        own += _PARENT_ID + bytes.fromhex(parent.span_id)
+    length, fixed = _fixed(
+        span.name, span.kind, tuple(span.attributes.items()), span.is_failed, bool(parent and parent.is_remote),
+        len(own) + len(more),
+    )  # fmt: skip
+    return length + own + more + fixed
+
+
+_SPAN: Final = b"\x12"
+_TRACE_ID: Final = b"\x0a\x10"
+_SPAN_ID: Final = b"\x12\x08"
+_PARENT_ID: Final = b"\x22\x08"
+_BEGIN: Final = b"\x39"
+_END: Final = b"\x41"
+_OWN: Final = Struct("<2s16s2s8scQcQ")
+
+
+def _state_and_link(state: str, link: SpanId | None) -> bytes:
+    made = trace_pb2.Span(trace_state=TraceState.from_header([state]).to_header() if state else "")
+    if link:
         ids = bytes.fromhex(link.trace_id), bytes.fromhex(link.span_id)
         made.links.add(trace_id=ids[0], span_id=ids[1], flags=_IS_REMOTE)
-    return made
+    return made.SerializeToString()
 
 
 @lru_cache(ENCODED_ATTRIBUTES_MAX)
@@ -150,16 +170,26 @@ def _fixed(
     attributes: tuple[tuple[str, object], ...],
     is_failed: bool,
     is_remote: bool,
-) -> bytes:
-    """What is equal in many spans."""
+    own_bytes: int,
+) -> tuple[bytes, bytes]:
+    """What is equal in many spans, and the bytes before a span that has `own_bytes` more."""
     code = trace_pb2.Status.STATUS_CODE_ERROR if is_failed else trace_pb2.Status.STATUS_CODE_UNSET
-    return trace_pb2.Span(
+    fixed = trace_pb2.Span(
         name=name,
         kind=kind,
         attributes=[KeyValue(key=key, value=_value(value)) for key, value in attributes],
         status=trace_pb2.Status(code=code),
         flags=_IS_REMOTE if is_remote else _HAS_IS_REMOTE,
     ).SerializeToString()
+    return _SPAN + _varint(own_bytes + len(fixed)), fixed
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 0x7F:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*made, number))
 
 
 def _value(value: object) -> AnyValue:
