@@ -130,7 +130,7 @@ class _Chat:
         if followed.undecided:
             put(
                 self._out,
-                Text("A proposal still waits. You are asked again with your next message.", style="yellow"),
+                Text("The proposal still waits. You are asked again with your next message.", style="yellow"),
             )
         await state.refresh(self._client)
 

@@ -40,6 +40,9 @@ COMMANDS: Final = {
 }
 """Every command and its meaning."""
 
+TURNS_READ: Final = 5
+"""Latest turns among which one is looked for whose prompt was counted: those that were stopped have no count."""
+
 _IMAGE: Final = re.compile(r"@(\S+\.(?:png|jpe?g|gif|webp))\b", re.IGNORECASE)
 
 
@@ -60,7 +63,7 @@ class ChatState(Struct):
 
     async def refresh(self, client: Client) -> query_pb2.GetRunResponse:
         """Read what the run is like now."""
-        self._answer = await client.get_run(self.project, self.run, turns_max=1)
+        self._answer = await client.get_run(self.project, self.run, turns_max=TURNS_READ)
         plans = [progress_words(plan) async for plan in client.list_plans(self.project, self.run)]
         self._plan = next(filter(None, plans), "")
         return self._answer
@@ -69,13 +72,16 @@ class ChatState(Struct):
         """Images of the project that a message names with @."""
         return [path for path in _IMAGE.findall(prompt) if (self.root / path).is_file()]
 
+    def model_name(self) -> str:
+        """The model of the next turn, as far as it is known."""
+        answer = self._answer if self.run else None
+        return self.model or (answer.run.loop.settings.model or answer.run.settings.model if answer else "")
+
     def status(self) -> str:
         """Model, run, how full the context is, and the cost."""
         answer = self._answer if self.run else None
-        model = self.model or (answer.run.loop.settings.model or answer.run.settings.model if answer else "")
-        parts = [model or "no model: /model", self.run or "new run"]
-        if answer and answer.turns:
-            parts += _context(answer)
+        parts = [self.model_name() or "no model: /model NAME", self.run or "new run"]
+        parts += _context(answer) if answer else []
         if answer and answer.spent.cost_usd:
             parts.append(f"${answer.spent.cost_usd:.4f}")
         parts += ["ask"] * self.asks + ["yolo"] * self.yolo
@@ -84,14 +90,14 @@ class ChatState(Struct):
 
 
 def _context(answer: query_pb2.GetRunResponse) -> list[str]:
-    """How much of the window the last turn's prompt took."""
-    turn = answer.turns[-1]
-    window, used = turn.request.context_length, turn.result.usage.prompt_tokens or turn.result.packet_tokens
-    if not window or not used:
-        return []
-    share = min(1.0, used / window)
-    filled = round(share * 10)
-    return [f"context [{'=' * filled}{' ' * (10 - filled)}] {share:.0%}"]
+    """How much of the window the last prompt took that is known."""
+    for turn in answer.turns:
+        window, used = turn.request.context_length, turn.result.usage.prompt_tokens or turn.result.packet_tokens
+        if window and used:
+            share = min(1.0, used / window)
+            filled = round(share * 10)
+            return [f"context [{'=' * filled}{' ' * (10 - filled)}] {share:.0%}"]
+    return []
 
 
 class ChatCommands:
@@ -132,7 +138,13 @@ class ChatCommands:
         models = await self._client.list_models()
         if not argument:
             for one in models:
-                self._say(f"  {safe_line(one.alias)}  {safe_line(one.vendor_model)}")
+                mark = "*" if one.alias == self._state.model_name() else " "
+                self._say(f"{mark} {safe_line(one.alias)}  {safe_line(one.vendor_model)}")
+            if not models:
+                self._say(
+                    "No model has an alias yet. Use one as /model VENDOR/MODEL; `turnwright init` finds a model server "
+                    "on this host."
+                )
             return
         if "/" not in argument and argument not in {one.alias for one in models}:
             near = difflib.get_close_matches(argument, [one.alias for one in models], 1)

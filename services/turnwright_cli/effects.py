@@ -88,7 +88,7 @@ def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool =
     kind = proposal.WhichOneof("effect")
     if kind == "command":
         yield from _block(proposal.command.command, "  $ ", whole=whole)
-        yield Text(f"  stopped after {proposal.command.timeout_s:g} s", style="dim")
+        yield Text(f"  time limit {proposal.command.timeout_s:g} s", style="dim")
     for number, option in enumerate(proposal.question.options, 1):
         yield Text(f"  {number}. {shown_line(option)}")
     for change in proposal.files.changes:

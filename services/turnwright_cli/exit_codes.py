@@ -90,8 +90,8 @@ def _say(hint: str) -> Advice:
 
 
 _MODELS: Final = (
-    "Name one with --model: an alias, or <vendor>/<model>. "
-    "To add an alias: turnwright models add <alias> <vendor>/<model>."
+    "A model is an alias, or <vendor>/<model>: --model NAME, in a session /model NAME. `turnwright init` finds a "
+    "model server on this host, `turnwright models add <alias> <vendor>/<model>` adds an alias."
 )
 
 

@@ -238,7 +238,7 @@ class Follower:
     async def _abort(self) -> None:
         """Ask the executor to abort the active loop; its end comes as an event."""
         self._aborted = True
-        self._screen.note("Stopping the run; Ctrl-C again leaves at once.")
+        self._screen.stopping()
         await self._client.abort(self._queued.project, self._queued.run)
 
 

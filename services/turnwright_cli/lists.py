@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from textwrap import indent
 from typing import Final
 
 from click import UsageError
@@ -32,11 +33,18 @@ from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import plan_title
 from turnwright_cli.recorded_diff import recorded_changes, show_recorded
 from turnwright_cli.records import record_line
-from turnwright_cli.render import turn_words, turns_words, usage_words
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.sent_packet import sent_packet, show_packet
 from turnwright_cli.session import open_project, open_to_read
-from turnwright_cli.status_words import loop_words, reason_sentence, run_words, title_of
+from turnwright_cli.status_words import (
+    loop_words,
+    reason_sentence,
+    run_words,
+    title_of,
+    turn_words,
+    turns_words,
+    usage_words,
+)
 from turnwright_cli.tables import Column, show_table
 from turnwright_client import pending_proposals
 from turnwright_core import runs
@@ -63,7 +71,11 @@ async def list_runs(call: Invocation) -> int:
 def show_runs(found: Iterable[run_pb2.Run]) -> None:
     """A table of runs."""
     show_table(
-        (*map(Column, ("run", "status", "turns", "model", "changed")), Column("summary", SUMMARY_CHARS)),
+        (
+            Column("run", whole=True),
+            *map(Column, ("status", "turns", "model", "changed")),
+            Column("summary", SUMMARY_CHARS),
+        ),
         (
             (
                 run.run,
@@ -111,7 +123,7 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
     for loop in reversed(answer.loops):
         put(out, Text(_loop_line(loop, answer.run)))
         if loop.summary:
-            put(out, Text(f"   {safe_text(loop.summary)}"))
+            put(out, Text(indent(safe_text(loop.summary), "   ")))
     for plan in plans:
         put(out, Text(plan_title(plan)))
     if turns:

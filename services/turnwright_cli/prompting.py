@@ -22,7 +22,8 @@ SHOW: Final = "[s]how all, "
 """Offered if the terminal shows only a part."""
 HUNKS: Final = "by [h]unk, "
 """Offered if a change has several."""
-QUESTION: Final = "[a]ccept, [r]eject, reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l? "
+ACCEPT: Final = "[a]ccept, "
+QUESTION: Final = "[r]eject, reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l? "
 ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
 COMMENT: Final = "comment for the model: "
 ANSWERS: Final = "Answer with one of the letters in brackets; Ctrl-D leaves the decision for later."
@@ -79,7 +80,7 @@ class Prompter:
         """The decision; None to leave it for later. The proposal has been shown."""
         if proposal.HasField("question"):
             return await self._answered(proposal.question.options)
-        question = SHOW * is_cut(proposal) + HUNKS * can_pick(proposal) + QUESTION
+        question = SHOW * is_cut(proposal) + ACCEPT + HUNKS * can_pick(proposal) + QUESTION
         while not (self._accepts_all or proposal.tool in self._accepted_tools):
             self._lines.forget()
             word = await self._lines.read(question)

@@ -24,7 +24,9 @@ SETTLED: Final[Mapping[int, tuple[str, str, str]]] = {
     State.CANCELLED: ("⊘", "cancelled", "yellow"),
 }
 """Icon, word for terminals without icons, and style of each final state."""
-_PLAN_TOOLS: Final = ("set_plan", "update_plan")
+_SILENT_TOOLS: Final = ("set_plan", "update_plan", "think")
+"""Tools whose success says nothing: plans are shown as they change, and a thought was read."""
+_REJECTED: Final = "rejected"
 _RUN: Final = re.compile(r"^ran '.*', (?=exit=)|, Output: .*$")
 """What the result of a shell command says besides its exit code."""
 _OPEN: Final = ("…", "open", "yellow")
@@ -33,38 +35,55 @@ _OPEN: Final = ("…", "open", "yellow")
 def session_line(entry: entry_pb2.Entry, *, icons: bool) -> Text | None:
     """The line of a command in a session; None if something else says it: a plan, or the end of the loop.
 
-    Success has no status, an update is what it says, and the output of a command was shown when it came.
+    It has no codes, an update is what it says, and the output of a command was shown when it came.
     """
     attributes = attributes_of(entry)
     tool = _tool(entry, attributes)
-    if State(entry.state) is not State.RESOLVED:
-        return None if ends_loop(entry) else record_line(entry, icons=icons)
-    if tool == "update":
-        body = safe_line(entry.body, BODY_CHARS)
-        return Text(f"  {body}", style="dim") if body and not is_last_update(entry) else None
-    if tool in _PLAN_TOOLS:
+    if State(entry.state) is State.RESOLVED:
+        if tool == "update":
+            body = safe_line(entry.body, BODY_CHARS)
+            return Text(f"  {body}", style="dim") if body and not is_last_update(entry) else None
+        if tool in _SILENT_TOOLS:
+            return None
+    elif ends_loop(entry):
         return None
-    icon, word, style = SETTLED[State.RESOLVED]
-    target = safe_line(str(attributes.get("target") or ""), TARGET_CHARS)
-    line = Text.assemble("  ", (icon if icons else word, style), (f" {tool}", "bold"), f" {target}" if target else "")
-    if body := safe_line(_RUN.sub("", entry.body.partition("\n")[0]), BODY_CHARS):
-        line.append(f"  {body}", "dim")
+    line = _command(entry, attributes, icons=icons)
+    body = _said(entry)
+    word = _outcome(entry)
+    if word == _REJECTED:
+        body = f"{word}: {body}" if body and body != "Rejected." else word
+    if body or word:
+        line.append(f"  {body or word}", "dim")
     return line
 
 
 def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
     """Tool, target, status, and the beginning of the result."""
-    icon, word, style = SETTLED.get(entry.state, _OPEN)
     attributes = attributes_of(entry)
-    line = Text.assemble("  ", (icon if icons else word, style), (f" {_tool(entry, attributes)}", "bold"))
-    if target := safe_line(str(attributes.get("target") or ""), TARGET_CHARS):
-        line.append(f" {target}")
-    line.append(f" {_status(entry, attributes)}", style)
-    if entry.outcome:
-        line.append(f" {safe_line(entry.outcome)}", style)
-    if body := safe_line(entry.body.partition("\n")[0], BODY_CHARS):
+    line = _command(entry, attributes, icons=icons)
+    words = filter(None, (str(_status(entry, attributes)), _outcome(entry)))
+    line.append(f" {' '.join(words)}", SETTLED.get(entry.state, _OPEN)[2])
+    if body := _said(entry):
         line.append(f"  {body}", "dim")
     return line
+
+
+def _command(entry: entry_pb2.Entry, attributes: Mapping[str, Any], *, icons: bool) -> Text:
+    """Whether it succeeded, the tool, and the target."""
+    icon, word, style = SETTLED.get(entry.state, _OPEN)
+    target = safe_line(str(attributes.get("target") or ""), TARGET_CHARS)
+    tool = f" {_tool(entry, attributes)}"
+    return Text.assemble("  ", (icon if icons else word, style), (tool, "bold"), f" {target}" if target else "")
+
+
+def _said(entry: entry_pb2.Entry) -> str:
+    """The beginning of the result, without what the line says anyway."""
+    return safe_line(_RUN.sub("", entry.body.partition("\n")[0]), BODY_CHARS)
+
+
+def _outcome(entry: entry_pb2.Entry) -> str:
+    """The word of an outcome; its status stands beside it."""
+    return safe_line(entry.outcome.removesuffix(f":{entry.status}"))
 
 
 def ends_loop(entry: entry_pb2.Entry) -> bool:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2, turn_pb2, usage_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
@@ -27,8 +26,15 @@ from turnwright_cli.plan_panel import panel_lines
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.status_line import StatusLine
-from turnwright_cli.status_words import reason_sentence, reason_word
-from turnwright_core.runs import COMPLETED
+from turnwright_cli.status_words import (
+    reason_sentence,
+    reason_word,
+    seconds_words,
+    turn_words,
+    turns_words,
+    usage_words,
+)
+from turnwright_core.runs import COMPLETED, PROPOSED
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.run_view import Event
 
@@ -67,6 +73,9 @@ class Screen:
     def note(self, text: str) -> None:
         """A sentence of the command itself."""
 
+    def stopping(self) -> None:
+        """The person has asked to stop the loop."""
+
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """The loop ended, or waits for a decision that this command cannot take."""
 
@@ -74,6 +83,7 @@ class Screen:
         """What the loop changed in files, after its end."""
 
 
+STOPPING: Final = "Stopping the run; Ctrl-C again leaves at once."
 _ENDS: Final[Mapping[int, tuple[str, str]]] = {
     200: ("Done", "bold green"),
     202: ("Waiting for a decision", "bold yellow"),
@@ -102,8 +112,7 @@ class TextScreen(Screen):
         self._reported: set[str] = set()
         self._streaming = ""
         self._mid_line = False
-        self._has_begun = False
-        """Whether the model has written something in this turn."""
+        self._is_stopping = False
         self._icons = "utf" in (console.encoding or "").lower()
         self._output = LiveOutput(self._output_line)
         self._plans = PlanChanges(whole=not console.is_terminal)
@@ -115,6 +124,7 @@ class TextScreen(Screen):
             self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}", style="dim"))
             self._replies.begin(run.turn)
         self._sequence = sequence
+        self._is_stopping = False
 
     def show(self, event: Event) -> None:
         """Print an event for a person; most kinds print nothing."""
@@ -153,6 +163,8 @@ class TextScreen(Screen):
         self._line(Text(f"{source}{safe_line(notice.text)}", style=style))
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
+        if self._tools and loop.status == PROPOSED:
+            return self.pause()
         words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
         if loop.status == COMPLETED and reason_word(loop.reason) not in ("update", "text"):
             style = "bold yellow"
@@ -161,10 +173,27 @@ class TextScreen(Screen):
         # In a session the answer says that all went well.
         if not (self._tools and loop.summary and loop.status == COMPLETED and style == _ENDS[COMPLETED][1]):
             self._line(Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim")))
-        if loop.summary:
-            self._line(Text(safe_text(loop.summary)))
-        parts = [f"run {safe_line(run.run)}", turns_words(loop.turns), *usage_words(loop.usage), *_seconds(loop)]
-        self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
+        if loop.summary and not self._replies.ended_with(loop.summary):
+            self.pause()
+            self._answer(safe_text(loop.summary))
+        name = [] if self._tools else [f"run {safe_line(run.run)}"]
+        parts = [*name, turns_words(loop.turns), *usage_words(loop.usage), *seconds_words(loop)]
+        return self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
+
+    def _answer(self, text: str) -> None:
+        if self._markdown:
+            self._markdown.feed(text)
+            self._markdown.finish()
+        else:
+            put(self._console, Text(text))
+
+    def stopping(self) -> None:
+        self._is_stopping = True
+        if self._tools:
+            self.pause()
+            self._status.waiting(STOPPING)
+        else:
+            self.note(STOPPING)
 
     def changed(self, changes: FileChanges) -> None:
         for line in change_lines(changes):
@@ -196,7 +225,6 @@ class TextScreen(Screen):
         if number <= self._turn:
             return
         self._turn = number
-        self._has_begun = False
         title = f"turn {number} "
         line = ("─" if self._icons else "-") * max(2, min(self._console.width, RULE_CHARS_MAX) - len(title))
         self._line(Text(title + line if self._console.is_terminal else title.strip(), style="bold"))
@@ -216,11 +244,10 @@ class TextScreen(Screen):
             self._stream(kind, text)
 
     def _stream(self, kind: str, raw: str) -> None:
-        self._has_begun = True
         text = safe_text(self._narration.feed(raw) if self._tools and kind == CONTENT else raw)
         if not self._mid_line and self._tools:
             text = text.lstrip("\n")
-        if not text:
+        if not text or self._is_stopping:
             return
         self._status.clear()
         if self._streaming not in ("", kind):
@@ -241,13 +268,6 @@ class TextScreen(Screen):
                 self._break()
             self._begin_turn(turn)
             self._stream(kind, rest)
-
-    def cancelled(self, event: Event) -> None:
-        """An interrupted reply; if it had not begun, the end of the loop says it all."""
-        if not self._has_begun:
-            return
-        reason = safe_line(event.stream_cancelled.reason)
-        self._line(Text(f"the reply broke off: {reason}", style="yellow"))
 
     def entry(self, event: Event) -> None:
         """A new or changed entry: one line if it is a command that has just been settled."""
@@ -320,6 +340,9 @@ class TextScreen(Screen):
         return panel_lines(self._plans.latest(), self._console.width - 1, self._console.height // 3)
 
     def turn_finished(self, event: Event) -> None:
+        if self._tools:
+            # The end says it for the whole task.
+            return
         words = turn_words(event.turn_finished.turn)
         self._line(Text("  " + (" · " if self._icons else ", ").join(words), style="dim"))
 
@@ -357,7 +380,6 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "turn_started": TextScreen.turn_started,
     "stream_started": TextScreen.started,
     "stream_delta": TextScreen.delta,
-    "stream_cancelled": TextScreen.cancelled,
     "turn_finished": TextScreen.turn_finished,
     "message_added": TextScreen.entry,
     "message_updated": TextScreen.entry,
@@ -368,31 +390,3 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "output_appended": TextScreen.output,
 }
 """What each kind of event prints; the others are for programs."""
-
-
-def turns_words(turns: int) -> str:
-    return f"{turns} turn{'' if turns == 1 else 's'}"
-
-
-def usage_words(usage: usage_pb2.Usage) -> list[str]:
-    """Tokens and price; empty if nobody reported them."""
-    words = []
-    if usage.prompt_tokens or usage.completion_tokens:
-        share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else 0.0
-        cached = f" ({share:.0%} cached)" if usage.cached_tokens else ""
-        words.append(f"{usage.prompt_tokens:,} tokens in{cached}, {usage.completion_tokens:,} out")
-    if usage.HasField("cost_usd"):
-        words.append(f"${usage.cost_usd:.4f}")
-    return words
-
-
-def turn_words(turn: turn_pb2.Turn) -> list[str]:
-    return [*usage_words(turn.result.usage), f"{_between(turn.begin_time, turn.end_time):.1f} s"]
-
-
-def _seconds(loop: loop_pb2.Loop) -> list[str]:
-    return [f"{_between(loop.create_time, loop.end_time):.1f} s"] if loop.HasField("end_time") else []
-
-
-def _between(begin: Timestamp, end: Timestamp) -> float:
-    return max(0.0, (end.ToNanoseconds() - begin.ToNanoseconds()) / 1e9)

@@ -55,6 +55,11 @@ class ShownReplies:
             self._shown[turn, kind] = [whole]
         return rest
 
+    def ended_with(self, text: str) -> bool:
+        """Whether the latest text that was shown of the model ends with this."""
+        latest = max((turn for turn, kind in self._shown if kind == CONTENT), default=0)
+        return "".join(self._shown.get((latest, CONTENT), ())).strip().endswith(text.strip())
+
     def text_of(self, entry: entry_pb2.Entry) -> tuple[int, str] | None:
         """Turn and kind of an entry that contains a text to show; None for others."""
         kind = _KINDS.get(scheme_of(entry.path) or "")

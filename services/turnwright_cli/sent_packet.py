@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 from turnwright.types.v1 import entry_pb2
 
-from turnwright_cli.exit_codes import DONE, FAILED, FailureError
+from turnwright_cli.exit_codes import DONE, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.json_lines import show_lines
 from turnwright_cli.output import console, put
@@ -22,8 +22,9 @@ async def sent_packet(client: Client, project: str, run: str, turn: int) -> list
     try:
         return [await client.get_entry(project, run, f"{role}://{turn}") for role in ROLES]
     except MissingError:
-        text = f"No packet of turn {turn} is stored. `turnwright runs show {run} --turns` lists the turns."
-        raise FailureError(FAILED, text) from None
+        raise usage(
+            f"No packet of turn {turn} is stored. `turnwright runs show {run} --turns` lists the turns."
+        ) from None
 
 
 def show_packet(call: Invocation, messages: list[entry_pb2.Entry]) -> int:

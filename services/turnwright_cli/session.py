@@ -239,7 +239,7 @@ async def _serve_until_idle(store: _Store, found: RunningLoops) -> None:
         while not interrupts.asked.is_set() and (theirs := await store.work() - found):
             if not is_announced:
                 names = ", ".join(sorted(run for _, run, _ in theirs))
-                print(f"turnwright: still serving others ({names}); Ctrl-C leaves.", file=sys.stderr)
+                print(f"turnwright: still at work on other tasks ({names}); Ctrl-C leaves.", file=sys.stderr)
                 is_announced = True
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(interrupts.asked.wait(), IDLE_POLL_S)

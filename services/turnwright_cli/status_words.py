@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from turnwright.types.v1 import loop_pb2, run_pb2
+from google.protobuf.timestamp_pb2 import Timestamp
+from turnwright.types.v1 import loop_pb2, run_pb2, turn_pb2, usage_pb2
 
 from turnwright_cli.plain import safe_line
 from turnwright_core import runs
@@ -27,7 +28,6 @@ _WORDS: Final[Mapping[int, str]] = {
 }
 _ENDINGS: Final[Mapping[str, str]] = {
     "text_after_failure": "commands failed in the previous turn, and after that the model only wrote text",
-    "aborted": "it was told to stop",
     "rejected": "a proposal was rejected",
     "expired": "nobody decided on a proposal in time",
     "cycles": "the model repeated the same commands without progress",
@@ -76,3 +76,31 @@ def reason_sentence(reason: str) -> str:
     if word == "budget_exhausted":
         _, _, sentence = sentence.partition(":")
     return safe_line(sentence) or _ENDINGS.get(word, "")
+
+
+def turns_words(turns: int) -> str:
+    return f"{turns} turn{'' if turns == 1 else 's'}"
+
+
+def usage_words(usage: usage_pb2.Usage) -> list[str]:
+    """Tokens and price; empty if nobody reported them."""
+    words = []
+    if usage.prompt_tokens or usage.completion_tokens:
+        share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else 0.0
+        cached = f" ({share:.0%} cached)" if usage.cached_tokens else ""
+        words.append(f"{usage.prompt_tokens:,} tokens in{cached}, {usage.completion_tokens:,} out")
+    if usage.HasField("cost_usd"):
+        words.append(f"${usage.cost_usd:.4f}")
+    return words
+
+
+def turn_words(turn: turn_pb2.Turn) -> list[str]:
+    return [*usage_words(turn.result.usage), f"{_between(turn.begin_time, turn.end_time):.1f} s"]
+
+
+def seconds_words(loop: loop_pb2.Loop) -> list[str]:
+    return [f"{_between(loop.create_time, loop.end_time):.1f} s"] if loop.HasField("end_time") else []
+
+
+def _between(begin: Timestamp, end: Timestamp) -> float:
+    return max(0.0, (end.ToNanoseconds() - begin.ToNanoseconds()) / 1e9)

@@ -22,10 +22,9 @@ from turnwright_cli.lists import SUMMARY_CHARS, budget_words, call_words, list_r
 from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text
-from turnwright_cli.render import turns_words
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_project, open_session
-from turnwright_cli.status_words import run_words, title_of
+from turnwright_cli.status_words import run_words, title_of, turns_words
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 from turnwright_core.runs import Assembly

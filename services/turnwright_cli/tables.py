@@ -18,6 +18,9 @@ from rich.text import Text
 from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line, shown_line
 
+COLUMNS_MIN: Final = 60
+"""Width of a terminal from which a table has columns; below, each row is a paragraph."""
+
 _ESCAPED: Final = str.maketrans({"\\": "\\\\"})
 
 
@@ -29,6 +32,8 @@ class Column(Struct, frozen=True):
 
     name: str
     chars_max: int = 0
+    whole: bool = False
+    """Not broken into lines: people copy its values."""
     decides: bool = False
 
     def shown(self, text: str) -> str:
@@ -60,9 +65,14 @@ def show_table(
     if not cells:
         out.print(empty, markup=False)
         return
+    if out.width < COLUMNS_MIN:
+        for row in cells:
+            texts = (column.shown(cell.text) for column, cell in zip(columns, row, strict=True))
+            out.print("  ".join(filter(None, texts)), markup=False, soft_wrap=False)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.name, overflow="fold")
+        table.add_column(column.name, overflow="fold", no_wrap=column.whole)
     for row in cells:
         shown = zip(columns, row, strict=True)
         table.add_row(*(Text(column.shown(cell.text), style=cell.style) for column, cell in shown))

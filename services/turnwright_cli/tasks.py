@@ -339,9 +339,11 @@ def _screen(*, as_json: bool) -> tuple[Screen, Prompter | None]:
     """Where events are shown, and who decides: nobody without a terminal."""
     if as_json:
         return JsonScreen(write_line), None
-    screen = TextScreen(console())
     if not has_terminal():
-        return screen, None
+        return TextScreen(console()), None
+    from turnwright_grammar import DEFAULT_TOOLS  # noqa: PLC0415 - not in a pipe
+
+    screen = TextScreen(console(), DEFAULT_TOOLS)
     stdout = guarded_stdout()
 
     def ask(question: str) -> None:

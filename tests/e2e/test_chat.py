@@ -154,7 +154,7 @@ def test_a_question_can_be_left_for_later(bench) -> None:
             person.type("edit it\r")
             person.expect_text(QUESTION)
             person.type(key)
-            person.expect_text("A proposal still waits")
+            person.expect_text("The proposal still waits")
         assert (bench.project / "a.txt").read_text() == "old\n"
         leave(person)
 

@@ -93,7 +93,7 @@ def test_the_turns_of_a_run_show_each_command_and_how_it_ended(bench) -> None:
         line.partition(" tokens expected by ")[2].partition(",")[0] for line in found if line.startswith("turn ")
     ]
     assert counted == ["an estimate", "the turn before"]
-    assert "  ✗ get gone.txt 404 not_found:404" in shown
+    assert "  ✗ get gone.txt 404 not_found" in shown
     assert "  ✓ update 102  Looked." in shown
     assert "  ✓ update 200  All is done." in shown
     assert "turn 1" not in bench.run("runs", "show", "r").stdout

@@ -105,7 +105,7 @@ def test_a_stack_that_others_use_stays_until_they_are_done(bench) -> None:
         with bench.running("act", "Two.", "--model", "two", "--yolo", "--json") as second:
             second.wait_for("turn_started")
             (bench.project / "one").touch()
-            first.wait_for("still serving others", "err")
+            first.wait_for("still at work on other tasks", "err")
             assert loop_status("\n".join(first.lines["out"])) == 200
             (bench.project / "two").touch()
 

@@ -194,10 +194,10 @@ def _result_text(edit: FileEdit) -> str:
     """What was done. If a person edited the content, the model must not assume that its own text was written."""
     if not edit.amended:
         return summary_line(edit)
-    what = f"wrote {edit.path} with other content than you proposed"
+    what = f"wrote {edit.path} as the reviewer changed it, not as proposed"
     if not edit.patch:
         return f"{what}; look at it before you go on"
-    return f"{what}; from yours to what is there now:\n{edit.patch.rstrip()}"
+    return f"{what}\nFrom the proposed content to what is there now:\n{edit.patch.rstrip()}"
 
 
 def summary_line(edit: FileEdit) -> str:

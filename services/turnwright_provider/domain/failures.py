@@ -91,7 +91,7 @@ _REASON: Final[dict[FailureClass, Reason]] = {
 _SENTENCE: Final[dict[Reason, str]] = {
     Reason.VENDOR_RATE_LIMIT: "The rate limit of {vendor} did not clear in time; wait, or use another model: {detail}",
     Reason.VENDOR_FAILED: "{vendor} failed{http}; try again later, or use another model: {detail}",
-    Reason.VENDOR_AUTH: "{vendor} refused the key{http}; {key_setting} holds it, where the provider runs: {detail}",
+    Reason.VENDOR_AUTH: "{vendor} refused the key{http}; set {key_setting} where the provider runs: {detail}",
     Reason.CONTEXT_EXCEEDED: "The request is longer than the context window of {model} at {vendor}: {detail}",
     Reason.VENDOR_REJECTED: "{vendor} refused the request for model {model}{http}: {detail}",
     Reason.VENDOR_UNREACHABLE: "{vendor} cannot be reached; check that it runs and its address: {detail}",

@@ -131,7 +131,9 @@ async def test_an_acceptance_may_bring_other_content_and_the_model_reads_what_is
     assert (await services.entry("a.txt")).body == "newer\r\nstill"
     record = await services.entry(PROPOSAL)
     assert record.status == 200
-    assert record.body.startswith("wrote a.txt with other content than you proposed; from yours to what is there now:")
+    assert record.body.startswith(
+        "wrote a.txt as the reviewer changed it, not as proposed\nFrom the proposed content to"
+    )
     assert "-new\n+newer" in record.body
     decision = record.record.settled.decision
     assert (decision.ruling, decision.principal) == (command_record_pb2.RULING_ACCEPTED, "operator")

@@ -70,13 +70,13 @@ LOOP = loop_pb2.Loop(
 )  # fmt: skip
 
 
-def told(**console) -> str:
+def told(*tools: str, events=STORY, loop=LOOP, **console) -> str:
     out = io.StringIO()
-    screen = TextScreen(Console(file=out, highlight=False, soft_wrap=True, **console))
+    screen = TextScreen(Console(file=out, highlight=False, soft_wrap=True, **console), tools)
     screen.begin(RUN, 1)
-    for event in STORY:
+    for event in events:
         screen.show(event)
-    screen.end(RUN, LOOP)
+    screen.end(RUN, loop)
     return out.getvalue()
 
 
@@ -88,14 +88,43 @@ def test_a_pipe_gets_plain_lines() -> None:
         "I look[31m first.",
         "Then I edit.",
         "  ✓ get a .py 200  12 lines",
-        "  ✗ set b.py 409 conflict:409  SEARCH not found",
-        "  ⊘ sh 499 aborted:499",
+        "  ✗ set b.py 409 conflict  SEARCH not found",
+        "  ⊘ sh 499 aborted",
         "↻ rate limit[A: next try in 2.5 s",
         "  1,234 tokens in, 5 out · 1.5 s",
         "Stopped (499 strikes_max)",
         "Given up.",
         "run r[2Jun · 1 turn · 1,234 tokens in (82% cached), 5 out · $0.0125 · 2.0 s",
     ]
+
+
+def test_a_session_shows_no_codes_and_tells_nothing_twice() -> None:
+    rejected = record("log://turn_1/set/d", entry_pb2.STATE_FAILED, "rejected:403", 403, "Not here.", target="d.py")
+    shell = "ran 'make', exit=3, Output: sh://turn_1/make_1, sh://turn_1/make_2"
+    events = [
+        *STORY[:7],
+        record("log://turn_1/think/t", entry_pb2.STATE_RESOLVED),
+        rejected,
+        record("log://turn_1/sh/e", entry_pb2.STATE_FAILED, "exit_3:500", 500, shell, target="make"),
+        *STORY[7:9],
+        STORY[10],
+    ]
+    assert told("get", events=events, width=80).splitlines()[5:] == [
+        "  ✓ get a .py  12 lines",
+        "  ✗ set d.py  rejected: Not here.",
+        "  ✗ sh make  exit=3",
+        "  ✗ set b.py  SEARCH not found",
+        "  ⊘ sh  aborted",
+        "Stopped (499 strikes_max)",
+        "Given up.",
+        "1 turn · 1,234 tokens in (82% cached), 5 out · $0.0125 · 2.0 s",
+    ]
+    assert told("get", events=[], loop=loop_pb2.Loop(sequence=1, status=202), width=80).count("\n") == 1
+
+
+def test_an_answer_that_was_the_reply_is_not_told_again() -> None:
+    loop = loop_pb2.Loop(sequence=1, status=200, reason="text", summary="Then I edit.", turns=1)
+    assert told(events=STORY[:4], loop=loop, width=80).count("Then I edit.") == 1
 
 
 @pytest.mark.parametrize("width", [10, 40, 200])
@@ -109,7 +138,7 @@ async def test_no_color_leaves_no_colour() -> None:
 
     assert "\x1b[31" not in text
     assert "\x1b[32" not in text
-    assert "conflict:409" in text
+    assert "409 conflict" in text
 
 
 @pytest.mark.asyncio
