@@ -48,7 +48,7 @@ def session_line(entry: entry_pb2.Entry, *, icons: bool) -> Text | None:
     elif ends_loop(entry):
         return None
     line = _command(entry, attributes, icons=icons)
-    body = _said(entry)
+    body = _result_line(entry)
     word = _outcome(entry)
     if word == _REJECTED:
         body = f"{word}: {body}" if body and body != "Rejected." else word
@@ -63,7 +63,7 @@ def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
     line = _command(entry, attributes, icons=icons)
     words = filter(None, (str(_status(entry, attributes)), _outcome(entry)))
     line.append(f" {' '.join(words)}", SETTLED.get(entry.state, _OPEN)[2])
-    if body := _said(entry):
+    if body := _result_line(entry):
         line.append(f"  {body}", "dim")
     return line
 
@@ -76,7 +76,7 @@ def _command(entry: entry_pb2.Entry, attributes: Mapping[str, Any], *, icons: bo
     return Text.assemble("  ", (icon if icons else word, style), (tool, "bold"), f" {target}" if target else "")
 
 
-def _said(entry: entry_pb2.Entry) -> str:
+def _result_line(entry: entry_pb2.Entry) -> str:
     """The beginning of the result, without what the line says anyway."""
     return safe_line(_RUN.sub("", entry.body.partition("\n")[0]), BODY_CHARS)
 
