@@ -24,7 +24,8 @@ from turnwright_client.sessions import user_message
 from turnwright_core.runs import SessionState
 
 DONE = '<update status="200">All is done.</update>'
-WITHIN_S = 60
+STANDS_S = 60
+"""How long nothing may change while something is waited for: how long all of it takes says how busy the host is."""
 GO_ON = '<update status="102">On.</update>'
 TOOL = settings_pb2.ClientTool(name="open_file", description="Opens a file in the editor.")
 ENDS = (DONE,) * 5
@@ -40,6 +41,20 @@ MODELS = {
 def to_model(name: str, **more) -> settings_pb2.LoopSettings:
     settings = {"mode": settings_pb2.MODE_ACT, "client_tools": [TOOL] if name == "opens" else [], **more}
     return settings_pb2.LoopSettings(model=name, **settings)
+
+
+class Standstill:
+    """Fails what waits once nothing has changed for STANDS_S."""
+
+    def __init__(self) -> None:
+        self._seen: object = None
+        self._since_s = time.monotonic()
+
+    def check(self, seen: object, what: str) -> None:
+        """`seen` is what there is to see of the progress."""
+        if seen != self._seen:
+            self._seen, self._since_s = seen, time.monotonic()
+        assert time.monotonic() - self._since_s < STANDS_S, f"nothing has changed for {STANDS_S} s: {what}"
 
 
 class Chat:
@@ -70,14 +85,14 @@ class Chat:
     async def until(self, *states: str) -> None:
         """Until it is told by one of the executors that the run is at a state and its queue is empty."""
         [client, _] = next(self._turns)
-        begin_s, state = time.monotonic(), ""
-        while time.monotonic() - begin_s < WITHIN_S:
+        standstill = Standstill()
+        while True:
             run = (await insisted(lambda: client.get_run(self.stack.project, self.run))).run
             state = SessionState(run.state).name.lower()
             if state in states and not run.loops_queued:
                 return
+            standstill.check(run.revision, f"{self.run} is {state}, and not {states}: {run}")
             await asyncio.sleep(0.05)
-        raise AssertionError(f"{self.run} is {state} for {WITHIN_S} s, and not {states}: {run}")
 
     async def waiting(self) -> str:
         [path] = (await insisted(lambda: self.clients[0].get_run(self.stack.project, self.run))).proposals
@@ -162,9 +177,10 @@ class Chat:
         self.prompts.pop()
 
     async def _until_shown(self, prompt: str) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while prompt not in self._texts(await self.messages()):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        standstill = Standstill()
+        while prompt not in (texts := self._texts(await self.messages())):
+            standstill.check(texts, f"{prompt} is not shown")
+            await asyncio.sleep(0.05)
 
     @staticmethod
     def _texts(messages: list) -> list[str]:
@@ -186,10 +202,10 @@ class Chat:
 
 async def agree(watched: list[Watched], late: Watched) -> None:
     """Until all watchers have the state of one that came late, at the latest number."""
-    begin_s = time.monotonic()
+    standstill = Standstill()
     while not late.view.cursor or any(one.view != late.view for one in watched):
-        if time.monotonic() - begin_s > WITHIN_S:
-            raise AssertionError([difference(one.view, late.view) for one in watched])
+        places = [(one.view.cursor and one.view.cursor.SerializeToString()) for one in (*watched, late)]
+        standstill.check(places, str([difference(one.view, late.view) for one in watched]))
         await asyncio.sleep(0.05)
 
 
