@@ -163,6 +163,7 @@ class Scheduler:
             expecting.cancel()
         worker = self._workers[address] = _Worker(claim=claim, aborting=aborting)
         worker.task = detached(self._run(address, worker), name=f"worker {address.run}")
+        worker.task.add_done_callback(lambda _: self._left(address, worker))
 
     def kick(self, address: RunAddress) -> None:
         """There may be something to do for a run: check now, or as soon as its worker is free."""
@@ -291,14 +292,15 @@ class Scheduler:
             _log.error("worker_crashed", run=address.run, exc_info=error)
             await self._leases.give_back(address)
             self._look_again(address)
-        finally:
-            # No await between the last check of `again` and here: a kick finds either this worker or none.
-            del self._workers[address]
-            if worker.aborting and not worker.is_placed:
-                asyncio.get_running_loop().call_soon(self.abort, address)
-            elif worker.again:
-                # It was kicked while it was being stopped.
-                self._kick_later(address, 0)
+
+    def _left(self, address: RunAddress, worker: _Worker) -> None:
+        """A worker has ended. Not a `finally` of its own: a task that is cancelled before its first step has none."""
+        del self._workers[address]
+        if worker.aborting and not worker.is_placed:
+            self.abort(address)
+        elif worker.again:
+            # It was kicked while it was ending or being stopped.
+            self._kick_later(address, 0)
 
     async def _settle_aborted(self, address: RunAddress) -> None:
         """Settle an abort without a slot: nothing is carried out for it. If that fails, the worker does it later."""

@@ -298,6 +298,16 @@ async def test_a_loop_does_not_fail_because_the_store_was_away_for_long(tmp_path
     assert store.ended == [(499, "aborted")]
 
 
+async def test_an_abort_before_the_first_step_of_a_worker_leaves_no_worker_that_never_works(tmp_path) -> None:
+    # RU111: a claim that comes later would be renewed for ever, and nobody would work on it
+    store = AwayStore()
+    async with runner_over(store, tmp_path) as (runner, _), asyncio.timeout(60):
+        runner.kick(RUN)
+        runner.abort(RUN)
+        await store.has_end.wait()
+    assert store.ended == [(499, "aborted")]
+
+
 class WorkingStore(AwayStore):
     """A store whose loop nobody has aborted."""
 
