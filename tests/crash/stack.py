@@ -184,12 +184,12 @@ class Stack:
             project = await insisted(lambda: client.init_project(f"{self.root}/project"))
         self.project = project.name
 
-    async def add_model(self, name, *replies, delay_ms=5):
-        """A model that gives these replies, in order."""
+    async def add_model(self, name, *replies, delay_ms=5, context_length=0):
+        """A model that gives these replies, in order. `context_length` is in tokens; 0: none is known."""
         text = "".join(f"=== reply chunk_chars=8 delay_ms={delay_ms} ===\n{reply}\n" for reply in replies)
         (self.root / f"{name}.txt").write_text(text)
         store = StoreClient(self.at("store0"))
-        model = model_pb2.Model(alias=name, vendor_model=f"scripted/{name}")
+        model = model_pb2.Model(alias=name, vendor_model=f"scripted/{name}", context_length=context_length)
         await insisted(lambda: store.call("PutModels", models=[model]))
         await store.close()
 

@@ -281,7 +281,8 @@ async def replicas(tmp_path, postgres_url):
     stack = Stack(tmp_path, postgres_url, executors=2, stores=2)
     await stack.start()
     for name, replies in MODELS.items():
-        await stack.add_model(name, *replies)
+        # 25 rounds of a chat are too long for a window of 32,768 tokens.
+        await stack.add_model(name, *replies, context_length=1_000_000)
     yield stack
     stack.close()
 
