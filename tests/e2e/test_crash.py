@@ -79,4 +79,4 @@ def test_a_file_that_changed_while_its_proposal_waited_is_a_conflict(bench) -> N
 
     assert (accepted.returncode, loop_status(accepted.stdout)) == (0, 200)
     assert (bench.project / "a.txt").read_text() == "somebody else's\n"
-    assert "409 conflict" in accepted.stdout
+    assert "conflict:409" in accepted.stdout
