@@ -19,6 +19,7 @@ from turnwright_cli.session import Session, open_session
 from turnwright_cli.tables import Cell, Column, show_table
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.suggestions import did_you_mean
+from turnwright_core.wire.runs import model_from_pb
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefill")
@@ -127,9 +128,10 @@ async def remove_model(call: Invocation, *, alias: str) -> int:
 
 def context_words(model: model_pb2.Model) -> str:
     """The context window of a model in tokens, and whether that is known or assumed."""
-    if model.context_length:
-        return f"{model.context_length:,}"
-    return f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
+    known = f"{model.context_length:,}" if model.context_length else f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
+    if (window := model_from_pb(model).window) != model.context_length:
+        return f"{window:,} (named in a refusal; else {known})"
+    return known
 
 
 def output_words(model: model_pb2.Model) -> str:

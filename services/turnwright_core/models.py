@@ -21,6 +21,13 @@ class Capabilities(Struct, frozen=True, omit_defaults=True):
         return Capabilities(*(theirs if ours is None else ours for ours, theirs in pairs))
 
 
+class ReportedWindow(Struct, frozen=True):
+    """The window in tokens that a vendor named in a refusal, and the one that was known then; 0: none."""
+
+    context_length: int
+    known_length: int = 0
+
+
 class Model(Struct, frozen=True):
     """A model that runs may name; context length and output limit in tokens, 0 when unknown."""
 
@@ -29,3 +36,12 @@ class Model(Struct, frozen=True):
     context_length: int = 0
     output_tokens_max: int = 0
     capabilities: Capabilities = Capabilities()
+    reported_window: ReportedWindow | None = None
+
+    @property
+    def window(self) -> int:
+        """The context window to use: a refusal's, until another one is configured; 0: unknown."""
+        reported = self.reported_window
+        if reported and reported.known_length == self.context_length:
+            return reported.context_length
+        return self.context_length

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
+from turnwright_core.models import ReportedWindow
 from turnwright_core.tool_settings import ClientTool, ToolRules
 
 
@@ -363,6 +364,7 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     edits: tuple[PromptEdit, ...] = ()
     """Those of the prompt, as they were applied."""
     compression: CompressionStrength = CompressionStrength.UNSPECIFIED
+    reported_window: ReportedWindow | None = None
 
 
 class Turn(Struct, frozen=True):

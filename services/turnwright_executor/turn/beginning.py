@@ -142,7 +142,7 @@ def turn_request(
 
     `begun` are those of an earlier turn of the loop: changed settings of a run apply from its next loop on.
     """
-    window = model.context_length or CONTEXT_LENGTH_DEFAULT
+    window = model.window or CONTEXT_LENGTH_DEFAULT
     is_transcript = settings.assembly is Assembly.TRANSCRIPT
     request = TurnRequest(
         model=model.alias,

@@ -39,7 +39,13 @@ from turnwright_executor.turn.recording import (
     read_aside,
 )
 from turnwright_executor.turn.records import error_write, moved_calls, new_record_write
-from turnwright_executor.turn.turn_budget import after_refusal, overflow_reason, refusal_note, room_left
+from turnwright_executor.turn.turn_budget import (
+    after_refusal,
+    overflow_reason,
+    refusal_note,
+    reported_window,
+    room_left,
+)
 from turnwright_executor.turn.turn_line import turn_ended
 
 REFUSALS_MAX: Final = 3
@@ -184,10 +190,11 @@ class ModelSteps:
         if shorter.overflow or shorter.tokens >= packet.tokens:
             return False
         strikes = scope.recent[-1].strikes if scope.recent else 0
-        result = _too_long(replace(packet, rate=rate), RUNNING)
+        reported = reported_window(error, scope.model)
+        result = replace(_too_long(replace(packet, rate=rate), RUNNING), reported_window=reported)
         result = scope.spend_meter.charged(replace(result, strikes=strikes))
         # For people: the model has not seen the packet.
-        note = error_write(error_path(number, TOO_LONG.word, ()), TOO_LONG.outcome, refusal_note(error, length))
+        note = error_write(error_path(number, TOO_LONG.word, ()), TOO_LONG.outcome, refusal_note(error, reported))
         note = replace(note, change=replace(note.change, visibility=Visibility.ARCHIVED))
         ended = TurnEnd(number, result, [note])
         _, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, ended)

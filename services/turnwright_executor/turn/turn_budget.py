@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.models import Model, ReportedWindow
 from turnwright_core.runs import TokenSource, Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
@@ -81,12 +83,19 @@ def after_refusal(packet: Packet, context_length: int, reported: Mapping[str, st
     return floor(window * SHORTER * expected / ceiling), rate
 
 
-def refusal_note(error: TurnwrightError, context_length: int) -> str:
+def reported_window(error: TurnwrightError, model: Model) -> ReportedWindow | None:
+    """The window that a refusal names, if it is smaller than the one that is used."""
+    window = int(error.metadata.get("context_length", 0))
+    is_smaller = 0 < window < (model.window or CONTEXT_LENGTH_DEFAULT)
+    return ReportedWindow(window, model.context_length) if is_smaller else None
+
+
+def refusal_note(error: TurnwrightError, window: ReportedWindow | None) -> str:
     """What people read of a refused packet."""
     note = f"{error.message}. The next turn is sent shorter"
-    window = int(error.metadata.get("context_length", 0))
-    if 0 < window < context_length:
-        return f"{note}. If its model has a window of {window} tokens, not {context_length}, set that for its alias."
+    if window:
+        known = f"not {window.known_length or CONTEXT_LENGTH_DEFAULT}, until its alias is set again"
+        return f"{note}. From now on its model is taken to have a window of {window.context_length} tokens, {known}."
     return f"{note}."
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.models import Model
@@ -107,8 +107,7 @@ class ModelChecks:
             vendor, _, name = model.vendor_model.partition("/")
             if vendor in self._vendors and is_own_address(vendor, self._vendors[vendor].describe().endpoint):
                 known = known.or_else(await asyncio.to_thread(_published, vendor, name))
-        fields = (known.context_length, known.output_tokens_max, known.capabilities)
-        return Model(model.alias, model.vendor_model, *fields), check.problem
+        return replace(model, **asdict(known)), check.problem
 
 
 @lru_cache(KEPT_MAX)

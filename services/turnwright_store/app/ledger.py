@@ -47,6 +47,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
+from turnwright_store.sql.registry import put_window
 from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, write_run
 from turnwright_store.sql.scopes import coalesced_bumps
 
@@ -264,6 +265,9 @@ def _closed(
             tx.connection, run.id, number, end.result, tx.now_ms, moment, is_read_back=is_read_back
         )
         loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
+        if window := end.result.reported_window:
+            vendor_model = turn_rows.get_turn(tx.connection, run.id, number).request.vendor_model
+            put_window(tx.connection, vendor_model, window)
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
     if end.loop_end:
         run = _ended(run, loop, end.loop_end, tx.now_ms)

@@ -49,7 +49,7 @@ def _known_window(connection: Connection, run: RunHead) -> int:
     """The context window of the run's model, or the run's own limit if that is smaller; 0: unknown."""
     seen = get_run(connection, run.project, run.alias)
     model = find_model(connection, seen.active.settings.model if seen.active else seen.run.settings.model)
-    known = (seen.run.settings.context_limit or 0, model.context_length if model else 0)
+    known = (seen.run.settings.context_limit or 0, model.window if model else 0)
     return min(filter(None, known), default=0)
 
 

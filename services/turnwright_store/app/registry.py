@@ -89,7 +89,8 @@ def put_models(tx: Transaction, models: Sequence[Model]) -> Sequence[Model]:
     for model in models:
         check_model(model)
     registry.put_models(tx.connection, models)
-    return models
+    registry.forget_windows(tx.connection, {model.vendor_model for model in models})
+    return [replace(model, reported_window=None) for model in models]
 
 
 def list_models(connection: Connection, size: int, token: str) -> tuple[list[Model], str]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, literal, select, text, update
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.models import Capabilities, Model
+from turnwright_core.models import Capabilities, Model, ReportedWindow
 from turnwright_core.runs import Assembly, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
-from turnwright_store.sql.tables import models, projects, schemes
+from turnwright_store.sql.scopes import find_meta
+from turnwright_store.sql.tables import meta, models, projects, schemes
 
 
 class ProjectRow(Struct, frozen=True):
@@ -51,14 +52,26 @@ _PROJECT_CHANGE: Final = (
     .values(root=bindparam("new_root"), config_path=bindparam("new_config"), assembly=bindparam("new_assembly"))
 )
 
+_WINDOW_KEY: Final = "window:"
+"""Before a `vendor/model` in `meta`: the window that a refusal reported, as JSON."""
+
 _MODEL: Final = select(
-    models.c.alias, models.c.vendor_model, models.c.context_length, models.c.output_tokens_max, models.c.capabilities
-)
+    models.c.alias,
+    models.c.vendor_model,
+    models.c.context_length,
+    models.c.output_tokens_max,
+    models.c.capabilities,
+    meta.c.value,
+).outerjoin_from(models, meta, meta.c.key == literal(_WINDOW_KEY) + models.c.vendor_model)
 _MODEL_BY_ALIAS: Final = _MODEL.where(models.c.alias == bindparam("wanted"))
 _MODEL_PAGE: Final = _MODEL.where(models.c.alias > bindparam("after")).order_by(models.c.alias).limit(bindparam("page"))
 _ALIASES: Final = select(models.c.alias).order_by(models.c.alias)
 _MODELS_DELETE: Final = delete(models).where(models.c.alias.in_(bindparam("aliases", expanding=True)))
 _MODELS_ADD: Final = insert(models)
+_WINDOW_PUT: Final = text(
+    "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value"
+)
+_WINDOWS_DELETE: Final = delete(meta).where(meta.c.key.in_(bindparam("keys", expanding=True)))
 
 _SCHEMES: Final = select(
     schemes.c.name, schemes.c.category, schemes.c.default_scope, schemes.c.writable_by, schemes.c.model_visible
@@ -105,11 +118,17 @@ def change_project(connection: Connection, project_id: int, project: Project) ->
 
 
 _CAPABILITIES: Final = msgspec.json.Decoder(Capabilities)
+_WINDOW: Final = msgspec.json.Decoder(ReportedWindow)
 
 
 def _model(row: Sequence[Any]) -> Model:
-    alias, vendor_model, context_length, output_tokens_max, capabilities = row
-    return Model(alias, vendor_model, context_length, output_tokens_max, _CAPABILITIES.decode(capabilities))
+    alias, vendor_model, context_length, output_tokens_max, capabilities, reported = row
+    can, window = _CAPABILITIES.decode(capabilities), _window(reported)
+    return Model(alias, vendor_model, context_length, output_tokens_max, can, window)
+
+
+def _window(reported: str | None) -> ReportedWindow | None:
+    return _WINDOW.decode(reported) if reported else None
 
 
 def _capabilities(model: Model) -> str:
@@ -120,7 +139,9 @@ def find_model(connection: Connection, alias: str) -> Model | None:
     """The model of an alias; `vendor/model` is one without: no alias has a slash."""
     vendor, slash, name = alias.partition("/")
     if slash:
-        return Model(alias, alias) if vendor and name else None
+        if not (vendor and name):
+            return None
+        return Model(alias, alias, reported_window=_window(find_meta(connection, _WINDOW_KEY + alias)))
     row = connection.execute(_MODEL_BY_ALIAS, {"wanted": alias}).one_or_none()
     return _model(row) if row else None
 
@@ -136,7 +157,19 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
         return
     connection.execute(_MODELS_DELETE, {"aliases": list(by_alias)})
     rows = [{**asdict(model), "capabilities": _capabilities(model)} for model in by_alias.values()]
+    for row in rows:
+        del row["reported_window"]
     connection.execute(_MODELS_ADD, rows)
+
+
+def put_window(connection: Connection, vendor_model: str, window: ReportedWindow) -> None:
+    """Keep what a refusal reported about a model, for all aliases of it."""
+    row = {"key": _WINDOW_KEY + vendor_model, "value": msgspec.json.encode(window).decode()}
+    connection.execute(_WINDOW_PUT, row)
+
+
+def forget_windows(connection: Connection, vendor_models: Iterable[str]) -> None:
+    connection.execute(_WINDOWS_DELETE, {"keys": [_WINDOW_KEY + one for one in vendor_models]})
 
 
 def delete_model(connection: Connection, alias: str) -> bool:

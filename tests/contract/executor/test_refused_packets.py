@@ -75,6 +75,9 @@ async def test_the_prompt_is_sent_shorter_and_the_loop_goes_on(tmp_path, monkeyp
     assert {turn.result.usage.total_tokens for turn in refused} == {0}
     followers = [next(one for one in turns if one.number == turn.number + 1) for turn in refused]
     assert all(one.request.context_length < TOLD for one in followers)
+    if "{real}" in words:
+        # Also of later loops.
+        assert {turn.request.context_length for turn in turns if turn.number > refused[0].number} == {REAL}
     assert vendor.strict.refusals == []
 
 

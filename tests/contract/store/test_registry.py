@@ -110,6 +110,25 @@ async def test_what_is_said_of_a_model_is_kept_and_what_is_not_said_stays_absent
     assert list((await client.call("ListModels")).models) == [said, bare]
 
 
+async def test_the_window_that_a_refusal_names_is_kept_until_an_alias_is_added_again(client):
+    project = await new_project(client)
+    run = await working_run(client, project)
+    await run.enqueue(model="scripted/a")
+    for turn, named in enumerate((4096, 2048), 1):
+        await run.begin()
+        window = model_pb2.ReportedWindow(context_length=named, known_length=8192)
+        ends = (413, "context_exceeded", "") if turn == 2 else None
+        await run.end(turn, status=413 if ends else 102, reported_window=window, loop=ends)
+    listed = (await client.call("ListModels")).models
+    assert [model.reported_window for model in listed] == [window]
+    again = model_pb2.Model(alias="other", vendor_model="scripted/a", reported_window=window)
+
+    claimed = await run.claim()
+    stored = (await client.call("PutModels", models=[again])).models
+    assert (claimed.model.vendor_model, claimed.model.reported_window) == ("scripted/a", window)
+    assert not any(model.HasField("reported_window") for model in (*stored, *(await client.call("ListModels")).models))
+
+
 @pytest.mark.parametrize(("alias", "vendor_model"), [("a b", "v/m"), ("", "v/m"), ("a", "m"), ("a", "/m"), ("a", "v/")])
 async def test_a_malformed_model_is_refused(client, alias, vendor_model):
     models = [model_pb2.Model(alias="ok", vendor_model="v/m"), model_pb2.Model(alias=alias, vendor_model=vendor_model)]

@@ -27,6 +27,7 @@ class Model(_message.Message):
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    REPORTED_WINDOW_FIELD_NUMBER: _builtins.int
     alias: _builtins.str
     """Unique name that clients use, `[A-Za-z0-9._-]{1,128}`."""
     vendor_model: _builtins.str
@@ -41,6 +42,12 @@ class Model(_message.Message):
     def capabilities(self) -> Global___Capabilities:
         """Capabilities that override those reported by the vendor."""
 
+    @_builtins.property
+    def reported_window(self) -> Global___ReportedWindow:
+        """What a refusal said about the window. Kept by the store for each `vendor_model` until one of its aliases is added
+        again; ignored in requests. Absent: no refusal did.
+        """
+
     def __init__(
         self,
         *,
@@ -49,14 +56,43 @@ class Model(_message.Message):
         context_length: _builtins.int = ...,
         output_tokens_max: _builtins.int = ...,
         capabilities: Global___Capabilities | None = ...,
+        reported_window: Global___ReportedWindow | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "reported_window", b"reported_window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "capabilities", b"capabilities", "context_length", b"context_length", "output_tokens_max", b"output_tokens_max", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "capabilities", b"capabilities", "context_length", b"context_length", "output_tokens_max", b"output_tokens_max", "reported_window", b"reported_window", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class ReportedWindow(_message.Message):
+    """The context window that a vendor named when it refused a prompt as too long. It is used in place of the known one, as
+    long as that one stays the same.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
+    KNOWN_LENGTH_FIELD_NUMBER: _builtins.int
+    context_length: _builtins.int
+    """The window in tokens, as the vendor named it."""
+    known_length: _builtins.int
+    """`Model.context_length` at that time, of the alias or else from the vendor; 0: unknown."""
+    def __init__(
+        self,
+        *,
+        context_length: _builtins.int = ...,
+        known_length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "known_length", b"known_length"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportedWindow: _TypeAlias = ReportedWindow  # noqa: Y015
 
 @_typing.final
 class Capabilities(_message.Message):

@@ -51,6 +51,14 @@ export declare type Model = Message<"turnwright.types.v1.Model"> & {
    * @generated from field: turnwright.types.v1.Capabilities capabilities = 5;
    */
   capabilities?: Capabilities | undefined;
+
+  /**
+   * What a refusal said about the window. Kept by the store for each `vendor_model` until one of its aliases is added
+   * again; ignored in requests. Absent: no refusal did.
+   *
+   * @generated from field: turnwright.types.v1.ReportedWindow reported_window = 6;
+   */
+  reportedWindow?: ReportedWindow | undefined;
 };
 
 /**
@@ -58,6 +66,34 @@ export declare type Model = Message<"turnwright.types.v1.Model"> & {
  * Use `create(ModelSchema)` to create a new message.
  */
 export declare const ModelSchema: GenMessage<Model>;
+
+/**
+ * The context window that a vendor named when it refused a prompt as too long. It is used in place of the known one, as
+ * long as that one stays the same.
+ *
+ * @generated from message turnwright.types.v1.ReportedWindow
+ */
+export declare type ReportedWindow = Message<"turnwright.types.v1.ReportedWindow"> & {
+  /**
+   * The window in tokens, as the vendor named it.
+   *
+   * @generated from field: uint32 context_length = 1;
+   */
+  contextLength: number;
+
+  /**
+   * `Model.context_length` at that time, of the alias or else from the vendor; 0: unknown.
+   *
+   * @generated from field: uint32 known_length = 2;
+   */
+  knownLength: number;
+};
+
+/**
+ * Describes the message turnwright.types.v1.ReportedWindow.
+ * Use `create(ReportedWindowSchema)` to create a new message.
+ */
+export declare const ReportedWindowSchema: GenMessage<ReportedWindow>;
 
 /**
  * Capabilities of a model. An absent field means the vendor's value, if known.

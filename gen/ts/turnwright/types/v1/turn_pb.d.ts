@@ -8,6 +8,7 @@ import type { Assembly, CallStyle, Mode, Reasoning, ResponseFormat } from "./set
 import type { TokenSource, Usage } from "./usage_pb.js";
 import type { Cursor } from "./cursor_pb.js";
 import type { PromptEdit } from "./prompt_edit_pb.js";
+import type { ReportedWindow } from "./model_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
@@ -332,6 +333,13 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
    * @generated from field: turnwright.types.v1.CompressionStrength compression = 23;
    */
   compression: CompressionStrength;
+
+  /**
+   * With `context_exceeded:413`: the window that the vendor named. Absent: it named none that is smaller than the known.
+   *
+   * @generated from field: turnwright.types.v1.ReportedWindow reported_window = 24;
+   */
+  reportedWindow?: ReportedWindow | undefined;
 };
 
 /**
