@@ -105,13 +105,15 @@ turnwright act 'fix the failing test' --model demo --project /projects/NAME --ru
 python -m unittest -q
 """
 
+READ = 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:9464/metrics").read().decode())'
+
 
 @pytest.fixture(autouse=True)
 def scripted_model(engine) -> Iterator[None]:
-    """A model for the deployments, named where their settings stand."""
+    """A model for the deployments, and metrics as in Kubernetes, named where their settings stand."""
     file = REPO / "deploy/turnwright.env"
     text = file.read_text()
-    file.write_text(text + "TURNWRIGHT_MODEL_demo=scripted/demo\n")
+    file.write_text(text + "TURNWRIGHT_MODEL_demo=scripted/demo\nTURNWRIGHT_METRICS_LISTEN=127.0.0.1:9464\n")
     try:
         yield
     finally:
@@ -125,6 +127,7 @@ def test_one_container_does_a_job_and_keeps_it(tmp_path: Path) -> None:
         assert "Read-only file system" in inside(one, "touch /opt/x 2>&1 || true")
         assert "bubblewrap" in inside(one, "turnwright doctor")
         assert "OK" in inside(one, JOB.replace("NAME", "a"))
+        assert "turnwright_turn_duration" in inside(one, f"python -c '{READ}'")
         run("podman", "restart", "-t", "40", one)
         ready(one)
         assert "a\t" in inside(one, "cd /projects/a && turnwright runs | cat")

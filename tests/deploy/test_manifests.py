@@ -87,6 +87,16 @@ def test_services_listen_with_tls_or_say_that_a_mesh_protects_them() -> None:
                 assert wanted in {variable["name"] for variable in container["env"]}
 
 
+def test_the_image_has_the_libraries_for_metrics() -> None:
+    """Without them no process starts that is told to listen for Prometheus."""
+    (settings,) = (one["data"] for one in built("tls") if one["kind"] == "ConfigMap")
+    assert settings["TURNWRIGHT_METRICS_LISTEN"]
+    assert (
+        "telemetry"
+        in (MANIFESTS.parent / "Containerfile").read_text().partition("/wheels/*.whl)[")[2].partition("]")[0]
+    )
+
+
 def test_each_service_has_a_network_policy() -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in built("tls") if one["kind"] == "NetworkPolicy"}
     assert policies.keys() == SERVICES
