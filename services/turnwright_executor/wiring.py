@@ -34,6 +34,7 @@ from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.client_roots import ClientRoots
 from turnwright_executor.edge.explaining import PacketExplanations
+from turnwright_executor.edge.owner_monitors import OwnerMonitors
 from turnwright_executor.edge.owners import Owners
 from turnwright_executor.edge.placement import Placements, locate
 from turnwright_executor.edge.projects import Projects
@@ -53,7 +54,6 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
-from turnwright_executor.rpc.plan_watch_servicer import with_plans
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
@@ -211,9 +211,9 @@ class _Wired:
             opens_models=settings.client_models,
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
-        router = Router(self._owners, settings.owner_poll_s, relays, call_metadata(self._secret, Tier.CLIENT))
+        monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
+        router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
-        with_plans(self._servicer)
 
     def _listening(self, address: str) -> None:
         """Start to look for work, once other executors can reach this one: they read its address in the lease."""

@@ -23,8 +23,9 @@ from turnwright_core.kit.auth import Authenticator, is_open
 from turnwright_core.kit.call_line import CallLine
 from turnwright_core.kit.errors import abort, translate
 from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.message_size import check_size, size_limit
+from turnwright_core.kit.message_size import check_length, check_size, size_limit
 from turnwright_core.kit.scope import enter_scope
+from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -42,6 +43,14 @@ PROBE_S: Final = 5.0
 
 PROBE_BYTES_MAX: Final = 1024
 """Maximum length of a message without authentication, in bytes."""
+
+
+SERIALIZED_MAX: Final = 64
+"""Messages of a stream method that are kept in their serialized form: callers that follow the same are not all at the
+same one."""
+
+SERIALIZED_BYTES_MAX: Final = 16 * 1024
+"""Maximum length of a message that is kept, in bytes."""
 
 
 class CallsInProgress:
@@ -158,12 +167,14 @@ def _guarded(handler: Handler, gate: Authenticator, calls: CallsInProgress, meth
     }
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, calls, method), **codecs)
+    serialize = handler.response_serializer or bytes
     if handler.unary_stream:
-        if handler.response_serializer:
-            codecs["response_serializer"] = _Serializer(handler.response_serializer)
-        return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, gate, calls, method), **codecs)
+        serialize = codecs["response_serializer"] = _Serializer(serialize)
+        stream = _stream(handler.unary_stream, serialize, gate, calls, method)
+        return grpc.unary_stream_rpc_method_handler(stream, **codecs)
     if handler.stream_stream:
-        return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, gate, calls, method), **codecs)
+        stream = _stream(handler.stream_stream, serialize, gate, calls, method)
+        return grpc.stream_stream_rpc_method_handler(stream, **codecs)
     raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
 
@@ -192,20 +203,24 @@ def _checked(request: Any) -> Any:
 
 
 class _Serializer:
-    """Serializes a stream's messages; a message sent to many callers in a row is serialized once.
+    """Serializes a stream's messages; a message that is sent to many callers is serialized once.
 
     This is safe because no handler changes a message that it has sent.
     """
 
     def __init__(self, serialize: Callable[[Any], bytes]) -> None:
         self._serialize = serialize
-        self._latest: tuple[Any, bytes] = (None, b"")
+        self._latest: dict[int, tuple[Any, bytes]] = {}
+        """The latest messages by id; kept with them, since an id is free once its object is gone."""
 
     def __call__(self, message: Any) -> bytes:
-        latest, data = self._latest
-        if message is not latest:
-            data = self._serialize(message)
-            self._latest = (message, data)
+        if found := self._latest.get(id(message)):
+            return found[1]
+        data = self._serialize(message)
+        if len(self._latest) == SERIALIZED_MAX:
+            self._latest.clear()
+        if len(data) <= SERIALIZED_BYTES_MAX:
+            self._latest[id(message)] = (message, data)
         return data
 
 
@@ -283,7 +298,9 @@ def _unary(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str)
     return call
 
 
-def _stream(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str) -> Any:
+def _stream(
+    inner: Any, serialize: Callable[[Any], bytes], gate: Authenticator, calls: CallsInProgress, method: str
+) -> Any:
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         stream: Any = None
         task = calls.add()
@@ -294,7 +311,8 @@ def _stream(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str
             line.admitted(gate.admit(method, metadata), _checked(request))
             stream, limit = inner(request, context), size_limit(metadata)
             async for message in stream:
-                check_size(message, limit)
+                if limit < MESSAGE_BYTES_MAX:
+                    check_length(len(serialize(message)), limit)
                 yield message
             line.answered()
         except asyncio.CancelledError:

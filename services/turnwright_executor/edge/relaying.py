@@ -20,6 +20,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.watching.hub import MovedError
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 _log = get_logger("relaying")
@@ -33,10 +34,6 @@ Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
 
 class FellBehindError(Exception):
     """The relay no longer has the events after a watcher's position."""
-
-
-class MovedError(Exception):
-    """The run has moved to another executor; the watch continues there."""
 
 
 class Relay:

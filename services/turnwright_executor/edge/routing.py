@@ -7,8 +7,8 @@ owner that does not answer may be dead: then the call is answered here from the 
 acknowledged; what only an owner can do, it or the next one does when it reads that.
 
 A watch passes on the owner's events with its numbers. If the run moves it continues after the last of them: from the
-new owner's tail if that has the position, else from a snapshot. All watches of a run share one stream from its owner:
-see relaying.
+new owner's tail if that has the position, else from a snapshot. All watches of a run share one stream from its owner
+(see relaying) and one monitor of who owns it (see owner_monitors).
 Source: architecture 7 (any replica answers for any run), 10 (forwarded calls carry the client's principal).
 """
 
@@ -21,7 +21,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from msgspec import Struct, field
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
 from turnwright.executor.v1.task_pb2 import EventCursor
 
@@ -31,11 +30,12 @@ from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
-from turnwright_core.runs import QUEUED, RUNNING
-from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.edge.owner_monitors import OwnerMonitors
 from turnwright_executor.edge.owners import Owners
-from turnwright_executor.edge.relaying import FellBehindError, MovedError, Relays
+from turnwright_executor.edge.relaying import FellBehindError, Relays
+from turnwright_executor.watching.hub import MovedError
+from turnwright_executor.watching.hubs import Hubs
 
 if TYPE_CHECKING:  # generic in the stubs only
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -53,12 +53,6 @@ FORWARDED: Final = "turnwright-forwarded"
 FORWARD_S_MAX: Final = 3.0
 """Timeout of a forwarded call in seconds: an owner that hangs must not delay an abort."""
 
-SLOWER_MAX: Final = 3
-"""Maximum factor by which the interval between ownership checks grows: many watches may wait at once."""
-
-AVOIDED_LOOKS: Final = 10
-"""Ownership checks for which an unresponsive owner is not tried again."""
-
 GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.NOT_OWNER)
 """Errors of calls to an owner that has died, is shutting down, or was replaced."""
 
@@ -66,36 +60,26 @@ _log = get_logger("routing")
 
 RpcMetadata = Sequence[tuple[str, str | bytes]]
 UnaryHandler = Callable[[Any, Context], Awaitable[Any]]
-WatchHandler = Callable[[WatchRunRequest, Context], AsyncIterator[WatchRunResponse]]
-
-
-class _OwnerChecks(Struct):
-    """Schedules a watch's checks of who owns the run."""
-
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set if somebody may have started to work on the run."""
-    is_resting: bool = False
-    """Whether no check is due until it is set."""
 
 
 class Router:
     """Decides for each call which executor handles it."""
 
-    def __init__(self, owners: Owners, poll_s: float, relays: Relays, own_metadata: RpcMetadata) -> None:
-        """`poll_s` is the interval between ownership checks of a watch.
-
-        `own_metadata` identifies this executor: shared streams are opened on its own behalf.
-        """
+    def __init__(
+        self, owners: Owners, monitors: OwnerMonitors, hubs: Hubs, relays: Relays, own_metadata: RpcMetadata
+    ) -> None:
+        """`own_metadata` identifies this executor: shared streams are opened on its own behalf."""
         self._owners = owners
-        self._poll_s = poll_s
+        self._monitors = monitors
+        self._hubs = hubs
         self._relays = relays
         self._own_metadata = own_metadata
 
     def route(self, servicer: Any) -> None:
-        """Route those calls of a servicer that must reach the owner of a run."""
+        """Route those calls of a servicer that must reach the owner of a run, and give it the events for WatchRun."""
         for name in TO_OWNER:
             setattr(servicer, name, self.answering(name, getattr(servicer, name)))
-        servicer.WatchRun = self.watching(servicer.WatchRun)
+        servicer.watch_events = self.watch
 
     # Calls with one answer ---------------------------------------------------------------------------------------
 
@@ -145,48 +129,48 @@ class Router:
 
     # Watches -----------------------------------------------------------------------------------------------------
 
-    def watching(self, inner: WatchHandler) -> WatchHandler:
-        """A handler that watches here as `inner` does, or at the run's owner, and follows the run when it moves."""
-
-        async def watch(request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
-            metadata = tuple(context.invocation_metadata() or ())
-            # A watcher that waits long for its first event learns this way that it waits for an executor.
-            await context.send_initial_metadata(((ANSWERED, "1"),))
-            avoided = ""
-            while True:
-                found = await self._owner_address(RunAddress(request.project, request.run), metadata)
-                at = "" if found == avoided else found
-                before = request.after.SerializeToString()
-                last: WatchRunResponse | None = None
-                try:
-                    async with contextlib.aclosing(self._from(at, avoided, inner, request, context)) as coming:
-                        async for event in coming:
-                            yield event
-                            last = event if _is_position(event) else last
-                except MovedError:
-                    _advance(request, last)
-                    avoided = ""
+    async def watch(self, request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
+        """WatchRun: watches here or at the run's owner, and follows the run when it moves."""
+        metadata = tuple(context.invocation_metadata() or ())
+        # A watcher that waits long for its first event learns this way that it waits for an executor.
+        await context.send_initial_metadata(((ANSWERED, "1"),))
+        address = RunAddress(request.project, request.run)
+        avoided = ""
+        while True:
+            found = await self._owner_address(address, metadata)
+            at = "" if found == avoided else found
+            before = request.after.SerializeToString()
+            try:
+                async with contextlib.AsyncExitStack() as held:
+                    # What this executor tells by itself passes through no generator but this: each costs all watchers.
+                    coming = self._relayed(at, request, metadata) if at else await self._here(request, avoided, held)
+                    held.push_async_callback(coming.aclose)
+                    async for event in coming:
+                        yield event
+            except MovedError as moved:
+                if moved.after:
+                    request.after.CopyFrom(moved.after)
+                avoided = ""
+                continue
+            except TurnwrightError as error:
+                if not at or error.reason not in GONE:
+                    raise
+                _log.info("owner_lost", method=WATCH, run=request.run, owner=at, reason=error.reason.name)
+                if request.after.SerializeToString() != before:
+                    # It did send something: perhaps only the connection was lost. Try it once more.
                     continue
-                except TurnwrightError as error:
-                    if not at or error.reason not in GONE:
-                        raise
-                    _log.info("owner_lost", method=WATCH, run=request.run, owner=at, reason=error.reason.name)
-                    if request.after.SerializeToString() != before:
-                        # It did send something: perhaps only the connection was lost. Try it once more.
-                        continue
-                if not at:
-                    return
-                avoided = at
+            if not at:
+                return
+            avoided = at
 
-        return watch
-
-    def _from(
-        self, at: str, avoided: str, inner: WatchHandler, request: WatchRunRequest, context: Context
+    async def _here(
+        self, request: WatchRunRequest, avoided: str, held: contextlib.AsyncExitStack
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events after `request.after`, from the executor `at` an address or from here; MovedError."""
-        if at:
-            return self._relayed(at, request, tuple(context.invocation_metadata() or ()))
-        return self._followed(inner(request, context), RunAddress(request.project, request.run), "", avoided)
+        """The events of this executor's hub after `request.after`, until the run moves."""
+        hub = await held.enter_async_context(self._hubs.hold(RunAddress(request.project, request.run)))
+        moved = held.enter_context(self._monitors.hold(hub, avoided))
+        after = request.after if request.HasField("after") else None
+        return hub.watch(after, batched=request.batched, moved=moved)
 
     async def _relayed(
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
@@ -200,7 +184,7 @@ class Router:
 
         def shared(after: EventCursor) -> AsyncGenerator[WatchRunResponse, None]:
             wanted = WatchRunRequest(project=address.project, run=address.run, after=after, batched=True)
-            return self._followed(self._there(owner, wanted, self._own_metadata), address, owner, "")
+            return self._there(owner, wanted, self._own_metadata)
 
         while True:
             if request.HasField("after") and self._relays.can_join(key, request.after):
@@ -213,7 +197,7 @@ class Router:
                                 yield event
                                 _advance(request, event)
                         return
-            own = self._followed(self._there(owner, request, metadata), address, owner, "")
+            own = self._there(owner, request, metadata)
             async with contextlib.aclosing(own):
                 async for event in own:
                     yield event
@@ -225,83 +209,29 @@ class Router:
 
     async def _there(
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
-    ) -> AsyncIterator[WatchRunResponse]:
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
+        received = asyncio.Event()
+        moving = asyncio.create_task(
+            self._monitors.moved_from(owner, RunAddress(request.project, request.run), received), name="owner elsewhere"
+        )
         async with self._owners.reached(owner) as stub:
             call = stub.WatchRun(request, metadata=_passed_on(metadata))
+            moving.add_done_callback(lambda _: call.cancel())
             try:
                 async for event in call:
+                    received.set()
                     yield event
             except grpc.aio.AioRpcError as error:
                 raise from_rpc(error, "executor", owner) from None
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not moving.done() or (task and task.cancelling()):
+                    raise
+                raise MovedError from None
             finally:
+                moving.cancel()
                 call.cancel()
-
-    async def _followed(
-        self, events: Any, address: RunAddress, at: str, avoided: str
-    ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events, from the executor `at` an address or from here, until the run moves: then MovedError."""
-        look = _OwnerChecks()
-        looking = asyncio.ensure_future(self._until_moved(address, at, avoided, look))
-        coming: asyncio.Future[WatchRunResponse] = asyncio.get_running_loop().create_future()
-        try:
-            while True:
-                if not at and (look.is_resting or self._owners.is_here(address)):
-                    # While nobody or this executor owns it, nothing can move; otherwise each event would cost a task.
-                    event = await anext(events)
-                else:
-                    coming = asyncio.ensure_future(anext(events))
-                    await asyncio.wait((coming, looking), return_when=asyncio.FIRST_COMPLETED)
-                    if not coming.done():
-                        raise MovedError
-                    event = coming.result()
-                if at or ((look.is_resting or not self._owners.is_here(address)) and _may_start_work(event)):
-                    look.wake.set()
-                yield event
-        except StopAsyncIteration:
-            return
-        finally:
-            looking.cancel()
-            coming.cancel()
-            await asyncio.gather(looking, coming, return_exceptions=True)
-            await events.aclose()
-
-    async def _until_moved(self, address: RunAddress, at: str, avoided: str, look: _OwnerChecks) -> None:
-        looks = 0
-        while True:
-            wait_s = self._poll_s * min(looks + 1, SLOWER_MAX)
-            is_notified = not at and await _set_within(look.wake, wait_s)
-            if at:
-                await asyncio.sleep(wait_s)
-            look.wake.clear()
-            if self._owners.is_here(address):
-                if at:
-                    return
-                continue
-            looks += not is_notified
-            with contextlib.suppress(TurnwrightError):
-                found = await self._owners.find(address)
-                if found.address not in ("", at) and (found.address != avoided or looks >= AVOIDED_LOOKS):
-                    return
-                if not found.has_work:
-                    look.is_resting = True
-                    await look.wake.wait()
-                    look.is_resting = False
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    return False
-
-
-def _may_start_work(message: WatchRunResponse) -> bool:
-    """Whether somebody may have started to work on a run."""
-    return any(
-        event.HasField("turn_started")
-        or (event.HasField("run_state") and event.run_state.run.status in (QUEUED, RUNNING))
-        for event in events_of(message)
-    )
 
 
 def _is_forwarded(metadata: RpcMetadata) -> bool:
@@ -319,9 +249,9 @@ def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:
     return fault(Reason.NOT_OWNER, message, run=address.run, address=owner)
 
 
-def _advance(request: WatchRunRequest, event: WatchRunResponse | None) -> None:
+def _advance(request: WatchRunRequest, event: WatchRunResponse) -> None:
     """Have a watch go on after an event, if it can."""
-    if event and _is_position(event):
+    if _is_position(event):
         request.after.CopyFrom(event.cursor)
 
 

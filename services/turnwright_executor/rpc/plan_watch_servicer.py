@@ -1,4 +1,4 @@
-"""WatchPlans, and plans in WatchRun.
+"""WatchPlans, and WatchRun with plans.
 
 WatchPlans needs no owner: any executor can follow the store.
 Source: architecture 7, 9; rows AP03, AP43.
@@ -31,12 +31,26 @@ _FORMS: Final = PlanEvents.values()
 
 
 class PlanWatchRpcs(Forwarding):
-    """WatchPlans."""
+    """WatchRun and WatchPlans."""
 
+    watch_events: Callable[[WatchRunRequest, Any], AsyncIterator[WatchRunResponse]]
+    """WatchRun without plans."""
     _hubs: Hubs
     _watches: OpenWatches
     plans: PlanCache
     _heartbeat_s: float
+
+    def WatchRun(self, request: WatchRunRequest, context: Any) -> AsyncIterator[WatchRunResponse]:
+        if not request.plans:
+            return self.watch_events(request, context)
+        if request.plans not in _FORMS:
+            raise invalid("plans", f"plans must be LEGACY or OPERATIONS; it is {request.plans}.")
+        enricher = plan_enricher(request.plans, self.plans, RunAddress(request.project, request.run))
+        # The answering executor reports entries; they become plans here, at the watcher's executor.
+        plain = WatchRunRequest()
+        plain.CopyFrom(request)
+        plain.ClearField("plans")
+        return enricher.over(self.watch_events(plain, context))
 
     async def WatchPlans(
         self, request: plan_pb2.WatchPlansRequest, context: Any
@@ -68,22 +82,3 @@ async def _of_plans(events: AsyncGenerator[WatchRunResponse]) -> AsyncGenerator[
                     yield plan_pb2.WatchPlansResponse(updated=event.plan_updated)
                 case "plan_removed":
                     yield plan_pb2.WatchPlansResponse(removed=event.plan_removed)
-
-
-def with_plans(servicer: Any) -> None:
-    """Wrap WatchRun of a servicer, so that watches that asked for plans get them."""
-    watch: Callable[[WatchRunRequest, Any], AsyncIterator[WatchRunResponse]] = servicer.WatchRun
-
-    def chosen(request: WatchRunRequest, context: Any) -> AsyncIterator[WatchRunResponse]:
-        if not request.plans:
-            return watch(request, context)
-        if request.plans not in _FORMS:
-            raise invalid("plans", f"plans must be LEGACY or OPERATIONS; it is {request.plans}.")
-        enricher = plan_enricher(request.plans, servicer.plans, RunAddress(request.project, request.run))
-        # The answering executor reports entries; they become plans here, at the watcher's executor.
-        plain = WatchRunRequest()
-        plain.CopyFrom(request)
-        plain.ClearField("plans")
-        return enricher.over(watch(plain, context))
-
-    servicer.WatchRun = chosen

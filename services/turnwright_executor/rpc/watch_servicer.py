@@ -1,4 +1,4 @@
-"""WatchRun, and the rpcs of watch.proto: watches of a project, and notices between clients.
+"""The rpcs of watch.proto: watches of a project, and notices between clients.
 
 Theory of operation. Each watch of a project holds one watch of the store. If that one ends, the watcher only gets
 heartbeats until the store answers again, and then another snapshot, which replaces what it has: nothing is missed, and
@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.executor.v1 import event_pb2, watch_pb2
-from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.store.v1 import control_pb2
 
 from turnwright_core import __version__
@@ -37,22 +36,13 @@ LEVELS: Final = ("info", "warning", "error")
 
 
 class WatchRpcs(Forwarding):
-    """WatchRun, and the rpcs of watch.proto."""
+    """The rpcs of watch.proto."""
 
     _hubs: Hubs
     _watches: OpenWatches
     _heartbeat_s: float
     """Interval of heartbeats, in seconds."""
     _catalogue: watch_pb2.DiscoverResponse
-
-    async def WatchRun(self, request: pb.WatchRunRequest, context: Any) -> AsyncIterator[pb.WatchRunResponse]:
-        after = request.after if request.HasField("after") else None
-        async with (
-            self._hubs.hold(RunAddress(request.project, request.run)) as hub,
-            contextlib.aclosing(hub.watch(after, batched=request.batched)) as coming,
-        ):
-            async for event in coming:
-                yield event
 
     async def WatchRuns(
         self, request: watch_pb2.WatchRunsRequest, context: Any

@@ -26,7 +26,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Run, SessionState
+from turnwright_core.runs import QUEUED, RUNNING, Run, SessionState
 from turnwright_core.session_queue import EDIT_SCHEME
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
@@ -59,6 +59,15 @@ _log = get_logger("hub")
 
 class HubEndedError(Exception):
     """The hub has ended; what was awaited may be published by the next one."""
+
+
+class MovedError(Exception):
+    """The run has moved to another executor; the watch continues there."""
+
+    def __init__(self, after: task_pb2.EventCursor | None = None) -> None:
+        """`after` is the last event that was sent, if that is known here."""
+        super().__init__()
+        self.after = after
 
 
 class Signal:
@@ -98,6 +107,8 @@ class RunHub:
         self.address = address
         self.epoch = epoch
         self.holders = 0
+        self.starts = 0
+        """How often the feed has told that somebody may have started to work on the run."""
         self._ledger = ledger
         self._settings = settings
         self._next_hub = next_hub
@@ -116,6 +127,7 @@ class RunHub:
         self._watchers = 0
         self._beats = 0
         """Heartbeats so far: one timer wakes all watchers, and those that have nothing else to send send one."""
+        self._heartbeat = WatchRunResponse()
         self._beating: asyncio.TimerHandle | None = None
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
@@ -170,7 +182,7 @@ class RunHub:
         event.cursor.seq = self._tail.seq + 1
         event.time.CopyFrom(now())
         self._tail.add(event)
-        self._wake()
+        self.wake()
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
         self._append(events.progress(activity, turn, detail, wait_s))
@@ -238,7 +250,8 @@ class RunHub:
         entry = self._known.entries.get(path)
         return entry is not None and entry.revision > after and State(entry.state).is_settled
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have the watchers look."""
         self._changed.notify()
         if self._gathering is None or self._closed:
             self._wake_gathered()
@@ -267,7 +280,7 @@ class RunHub:
                     await self._load()
                     self._tail.forget()
                     self._fed_signal.notify()
-                    self._wake()
+                    self.wake()
                     is_stale = False
                 self._change_events.begin()
                 feed = self._ledger.watch(self.address, self._cursor, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS)
@@ -298,30 +311,35 @@ class RunHub:
     def _end(self) -> None:
         self._closed = True
         self._fed_signal.notify()
-        self._wake()
+        self.wake()
 
     async def _publish_changes(self, changes: RunChanges) -> None:
         await self._change_events.publish(changes, ends_round=changes.cursor != self._cursor)
+        if (changes.run and changes.run.status in (QUEUED, RUNNING)) or any(not turn.result for turn in changes.turns):
+            self.starts += 1
         if changes.run:
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
         self._cursor = changes.cursor
         self._fed_signal.notify()
-        self._wake()
+        self.wake()
 
     # Reading side ---------------------------------------------------------------------------------------------
 
     async def watch(
-        self, after: task_pb2.EventCursor | None, *, batched: bool = False
+        self, after: task_pb2.EventCursor | None, *, batched: bool = False, moved: asyncio.Event | None = None
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events after a position if the tail still has them, else a snapshot first. Ends when the hub closes.
 
-        `batched`: pending events are combined into one message.
+        `batched`: pending events are combined into one message. Raises MovedError once `moved` is set and the watchers
+        are woken.
         """
         position = after.seq if after and self._retains(after) else -1
         signal = self._gathered if batched else self._changed
         with self._beats_wanted():
             while not self._closed:
                 changed = signal.next()
+                if moved and moved.is_set():
+                    raise MovedError(task_pb2.EventCursor(epoch=self.epoch, seq=position) if position >= 0 else None)
                 while position < self._tail.base:
                     snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
                     for part in snapshot:
@@ -334,7 +352,7 @@ class RunHub:
                 beats = self._beats
                 await changed.wait()
                 if beats != self._beats and position == self._tail.seq and not self._closed:
-                    yield WatchRunResponse(cursor=self.cursor(), time=now(), heartbeat=event_pb2.Heartbeat())
+                    yield self._heartbeat
 
     @contextlib.contextmanager
     def _beats_wanted(self) -> Iterator[None]:
@@ -355,6 +373,7 @@ class RunHub:
 
     def _beat(self) -> None:
         self._beats += 1
+        self._heartbeat = WatchRunResponse(cursor=self.cursor(), time=now(), heartbeat=event_pb2.Heartbeat())
         self._changed.notify()
         self._gathered.notify()
         self._schedule_beat()
