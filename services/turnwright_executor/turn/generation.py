@@ -167,11 +167,15 @@ class Generation:
         publisher.stream(turn.number, StreamBegan())
         async with aclosing(call) as stream:
             async for event in stream:
-                if not draft.first_delta_ms and not isinstance(event, SetUsage | RetryNotice | Finished):
+                is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | RetryNotice | Finished)
+                if is_first:
                     draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
                 _publish(publisher, turn.number, event)
                 _fold(draft, event)
                 self._check_length(draft)
+                if is_first:
+                    # Watchers are sent it before what came with it is worked on.
+                    await asyncio.sleep(0)
         draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
         draft.is_whole = True
         publisher.stream(turn.number, StreamEnded(draft.finish, draft.usage))

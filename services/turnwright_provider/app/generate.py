@@ -143,8 +143,11 @@ class ReplyStream:
                     continue
                 if early is not None:
                     await self._outbox.put(early)
-                self._started, early = True, None
+                is_first, self._started, early = not self._started, True, None
                 await self._outbox.put(event)
+                if is_first:
+                    # It is sent before more is read: vendors send the first words together with others.
+                    await asyncio.sleep(0)
         raise failed(FailureClass.SERVER, "the stream ended without an end")
 
     def _measure(self, call: ModelCall, finish: Finish) -> None:

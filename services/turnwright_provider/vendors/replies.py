@@ -34,7 +34,8 @@ DELTAS_MAX: Final = 256
 """Deltas after which the event loop gets a turn: one event can hold thousands."""
 
 ASIDE_CHARS: Final = 4 * 1024
-"""Length from which an event is parsed in a thread: the worst case takes a microsecond per character."""
+"""Length from which an event, or the end of a reply, is read in a thread: the worst case takes a microsecond per
+character. Below it a thread would only take the interpreter away from the deltas that are being sent."""
 
 PARSES_MAX: Final = 2
 """Maximum number of long texts that are parsed at a time: one of brackets takes twenty times its length in memory."""
@@ -64,8 +65,8 @@ class HttpReplyReader:
                     count += 1
                     if count % DELTAS_MAX == 0:
                         await asyncio.sleep(0)
-            # In a thread, because a long reply may have to be searched for calls.
-            last = await asyncio.to_thread(fold.close)
+            # A long reply may have to be searched for calls.
+            last = fold.close() if fold.progress < ASIDE_CHARS else await asyncio.to_thread(fold.close)
         except VendorError:
             for delta in fold.flush():
                 yield delta
