@@ -14,19 +14,22 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace
-from turnwright.types.v1 import command_record_pb2
+from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import command_record_pb2, packet_pb2
 
+from contract.store.harness import Client, new_project, set_, start_store, working_run
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript import fitting_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.ladder import TokenBudget
+from turnwright_assembler.edge.store_reader import StoreReader
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Role, text_message
 from turnwright_core.chat.prompt_edits import append, append_to, prepend
 from turnwright_core.chat.transcript import encoded
-from turnwright_core.entries import Cursor, Entry
+from turnwright_core.entries import Cursor, Entry, State, Tier
 from turnwright_core.packet_digest import packet_digest
 from unit.assembler.entries import entry
 
@@ -129,6 +132,46 @@ def test_what_a_turn_costs_warm_and_cold(capsys) -> None:
         )
     if os.environ.get("TURNWRIGHT_BENCH_ASSERT"):
         assert ms["warm"] <= WARM_MAX * ms["cold"]
+
+
+@pytest.mark.asyncio
+async def test_what_reading_costs_beside_a_cold_transcript(tmp_path, capsys) -> None:
+    """CPU of store, wire and assembler, and of the same text as a stored packet."""
+    server = await start_store(tmp_path)
+    client = Client(server.address)
+    run = await working_run(client, await new_project(client))
+    for number in range(1, 501):
+        writes = (
+            set_(one.path, one.body, one.attributes_json, writer=Tier.SYSTEM, state=State.RESOLVED, record=one.record or None)
+            for one in turn_of(number)
+        )  # fmt: skip
+        await run.begin()
+        await run.end(number, *writes, status=102)
+    reader, whole, own, stored = StoreReader(client.peer), [], [], []
+    for _ in range(10):
+        rows, begin = TranscriptRows(), time.process_time()
+        async for part in reader.read_messages(run.project, run.alias, None):
+            rows.apply(part)
+        pieces = rows.messages()[1][1]
+        rows.as_delta(rows.digest(), "")
+        whole.append(time.process_time() - begin)
+        entries = tuple(rows.entries.values())
+        own.append(seconds(lambda: Run(entries)))  # noqa: B023
+    texts = [packet_pb2.PacketPiece(text=text) for text in pieces]
+    await run.begin()
+    message = write_pb2.PacketMessage(role="conversation", pieces=texts)
+    await run.write(packet=write_pb2.PacketRecord(turn=501, messages=[message]))
+    for _ in range(10):
+        begin = time.process_time()
+        assert await reader.read_packet(run.project, run.alias, 501)
+        stored.append(time.process_time() - begin)
+    await client.close()
+    await server.stop()
+    with capsys.disabled():
+        print(
+            f"\n1,000 messages of 1 KB, CPU at best: {min(whole) * 1000:.0f} ms with reading them from a store, "
+            f"{min(own) * 1000:.0f} ms of these are the assembler's; {min(stored) * 1000:.0f} ms to read them as a packet"
+        )
 
 
 MADE = {
