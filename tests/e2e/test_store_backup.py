@@ -197,6 +197,13 @@ async def test_after_a_restore_postgresql_gives_out_keys_that_no_row_has(bench, 
             assert key == top + 1, name
 
 
+def test_a_database_that_is_not_utf_8_answers_in_text(empty_postgres_url, monkeypatch):
+    """One of a server without a locale is SQL_ASCII, and drivers return its texts as bytes unless they are told otherwise."""
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    with snapshot_engine(empty_postgres_url).connect() as connection:
+        assert connection.exec_driver_sql("SELECT 'ü'").scalar() == "ü"
+
+
 @pytest.mark.asyncio
 async def test_a_target_that_holds_data_is_refused_and_left_alone(bench, file, empty_postgres_url):
     await filled(bench.home, turns=1)

@@ -86,7 +86,9 @@ def redacted(database: str) -> str:
 def snapshot_engine(url: str) -> sqlalchemy.Engine:
     """An engine for a PostgreSQL database whose transactions each see one moment."""
     named = make_url(url).set(drivername="postgresql+psycopg")
-    return sqlalchemy.create_engine(named, poolclass=NullPool, isolation_level="REPEATABLE READ")
+    # As stores connect: a database of another encoding (SQL_ASCII, say) would answer in bytes.
+    more = {"client_encoding": "utf8"}
+    return sqlalchemy.create_engine(named, poolclass=NullPool, isolation_level="REPEATABLE READ", connect_args=more)
 
 
 @contextmanager
