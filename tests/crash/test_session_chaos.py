@@ -54,7 +54,8 @@ class Standstill:
         """`seen` is what there is to see of the progress."""
         if seen != self._seen:
             self._seen, self._since_s = seen, time.monotonic()
-        assert time.monotonic() - self._since_s < STANDS_S, f"nothing has changed for {STANDS_S} s: {what}"
+        if time.monotonic() - self._since_s > STANDS_S:
+            raise TimeoutError(f"nothing has changed for {STANDS_S} s: {what}")
 
 
 class Chat:
