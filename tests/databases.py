@@ -3,8 +3,13 @@
 To make one costs more than most tests do, so one that is used no more is emptied for the next test.
 """
 
+import atexit
 import os
 import secrets
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -140,6 +145,16 @@ def migrate_file(path):
     from turnwright_store.edge.connection import SqliteLink
 
     _migrate(SqliteLink(path, ()))
+
+
+@cache
+def migrated_file():
+    """A file of SQLite at head, made once in a process: to migrate one costs more than most tests do."""
+    folder = tempfile.mkdtemp(prefix="turnwright-test-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    file = Path(folder, "turnwright.db")
+    migrate_file(file)
+    return file
 
 
 def _migrate(link):

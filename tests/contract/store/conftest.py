@@ -6,15 +6,7 @@ import pytest
 import pytest_asyncio
 
 from contract.store.harness import Client, new_project, start_store, working_run
-from databases import migrate_file
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory):
-    """A file of SQLite at head: to migrate one costs more than most tests do."""
-    file = tmp_path_factory.mktemp("template") / "turnwright.db"
-    migrate_file(file)
-    return file
+from databases import migrated_file
 
 
 @pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
@@ -25,7 +17,7 @@ def db(request, monkeypatch, tmp_path):
     """
     if request.param == "sqlite":
         monkeypatch.delenv("TURNWRIGHT_DB", raising=False)
-        shutil.copy(request.getfixturevalue("migrated_file"), tmp_path)
+        shutil.copy(migrated_file(), tmp_path)
         return ""
     url = request.getfixturevalue("postgres_url")
     monkeypatch.setenv("TURNWRIGHT_DB", url)
