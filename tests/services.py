@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +14,13 @@ import grpc
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import loop_pb2, settings_pb2, turn_pb2
 
+from databases import migrated_file
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
 from turnwright_client import Client, RunView
 from turnwright_client.client import QueuedLoop, loop_in
 from turnwright_core.kit.in_process import LocalServer
+from turnwright_core.kit.readiness import EVERY_S
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
 from turnwright_core.runs import LOOP_ENDED
@@ -53,13 +57,17 @@ class Services:
     """Those that are called without a network, by address; None: all calls go over sockets."""
     drain_s: float = 1.0
     """What calls in progress have when a service is stopped."""
+    look_every_s: float = EVERY_S
+    """Seconds between looks whether a service is ready."""
 
     @property
     def files(self) -> Path:
         return self.root / "project"
 
     async def start(self, name: str, observers: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
-        server = RunningServer(self.builds[name](), self.addresses[name], SECRET, self.drain_s, observers)
+        server = RunningServer(
+            self.builds[name](), self.addresses[name], SECRET, self.drain_s, observers, look_every_s=self.look_every_s
+        )
         await server.start()
         self.servers[name] = server
         if self.local_servers is not None:
@@ -115,6 +123,7 @@ async def running(
     store_settings: Mapping[str, Any] | None = None,
     *,
     as_neighbours: bool = False,
+    look_every_s: float = EVERY_S,
     **executor: Any,
 ) -> AsyncIterator[Services]:
     """The four services in a folder; keywords are settings of the executor."""
@@ -123,6 +132,8 @@ async def running(
     executor = {"sh_sandbox": "limits", "drain_s": 0.0, **executor}
     for folder in (root / "home", root / "project"):
         folder.mkdir(exist_ok=True)
+    if "TURNWRIGHT_DB" not in os.environ and not (root / "home" / "turnwright.db").exists():
+        shutil.copy(migrated_file(), root / "home")
     at = {name: f"unix:{root}/{name}.sock" for name in ("store", "provider", "assembler", "executor")}
     common = {"home": root / "home", "token": SECRET, "log_level": "error"}
     peers = {name: at[name] for name in ("store", "provider", "assembler")}
@@ -141,6 +152,7 @@ async def running(
             ),
         }
         made.local_servers = {} if as_neighbours else None
+        made.look_every_s = look_every_s
         for name in made.builds:
             await made.start(name, observers)
             stopping.push_async_callback(made.stop, name)

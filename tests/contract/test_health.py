@@ -55,7 +55,7 @@ async def checked(address: str, service: str) -> int:
     ],
 )
 async def test_who_lost_the_store_is_not_ready_and_lives_until_it_comes_back(tmp_path, service, name):
-    async with running(tmp_path) as services, watched(services.addresses[service], name) as status:
+    async with running(tmp_path, look_every_s=0.2) as services, watched(services.addresses[service], name) as status:
         assert await status() == SERVING
         await services.stop("store")
         assert await status() == NOT_SERVING
@@ -73,7 +73,7 @@ async def test_the_probe_of_containers_ends_with_what_it_finds(tmp_path):
         _, said = await process.communicate()
         return process.returncode, said
 
-    async with running(tmp_path) as services, watched(services.addresses["executor"]) as status:
+    async with running(tmp_path, look_every_s=0.2) as services, watched(services.addresses["executor"]) as status:
         ready, nobody = await asyncio.gather(found(services.addresses["executor"]), found(f"unix:{tmp_path}/none"))
         assert ready == (0, b"")
         assert nobody[0] == 1
@@ -88,7 +88,10 @@ async def test_the_probe_of_containers_ends_with_what_it_finds(tmp_path):
 
 
 async def test_an_executor_names_the_neighbour_that_is_away_and_needs_only_its_store(tmp_path):
-    async with running(tmp_path) as services, watched(services.addresses["executor"], "provider") as provider:
+    async with (
+        running(tmp_path, look_every_s=0.2) as services,
+        watched(services.addresses["executor"], "provider") as provider,
+    ):
         assert await provider() == SERVING
         await services.stop("provider")
         assert await provider() == NOT_SERVING
@@ -105,7 +108,7 @@ async def test_an_executor_behind_a_store_that_is_not_ready_is_not_ready_either(
         if is_away.is_set():
             raise fault(Reason.DATABASE_UNAVAILABLE, "The database is away.")
 
-    async with running(tmp_path) as services:
+    async with running(tmp_path, look_every_s=0.2) as services:
         build = services.builds["store"]
         services.builds["store"] = lambda: replace(build(), ready=ready)
         await services.restart("store")
@@ -152,7 +155,7 @@ async def test_a_service_whose_look_hangs_starts_and_is_not_ready(tmp_path):
 
 
 async def test_a_stack_whose_store_is_away_is_found_because_it_says_itself_what_is_wrong(tmp_path):
-    async with running(tmp_path) as services:
+    async with running(tmp_path, look_every_s=0.2) as services:
         StackRecord(services.addresses["executor"], 1).write(tmp_path / "home")
         async with watched(services.addresses["executor"]) as status:
             assert await status() == SERVING
@@ -165,7 +168,7 @@ async def test_a_stack_whose_store_is_away_is_found_because_it_says_itself_what_
 async def test_a_store_whose_database_is_away_is_not_ready(tmp_path, postgres, postgres_url):
     name = postgres_url.rpartition("/")[2]
     settings = StoreSettings(home=tmp_path, token=SECRET, db=postgres_url, log_level="error")
-    server = RunningServer(build_store(settings, SECRET), f"unix:{tmp_path}/s.sock", SECRET, 1.0)
+    server = RunningServer(build_store(settings, SECRET), f"unix:{tmp_path}/s.sock", SECRET, 1.0, look_every_s=0.2)
     await server.start()
     async with watched(server.address) as status:
         assert await status() == SERVING

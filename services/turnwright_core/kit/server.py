@@ -24,7 +24,7 @@ from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
-from turnwright_core.kit.readiness import Readiness
+from turnwright_core.kit.readiness import EVERY_S, Readiness
 from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings_report import ShownSettings
 from turnwright_core.kit.telemetry import count, observe
@@ -84,6 +84,7 @@ class RunningServer:
         drain_s: float,
         observers: Sequence[grpc.aio.ServerInterceptor] = (),
         stop_s_more: float = STOP_S_MORE,
+        look_every_s: float = EVERY_S,
     ) -> None:
         """Prepare. `drain_s` is the time that calls have at shutdown; observers see network calls only."""
         self.service = service
@@ -97,7 +98,9 @@ class RunningServer:
         self._tls = service.settings.tls if service.settings else PLAINTEXT
         self._server: grpc.aio.Server | None = None
         self._calls = CallsInProgress()
-        self._readiness = Readiness(service.name, service.ready, self._health, service.dependencies)
+        self._readiness = Readiness(
+            service.name, service.ready, self._health, service.dependencies, every_s=look_every_s
+        )
         self.local = LocalServer()
         """The same handlers for callers in this process."""
         codecs = service.codecs
