@@ -31,6 +31,7 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
     """A store that does what a test asks for by the name of a run, and remembers what became of it."""
 
     def __init__(self) -> None:
+        self.begun = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.ended = asyncio.Event()
         self.sent = 0
@@ -97,6 +98,7 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
 
     async def _hang(self):
         try:
+            self.begun.set()
             await asyncio.Event().wait()
         finally:
             self.cancelled.set()
@@ -222,7 +224,7 @@ async def test_a_call_ends_at_its_deadline_and_so_does_its_handler(called):
 
 async def test_a_caller_that_leaves_ends_its_handler(called):
     task = asyncio.create_task(called.run("hangs"))
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(called.probe.begun.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -232,7 +234,7 @@ async def test_a_caller_that_leaves_ends_its_handler(called):
 @pytest.mark.parametrize("run", ["hangs", "clings", "bitter"])
 async def test_a_caller_is_cancelled_however_its_handler_ends(called, run):
     task = asyncio.create_task(called.run(run))
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(called.probe.begun.wait(), 60)
     task.cancel()
     async with asyncio.timeout(CLEANUP_S / 2):
         await asyncio.wait((task,))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct, msgpack
@@ -16,7 +17,7 @@ from msgspec.inspect import multi_type_info
 from turnwright.types.v1.scheme_pb2 import SchemeRegistry
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.rpc_codec import Codecs
+from turnwright_core.rpc_codec import Codecs, RpcCodec
 
 METHOD: Final = "/turnwright.multiplexing.MultiplexedStream/Open"
 """Not part of the contract: whoever has no stream makes the same calls as rpcs."""
@@ -141,15 +142,14 @@ class ValueCodecs:
         }
 
 
-_values_of: Final[dict[int, tuple[Codecs, ValueCodecs]]] = {}
-
-
 def values_of(codecs: Codecs) -> ValueCodecs:
     """Those of a table of rpcs, made once in a process: that takes 10 ms, and every connection needs them."""
-    if id(codecs) not in _values_of:
-        # With the table, whose id would be given to another one otherwise.
-        _values_of[id(codecs)] = codecs, ValueCodecs(codecs)
-    return _values_of[id(codecs)][1]
+    return _values_of(tuple(codecs.items()))
+
+
+@lru_cache(maxsize=4)
+def _values_of(codecs: tuple[tuple[str, RpcCodec[Any, Any]], ...]) -> ValueCodecs:
+    return ValueCodecs(dict(codecs))
 
 
 def _extension(value: Any) -> Any:
