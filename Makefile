@@ -8,7 +8,7 @@ ORACLE := .oracle-venv
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos breaking released gen gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test check lint types imports protos breaking released generators gen gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -16,7 +16,10 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-check: lint types imports protos breaking gen-check stubs deploy
+# At once what reads sources and what downloads; then what writes gen/, and what reads that.
+check:
+	@$(MAKE) --no-print-directory --jobs 3 lint types imports protos breaking deploy generators
+	@$(MAKE) --no-print-directory gen-check stubs
 
 install: $(VENV)/.installed
 
@@ -44,6 +47,8 @@ released: node_modules/.installed
 
 # Stubs come from one pinned generator in an environment of its own: generated code refuses a runtime older
 # than its generator, so the generator stays old and the runtime floats.
+generators: $(GEN)/.installed build/tools/.installed-go build/tools/.installed
+
 gen: $(GEN)/.installed node_modules/.installed build/tools/.installed-go
 	rm -rf gen/*/turnwright gen/ts/google && mkdir -p gen/python/turnwright
 	npx --no-install buf generate --template gen/buf.gen.yaml
@@ -78,7 +83,7 @@ fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m fuzz -s tests/fuzz
 
 soak: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m soak -s tests/architecture tests/unit tests/contract tests/crash
+	$(BIN)/python -m pytest -m soak -s tests/architecture tests/unit tests/contract tests/crash tests/e2e
 
 # Beside the official SDKs, which have an environment of their own.
 oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
