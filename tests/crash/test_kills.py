@@ -232,6 +232,7 @@ def check_file(store):
         assert raw.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)], indirect=True)
 @pytest.mark.asyncio
 @pytest.mark.timeout(180)
 async def test_what_was_acknowledged_survives_20_kills(store, history):

@@ -19,6 +19,7 @@ from e2e.cli_process import Bench, json_lines, loop_status, run_alias
 from sse_server import Answer, SseServer, chat, error, hang_up, plain
 from turnwright_store.sql.packing import unpacked
 
+SOAK = pytest.mark.soak
 EDIT = (
     "I see the typo.\n\n"
     '<set path="greet.py">\n<<SEARCH\ndef greet():\n    return "helo"\nSEARCH\n'
@@ -115,12 +116,12 @@ async def test_connection_refused_ends_the_turn_at_once_and_the_run_goes_on_late
     ("answer", "word"),
     [
         pytest.param(error(401, "bad key"), "vendor_auth", id="401"),
-        pytest.param(error(404, "The model `tiny` does not exist"), "vendor_rejected", id="404-model"),
-        pytest.param(error(429, "slow down"), "vendor_rate_limit", id="429"),
+        pytest.param(error(404, "The model `tiny` does not exist"), "vendor_rejected", id="404-model", marks=SOAK),
+        pytest.param(error(429, "slow down"), "vendor_rate_limit", id="429", marks=SOAK),
         pytest.param(error(500, "oops"), "vendor_failed", id="500"),
-        pytest.param(plain("<html>hello</html>"), "vendor_protocol", id="not-sse"),
-        pytest.param(plain("", content_type="text/event-stream"), "vendor_protocol", id="no-events"),
-        pytest.param(hang_up(), "vendor_", id="hang-up"),
+        pytest.param(plain("<html>hello</html>"), "vendor_protocol", id="not-sse", marks=SOAK),
+        pytest.param(plain("", content_type="text/event-stream"), "vendor_protocol", id="no-events", marks=SOAK),
+        pytest.param(hang_up(), "vendor_", id="hang-up", marks=SOAK),
         pytest.param(error(400, "This model's maximum context length is 10 tokens"), "context_exceeded", id="context"),
     ],
 )
@@ -210,7 +211,14 @@ async def test_broken_tags_are_healed(bench) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("path", ["../outside.txt", "/etc/turnwright-outside.txt", "link/outside.txt"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("../outside.txt", marks=SOAK),
+        pytest.param("/etc/turnwright-outside.txt", marks=SOAK),
+        "link/outside.txt",
+    ],
+)
 async def test_a_path_outside_of_the_project_is_refused_and_the_rest_cancelled(bench, tmp_path, path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (bench.project / "link").symlink_to(tmp_path / "elsewhere")

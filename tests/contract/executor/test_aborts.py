@@ -319,7 +319,7 @@ async def test_a_file_that_is_being_written_is_written_and_its_record_says_so(se
 
 async def test_the_output_of_an_executor_that_is_gone_ends_at_499(services) -> None:
     """Its owner stops in the middle of a command; who takes the run over finds a command that nobody runs."""
-    async with another_executor(services, "owner", recover=False, lease_s=15) as client:
+    async with another_executor(services, "owner", recover=False, lease_s=3) as client:
         (services.files / "slow.sh").write_text("echo begun; echo $$ > pid; sleep 60")
         services.script(SH, DONE)
         own = Services(services.root, client, services.addresses, services.project)

@@ -109,7 +109,14 @@ async def outcome(services, kind: str, run: str, state: str) -> str:
     return "-"
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    ("database", "state"),
+    [
+        *(("sqlite", state) for state in STATES),
+        *(pytest.param("postgresql", state, marks=() if state == "paused" else pytest.mark.soak) for state in STATES),
+    ],
+    indirect=["database"],
+)
 async def test_every_command_in_a_state(services, state):
     # RS07, RC06: 15 commands in 8 states
     write_scripts(services)

@@ -264,6 +264,7 @@ async def test_many_turns_of_shifting_packets_are_read_back(run):
     assert [await read(run, turn) for turn in range(1, 71)] == packets
 
 
+@pytest.mark.parametrize("db", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)], indirect=True)
 async def test_packets_grow_with_what_is_new(run, db, tmp_path):
     """C22: less than two bytes are stored for each new byte, layouts, keys and indexes included."""
     chance = random.Random(1)

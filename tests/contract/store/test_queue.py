@@ -112,6 +112,7 @@ async def test_projects_take_turns(client):
     assert [name.partition("-")[0] for name in await listed(client)] == ["a", "b", "c"] * 3
 
 
+@pytest.mark.parametrize("db", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)], indirect=True)
 async def test_a_thousand_runs_of_one_project_do_not_delay_another_ones(client):
     """Fair between projects, whatever was queued first and however many are worked on."""
     crowd, lone = await new_project(client, "crowd"), await new_project(client, "lone")

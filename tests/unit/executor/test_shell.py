@@ -184,7 +184,10 @@ async def test_a_process_that_left_the_session_ends_with_its_command(tmp_path, e
     assert await gone(int(out.split()[0]))
 
 
-@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+@pytest.mark.parametrize(
+    "escape",
+    [pytest.param(way, marks=() if name == "group" else pytest.mark.soak, id=name) for name, way in ESCAPES.items()],
+)
 @pytest.mark.asyncio
 async def test_a_process_that_left_the_session_is_stopped_with_a_command_over_its_time(tmp_path, escape):
     end, out, _ = await run(tmp_path, f"{escape} sleep 300", timeout_s=5.0)
