@@ -241,15 +241,22 @@ async def chat_and_kill(stack: Stack, runs: int, rounds: int, kills: int) -> Non
             for place, (one, manner) in enumerate(zip(those, MANNERS, strict=True))
         ]
 
+        rounds_over = 0
+
         async def converse(chat: Chat) -> None:
+            nonlocal rounds_over
             for number in range(rounds):
                 await chat.through_every_command(number)
+                rounds_over += 1
 
         talking = asyncio.gather(*map(converse, chats))
         killed = 0
         try:
             while not talking.done() and killed < kills:
                 await asyncio.sleep(0.3 + dice.random() * 0.7)
+                if killed * runs * rounds > kills * (rounds_over + runs):
+                    # Each round has its share of the kills.
+                    continue
                 life = stack.lives[dice.choice(VICTIMS)]
                 life.kill()
                 life.start()
