@@ -24,9 +24,9 @@ from turnwright_core.kit.telemetry_names import COMMANDS
 
 pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(1200)]
 
-TURNS = 30
+TURNS = 10
 ROUNDS = 12
-PAIRS = 60
+PAIRS = 200
 CALLS = 300
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 SINK = Path(__file__).with_name("otlp_sink.py")
