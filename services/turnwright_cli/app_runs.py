@@ -27,7 +27,7 @@ def _add_runs(app: click.Group) -> None:
         "Manage the runs of a project; without a command, list them, latest first.",
         WATCH,
         *COMMON,
-        work="steering:runs",
+        work="run_list:runs",
     )
     add_command(
         runs,

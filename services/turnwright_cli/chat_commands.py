@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
 
-from turnwright_cli.lists import show_runs, spend_words
+from turnwright_cli.lists import spend_words
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import plan_lines, progress_words
 from turnwright_cli.recorded_diff import recorded_changes, show_changes
+from turnwright_cli.run_list import show_runs
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.undoing import show_undone, undone
 from turnwright_client import Client

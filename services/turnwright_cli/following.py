@@ -20,7 +20,7 @@ from turnwright_cli.hunks import picked
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import PromptDecision, Prompter
-from turnwright_cli.render import Screen
+from turnwright_cli.screen import Screen
 from turnwright_client import Client, QueuedLoop, RunView
 from turnwright_client.client import entries_in, loop_in
 from turnwright_core import runs

@@ -1,16 +1,14 @@
-"""`runs`, `runs show` and `runs abort`, as tables or as JSON lines."""
+"""`runs show` and `runs abort`, as text or as JSON lines."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from textwrap import indent
 from typing import Final
 
 from click import UsageError
-from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
@@ -33,6 +31,7 @@ from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import plan_title
 from turnwright_cli.recorded_diff import recorded_changes, show_recorded
 from turnwright_cli.records import record_line
+from turnwright_cli.run_list import SUMMARY_CHARS
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.sent_packet import sent_packet, show_packet
 from turnwright_cli.session import open_project, open_to_read
@@ -40,55 +39,20 @@ from turnwright_cli.status_words import (
     loop_words,
     reason_sentence,
     run_words,
-    title_of,
     turn_words,
     turns_words,
     usage_words,
 )
-from turnwright_cli.tables import Column, show_table
 from turnwright_client import pending_proposals
 from turnwright_core import runs
 from turnwright_core.limits import PAGE_SIZE_MAX
 
-SUMMARY_CHARS = 60
 _INTERRUPTED = (
     "No executor is working on it. It continues with `turnwright serve`, or with the next command that gives it a "
     "task, decides or aborts it."
 )
 _UNDER_WAY = (runs.RUNNING, runs.PROPOSED)
 """Statuses of a loop that can be aborted."""
-
-
-async def list_runs(call: Invocation) -> int:
-    async with open_to_read(call) as (client, name):
-        found = [run async for run in client.list_runs(name)] if name else []
-    if call.as_json:
-        return show_lines(found)
-    show_runs(found)
-    return 0
-
-
-def show_runs(found: Iterable[run_pb2.Run]) -> None:
-    """A table of runs."""
-    show_table(
-        (
-            Column("run", whole=True),
-            *map(Column, ("status", "turns", "model", "changed")),
-            Column("summary", SUMMARY_CHARS),
-        ),
-        (
-            (
-                run.run,
-                run_words(run),
-                str(run.turn),
-                run.loop.settings.model or run.settings.model,
-                _when(run.update_time),
-                title_of(run),
-            )
-            for run in found
-        ),
-        empty="No runs yet. Start one with `turnwright act PROMPT`.",
-    )
 
 
 async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff: bool, packet: int) -> int:
@@ -187,12 +151,6 @@ def spend_words(spent: budget_pb2.Spend) -> str:
     lost = f" ({spent.lost_tokens:,} estimated)" if spent.lost_tokens else ""
     cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""
     return f"{turns_words(spent.turns)}, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
-
-
-def _when(time: Timestamp) -> str:
-    if not time.seconds:
-        return ""
-    return datetime.fromtimestamp(time.seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 RECORDS: Final = "log://**"

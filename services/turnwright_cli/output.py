@@ -1,13 +1,17 @@
 """Standard output that survives a broken pipe: if its reader exits (`| head`), the work goes on."""
+# ruff: noqa: PLC0415 - rich is loaded where something is drawn: its import takes as long as the reading of a list
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from rich.console import Console, RenderableType
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_FORCING: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which rich takes a pipe for a terminal."""
 
 
 class _BrokenPipeGuard:
@@ -47,13 +51,22 @@ def guarded_stdout() -> IO[str]:
     return cast("IO[str]", _BrokenPipeGuard(sys.stdout))
 
 
+def is_pipe() -> bool:
+    """Whether lines go to a program, so that nothing is drawn."""
+    return not sys.stdout.isatty() and not any(os.environ.get(name) for name in _FORCING)
+
+
 def console() -> Console:
     """A console on standard output: no colours under NO_COLOR, plain text in a pipe."""
+    from rich.console import Console
+
     return Console(file=guarded_stdout(), highlight=False, soft_wrap=True)
 
 
 def put(console: Console, what: RenderableType, end: str = "\n") -> None:
     """Print to a console; in a pipe the text is unchanged, including tabs."""
+    from rich.text import Text
+
     if isinstance(what, Text) and not console.is_terminal:
         console.file.write(what.plain + end)
         console.file.flush()

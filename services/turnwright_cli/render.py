@@ -25,6 +25,7 @@ from turnwright_cli.plan_changes import PlanChanges
 from turnwright_cli.plan_panel import panel_lines
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
+from turnwright_cli.screen import Screen
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.status_words import (
     reason_sentence,
@@ -42,45 +43,6 @@ OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""
 OUTPUT_CHARS_MIN: Final = 20
 RULE_CHARS_MAX: Final = 72
-
-
-class Screen:
-    """Where a followed loop is shown. What a screen does not define is nothing to it."""
-
-    def begin(self, run: run_pb2.Run, sequence: int) -> None:
-        """The loop that will be shown."""
-
-    def show(self, event: Event) -> None:
-        """One event of the run, in order."""
-
-    def lacks(self, entry: entry_pb2.Entry) -> bool:  # noqa: ARG002 - for those who know
-        """Whether the whole body of an entry is needed, of which the event has only the beginning."""
-        return False
-
-    def lacks_plan(self, plan: plan_pb2.Plan) -> bool:  # noqa: ARG002 - as above
-        """Whether the previous version is needed to show what changed in a plan."""
-        return False
-
-    def knew_plan(self, plan: plan_pb2.Plan) -> None:
-        """The version before."""
-
-    def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
-        """A proposal that is about to be decided; long texts are cut unless all is wanted."""
-
-    def part(self, title: str, diff: str) -> None:
-        """A part of a proposal that is about to be decided."""
-
-    def note(self, text: str) -> None:
-        """A sentence of the command itself."""
-
-    def stopping(self) -> None:
-        """The person has asked to stop the loop."""
-
-    def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
-        """The loop ended, or waits for a decision that this command cannot take."""
-
-    def changed(self, changes: FileChanges) -> None:
-        """What the loop changed in files, after its end."""
 
 
 STOPPING: Final = "Stopping the run; Ctrl-C again leaves at once."

@@ -18,7 +18,7 @@ from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text
 from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project
+from turnwright_cli.session import open_project, open_to_read
 from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
@@ -27,7 +27,7 @@ _PROMPT_CHARS: Final = 60
 
 
 async def list_schedules(call: Invocation, *, run: str) -> int:
-    async with open_project(call) as (client, name):
+    async with open_to_read(call) as (client, name):
         run = await full_alias(client, name, run)
         found = await client.list_schedules(name, run)
     if call.as_json:

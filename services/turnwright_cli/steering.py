@@ -18,12 +18,13 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.json_lines import show_lines
-from turnwright_cli.lists import SUMMARY_CHARS, budget_words, call_words, list_runs
+from turnwright_cli.lists import budget_words, call_words
 from turnwright_cli.output import console, put, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text
+from turnwright_cli.run_list import SUMMARY_CHARS
 from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project, open_session
+from turnwright_cli.session import open_project, open_session, open_to_read
 from turnwright_cli.status_words import run_words, title_of, turns_words
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
@@ -94,7 +95,7 @@ async def configure_run(
         yolo=yolo,
         calls=call_style(calls),
     )
-    async with open_project(call) as (client, name):
+    async with (open_project if patch.ListFields() else open_to_read)(call) as (client, name):
         run = await full_alias(client, name, run)
         if patch.ListFields():
             changed = await client.configure_run(name, run, patch, secrets.token_hex(16))
@@ -154,10 +155,6 @@ def read_persona(file: Path) -> str:
 
 
 # Watching -------------------------------------------------------------------------------------------------------------
-
-
-async def runs(call: Invocation, *, watch: bool) -> int:
-    return await (watch_runs if watch else list_runs)(call)
 
 
 async def watch_runs(call: Invocation) -> int:

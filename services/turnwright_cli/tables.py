@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
-from rich.table import Table
-from rich.text import Text
 
-from turnwright_cli.output import console, write_line
+from turnwright_cli.output import console, is_pipe, write_line
 from turnwright_cli.plain import safe_line, shown_line
 
 COLUMNS_MIN: Final = 60
@@ -55,13 +53,15 @@ def show_table(
     `empty` is printed if there are none, `hint` at the end; both are for people and left out in a pipe.
     """
     cells = [[Cell(value) if isinstance(value, str) else value for value in row] for row in rows]
-    out = console()
-    if not out.is_terminal:
+    if is_pipe() or not (out := console()).is_terminal:
         for line in ([Cell(column.name) for column in columns], *cells):
             write_line("\t".join(shown_line(cell.text.translate(_ESCAPED)) for cell in line))
         if not cells and empty:
             print(empty, file=sys.stderr)
         return
+    from rich.table import Table  # noqa: PLC0415 - not in a pipe
+    from rich.text import Text  # noqa: PLC0415 - as above
+
     if not cells:
         out.print(empty, markup=False)
         return

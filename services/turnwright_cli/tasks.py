@@ -27,14 +27,14 @@ from turnwright_cli.following import Follower, FollowResult
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.joining import announce
-from turnwright_cli.json_lines import JsonScreen
 from turnwright_cli.output import complain, console, guarded_stdout, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompt_edits import prompt_edits_of
 from turnwright_cli.prompting import PromptDecision, Prompter, TerminalLines, cut_comment
 from turnwright_cli.reading import given_text
-from turnwright_cli.render import Screen, TextScreen
+from turnwright_cli.render import TextScreen
 from turnwright_cli.run_names import full_alias
+from turnwright_cli.screen import JsonScreen, Screen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.chat.prompt_edits import PromptEdit

@@ -14,7 +14,6 @@ from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.service import Service
-from turnwright_store.app.changes import Watches
 from turnwright_store.app.opening import find_opened, rules_of
 from turnwright_store.config import StoreSettings
 from turnwright_store.edge.lock import DatabaseInUseError
@@ -28,7 +27,7 @@ from turnwright_store.sql.leases import is_any_claimed
 def build(settings: StoreSettings, secret: str) -> Service:
     """The store. Starting it raises what the whole store raises."""
     database = ReadOnlyDatabase(settings.database_file)
-    store = StoreBackend(database, Watches(), time.monotonic, lambda: time.time_ns() // 1_000_000)
+    store = StoreBackend(database, time.monotonic, lambda: time.time_ns() // 1_000_000)
 
     async def open_it(*, is_shared: bool = False) -> bool:
         """Whether there is nothing to write. `is_shared`: runs are claimed by whoever else has the database."""

@@ -16,7 +16,6 @@ from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
-from turnwright_store.app.changes import Watches
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.expiry import expiry
 from turnwright_store.app.gauges import BacklogGauges
@@ -60,9 +59,8 @@ def _now_ms() -> int:
 def build(settings: StoreSettings, _secret: str) -> Service:
     """The store, ready to be served. Starting it raises SettingsError, and OSError for a database it cannot have."""
     database = _database(settings)
-    watches = Watches()
     maintenance = Maintenance()
-    store = StoreService(database, watches, time.monotonic, _now_ms)
+    store = StoreService(database, time.monotonic, _now_ms)
     gauges: list[BacklogGauges] = []
 
     async def start() -> None:
@@ -88,7 +86,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         await database.close()
 
     async def drain() -> None:
-        watches.drain()
+        store.watches.drain()
 
     def register(server: grpc.aio.Server) -> None:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)

@@ -36,6 +36,8 @@ def test_they_write_nothing_and_register_no_project(tmp_path) -> None:
         (("explain", run), "prompt"),
         (("replay", run), "1 of 1 packets are the same"),
         (("plan", "show", run), "plan"),
+        (("schedules", "list", run), "next (UTC)"),
+        (("config", run), "temperature"),
         (("inbox",), "wants to"),
         (("models",), "scripted/m"),
     ):

@@ -33,7 +33,6 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
     CancelCommand = Forward(floor=Tier.CLIENT)
     SetSchedule = Forward(floor=Tier.CLIENT)
     RemoveSchedule = Forward(floor=Tier.CLIENT)
-    ListSchedules = Forward(identity=CallIdentity.EXECUTOR)
 
     async def SubmitCommand(self, request: pb.SubmitCommandRequest, context: Any) -> pb.SubmitCommandResponse:
         """Carry out or queue a command of a chat."""

@@ -28,8 +28,9 @@ from turnwright_core.parts import in_parts
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor, moment_of_cursor
-from turnwright_store.app.read_view import RunRef, ScopeChanges, batches, load, sections
+from turnwright_store.app.read_view import ScopeChanges, batches, load, sections
 from turnwright_store.domain.message_sizes import loop_bytes, turn_bytes
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Subscription
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition

@@ -6,7 +6,6 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Run
 from turnwright_core.session_queue import QUEUE_LISTED_MAX, QueuedCommand, queue_of, shortened
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import with_origin
 from turnwright_store.app.waiting_edits import (
     WaitingEdit,
@@ -15,6 +14,7 @@ from turnwright_store.app.waiting_edits import (
     drop_waiting,
     waiting_edits,
 )
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops as loop_rows

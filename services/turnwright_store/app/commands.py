@@ -14,7 +14,6 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import add_run, check_model_exists
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.waiting_edits import count_waiting
@@ -27,6 +26,7 @@ from turnwright_store.domain.checks import (
     check_name,
     check_shown,
 )
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction

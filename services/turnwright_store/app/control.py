@@ -18,12 +18,12 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Run, Spend
 from turnwright_store.app.ledger import forbidden
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, check_model_exists
 from turnwright_store.app.run_events import free_path
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Run
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import check_alias_free, generate_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
+from turnwright_store.domain.names import RunRef
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import forks as rows
 from turnwright_store.sql.registry import get_project

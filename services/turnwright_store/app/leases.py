@@ -23,11 +23,11 @@ from turnwright_core.models import Model
 from turnwright_core.runs import RUNNING, Run, Turn
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence, with_status
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_revision import bump_revision, records_prefix
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.message_sizes import ROW_BYTES, run_bytes
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules

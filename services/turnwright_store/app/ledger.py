@@ -35,12 +35,12 @@ from turnwright_core.runs import (
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.packets import record_packet
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_revision import bump_revision, records_prefix
 from turnwright_store.app.view_change import view_change
 from turnwright_store.app.waiting_edits import carry_out_waiting
 from turnwright_store.app.writing import TurnTag, Written, apply_writes, check_writes, written_paths
 from turnwright_store.domain.events import mode_switched
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction

@@ -16,8 +16,9 @@ from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
 from turnwright_store.app.history import NUMBER_MAX, At, PacketOf, PastRun, run_at
-from turnwright_store.app.read_view import RunRef, batches, weight_of
+from turnwright_store.app.read_view import batches, weight_of
 from turnwright_store.domain.checks import page_size
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection

@@ -17,7 +17,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import TurnPacket
 from turnwright_store.app.forks import turn_not_found
-from turnwright_store.app.read_view import RunRef
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import (
     CHAIN_MAX,
     Layout,

@@ -46,11 +46,11 @@ from turnwright_core.plans import (
 )
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.plan_limits import check_plan_size
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import turn_of_cause
 from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain import events
 from turnwright_store.domain.checks import check_name, page_size
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction

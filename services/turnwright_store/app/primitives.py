@@ -35,9 +35,10 @@ from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, match
 from turnwright_store.app.ledger import check_fence, write_entries
 from turnwright_store.app.list_entries import EntryQuery, candidates_now, fitting_entries
-from turnwright_store.app.read_view import RunRef, find
+from turnwright_store.app.read_view import find
 from turnwright_store.app.writing import Written
 from turnwright_store.domain.checks import check_path
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction

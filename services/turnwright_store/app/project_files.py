@@ -14,7 +14,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence
-from turnwright_store.app.read_view import RunRef
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction

@@ -23,11 +23,11 @@ from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decided, decision_in, tool_in, wait_in
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import new_event
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.events import proposal_decided, tool_returned
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction

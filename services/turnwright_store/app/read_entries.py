@@ -20,7 +20,8 @@ from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
 from turnwright_store.app.history import NUMBER_MAX, At, PastRun, moment_of_cursor, run_at
 from turnwright_store.app.packets import packet_messages
-from turnwright_store.app.read_view import ENTRY_BYTES, RunRef, batches, weight_of
+from turnwright_store.app.read_view import ENTRY_BYTES, batches, weight_of
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection

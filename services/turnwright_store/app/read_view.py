@@ -15,6 +15,7 @@ from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.parts import in_parts
 from turnwright_store.app.history import At, check_cursor, moment_of_cursor, run_at
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition
@@ -30,13 +31,6 @@ ENTRY_BYTES: Final = 512
 
 ROWS_A_STATEMENT: Final = 1000
 """Rows of changes that one statement reads."""
-
-
-class RunRef(Struct, frozen=True):
-    """Which run."""
-
-    project: str
-    run: str
 
 
 class ViewDelta(Struct, frozen=True):

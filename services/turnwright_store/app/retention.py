@@ -20,8 +20,8 @@ from typing import Final, TypeVar
 from turnwright_core.errors import Reason, fault
 from turnwright_store.app.block_gc import sweep_blocks, sweep_versions
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import GLOBAL_LOCK, project_lock, run_lock
+from turnwright_store.domain.names import RunRef
 from turnwright_store.ports import ANY_SCOPE, Connection, Database, Durability, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions

@@ -23,10 +23,10 @@ from turnwright_core.runs import RunSettings
 from turnwright_store.app import commands
 from turnwright_store.app.edit_plans import latest_settings
 from turnwright_store.app.maintenance import Chore, is_done
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.run_events import new_event, turn_of_cause
 from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.locks import run_lock
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import Schedule, check_schedule, next_time_ms
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Durability, Transaction

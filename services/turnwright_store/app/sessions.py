@@ -28,7 +28,6 @@ from turnwright_store.app.edit_plans import EditPlan, Resend, carry_out, plan_ed
 from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.proposals import Resolution, resolve_proposal
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.registry import state_of
 from turnwright_store.app.session_commands import (
     AbortSession,
@@ -48,6 +47,7 @@ from turnwright_store.app.session_commands import (
 )
 from turnwright_store.app.waiting_edits import add_waiting
 from turnwright_store.app.writing import apply_writes
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.session_gates import GATES, Gate, gated
 from turnwright_store.domain.settings_patch import SettingsPatch

@@ -24,10 +24,10 @@ from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.proposals import Resolution, resolve_proposal
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.app.view_change import view_change
 from turnwright_store.app.writing import Written, written_paths
 from turnwright_store.domain.checks import check_attributes, check_path, check_revision
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_writer, writer_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction

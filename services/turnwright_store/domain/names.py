@@ -1,4 +1,4 @@
-"""Generated names, for callers that give none."""
+"""How runs are named, and generated names for callers that give none."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_core.limits import NAME_CHARS_MAX
 
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_IN_ALIAS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _SUFFIX_CHARS: Final = 24
 """Room for the time and a counter at the end of a name."""
+
+
+class RunRef(Struct, frozen=True):
+    """Which run."""
+
+    project: str
+    run: str
 
 
 def project_names(root: str) -> Iterator[str]:

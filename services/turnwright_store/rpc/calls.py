@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
@@ -21,13 +21,15 @@ from turnwright_core.kit.auth import Caller, check_deployment, current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_store.app.changes import Watches
 from turnwright_store.app.idempotency import ProtobufMessage, RequestKey, once, starts_nothing
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durability, Transaction
+
+if TYPE_CHECKING:
+    from turnwright_store.app.changes import Watches
 
 R = TypeVar("R", bound=ProtobufMessage)
 Q = TypeVar("Q")
@@ -41,7 +43,6 @@ class StoreBackend(Struct):
     """What the servicers share; `rules` is set when the database is open."""
 
     database: Database
-    watches: Watches
     clock_s: Callable[[], float]
     """A monotonic clock, for time limits."""
     clock_ms: Callable[[], int]
@@ -49,9 +50,18 @@ class StoreBackend(Struct):
     opened: StoreRules | None = None
     small_projects: set[str] = field(default_factory=set)
     """Projects with few files at the last adoption."""
+    _watches: Watches | None = None
     _cached_registry: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
         default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
     )
+
+    @property
+    def watches(self) -> Watches:
+        """The watches that are open."""
+        from turnwright_store.app.changes import Watches  # noqa: PLC0415 - lists are read without it
+
+        self._watches = self._watches or Watches()
+        return self._watches
 
     @property
     def rules(self) -> StoreRules:

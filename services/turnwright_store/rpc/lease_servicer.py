@@ -15,8 +15,8 @@ from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks

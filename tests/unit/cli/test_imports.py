@@ -73,3 +73,26 @@ def test_a_command_does_not_load_what_it_does_not_use(tmp_path, arguments, unuse
 
     assert "turnwright_cli.app" in modules
     assert modules & set(unused) == set()
+
+
+READS_NOT = {
+    *NEVER,
+    "rich.text",
+    "prompt_toolkit",
+    "turnwright_assembler",
+    "turnwright_cli.render",
+    "turnwright_store.app.changes",
+    "turnwright_store.wiring",
+    "turnwright_executor.wiring",
+}
+"""What a command that only reads loads neither itself nor for the services that it starts."""
+
+
+def test_reading_without_a_stack_loads_no_more_than_it_reads(tmp_path):
+    # The first command in a home makes its database.
+    assert "turnwright_store.wiring" in loaded(tmp_path, "runs")
+
+    lists = loaded(tmp_path, "runs")
+    assert "turnwright_store.edge.read_only" in lists
+    assert lists & {*READS_NOT, "turnwright_provider"} == set()
+    assert loaded(tmp_path, "models") & (READS_NOT - {"rich.text"}) == set()

@@ -20,8 +20,8 @@ from turnwright.types.v1 import (
 )
 
 from turnwright_cli.effects import effect_title
-from turnwright_cli.json_lines import JsonScreen
 from turnwright_cli.render import TextScreen
+from turnwright_cli.screen import JsonScreen
 
 Event = executor_service_pb2.WatchRunResponse
 RUN = run_pb2.Run(project="p", run="r\x1b[2Jun", status=102)

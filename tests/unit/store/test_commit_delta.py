@@ -29,8 +29,8 @@ from turnwright_store.app import commands, forks, leases, ledger, registry, stee
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.opening import open_store
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.config import ModelSeeds
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase

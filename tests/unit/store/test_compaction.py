@@ -14,8 +14,8 @@ from turnwright_core.models import Model
 from turnwright_core.runs import LoopSettings, Mode, RunSettings
 from turnwright_store.app import commands, compaction, ledger, registry
 from turnwright_store.app.opening import open_store
-from turnwright_store.app.read_view import RunRef
 from turnwright_store.config import ModelSeeds
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability

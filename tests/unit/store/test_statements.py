@@ -25,8 +25,9 @@ from turnwright_core.runs import LoopSettings, Mode, RunSettings, TurnRequest, T
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.opening import open_store
-from turnwright_store.app.read_view import RunRef, find
+from turnwright_store.app.read_view import find
 from turnwright_store.config import ModelSeeds
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
