@@ -146,7 +146,9 @@ class ReplyStream:
                 is_first, self._started, early = not self._started, True, None
                 await self._outbox.put(event)
                 if is_first:
-                    # It is sent before more is read: vendors send the first words together with others.
+                    # It is sent before more is read: vendors send the first words together with others. The event loop
+                    # runs once for the caller's task, and once for the stream that carries the call.
+                    await asyncio.sleep(0)
                     await asyncio.sleep(0)
         raise failed(FailureClass.SERVER, "the stream ended without an end")
 
