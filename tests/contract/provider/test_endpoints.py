@@ -72,7 +72,7 @@ async def test_a_refused_key_is_reported_with_the_place_where_it_is_set(provider
         heard = await (await provider()).generate(f"{vendor}/m")
 
     assert heard.reason == "VENDOR_AUTH"
-    assert f"{where} holds it" in heard.error.message
+    assert f"set {where} where the provider runs" in heard.error.message
     if vendor != "deepseek":
         assert f"key-of-a-{'variable' if vendor == 'work' else 'file'}" not in heard.error.message
 
