@@ -87,9 +87,10 @@ async def test_a_follower_is_told_of_adopted_files_where_it_would_be_shown_them(
     watcher = Watcher(second, filter=wanted)
     before = (await watcher.next()).cursor
     await adopted(second, "first")
-    told = await watcher.next()
-    await watcher.close()
     view = await second.view(filter=wanted, after=before)
+    await watcher.until(view.cursor)
+    told = watcher.messages[-1]
+    await watcher.close()
     assert [entry.path for entry in told.entries] == [entry.path for entry in view.entries]
     assert told.cursor == view.cursor
     assert not told.HasField("run")
