@@ -212,11 +212,10 @@ class Router:
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
         received = asyncio.Event()
-        moving = asyncio.create_task(
-            self._monitors.moved_from(owner, RunAddress(request.project, request.run), received), name="owner elsewhere"
-        )
+        address = RunAddress(request.project, request.run)
         async with self._owners.reached(owner) as stub:
             call = stub.WatchRun(request, metadata=_passed_on(metadata))
+            moving = asyncio.create_task(self._monitors.moved_from(owner, address, received), name="owner elsewhere")
             moving.add_done_callback(lambda _: call.cancel())
             try:
                 async for event in call:
