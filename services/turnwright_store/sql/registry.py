@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import bindparam, delete, insert, literal, select, text, update
+from sqlalchemy import bindparam, delete, insert, literal, select, update
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
@@ -18,7 +18,7 @@ from turnwright_core.runs import Assembly, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
-from turnwright_store.sql.scopes import find_meta
+from turnwright_store.sql.scopes import find_meta, put_meta
 from turnwright_store.sql.tables import meta, models, projects, schemes
 
 
@@ -68,9 +68,6 @@ _MODEL_PAGE: Final = _MODEL.where(models.c.alias > bindparam("after")).order_by(
 _ALIASES: Final = select(models.c.alias).order_by(models.c.alias)
 _MODELS_DELETE: Final = delete(models).where(models.c.alias.in_(bindparam("aliases", expanding=True)))
 _MODELS_ADD: Final = insert(models)
-_WINDOW_PUT: Final = text(
-    "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value"
-)
 _WINDOWS_DELETE: Final = delete(meta).where(meta.c.key.in_(bindparam("keys", expanding=True)))
 
 _SCHEMES: Final = select(
@@ -164,8 +161,7 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
 
 def put_window(connection: Connection, vendor_model: str, window: ReportedWindow) -> None:
     """Keep what a refusal reported about a model, for all aliases of it."""
-    row = {"key": _WINDOW_KEY + vendor_model, "value": msgspec.json.encode(window).decode()}
-    connection.execute(_WINDOW_PUT, row)
+    put_meta(connection, _WINDOW_KEY + vendor_model, msgspec.json.encode(window).decode())
 
 
 def forget_windows(connection: Connection, vendor_models: Iterable[str]) -> None:

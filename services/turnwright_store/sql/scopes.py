@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import BigInteger, bindparam, case, insert, select, update
+from sqlalchemy import BigInteger, bindparam, case, insert, select, text, update
 
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.tables import meta, scopes
@@ -32,6 +32,9 @@ _BUMP_IF_UNCHANGED: Final = (
 _ADD: Final = insert(scopes).returning(scopes.c.id)
 _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
+_META_PUT: Final = text(
+    "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value"
+)
 
 
 def bump_scope(tx: Transaction, scope: int, positions: int = 0) -> tuple[int, int]:
@@ -104,6 +107,11 @@ def find_meta(connection: Connection, key: str) -> str | None:
     """As read_meta, outside of a write."""
     value: str | None = connection.execute(_META, {"key": key}).scalar_one_or_none()
     return value
+
+
+def put_meta(connection: Connection, key: str, value: str) -> None:
+    """Write a value, whether there was one or not."""
+    connection.execute(_META_PUT, {"key": key, "value": value})
 
 
 def write_meta(tx: Transaction, key: str, value: str) -> None:

@@ -24,6 +24,7 @@ from turnwright_store.ports import Connection
 from turnwright_store.sql.dialect import POSTGRESQL
 from turnwright_store.sql.entries import HEAD, batched
 from turnwright_store.sql.keys import version_key
+from turnwright_store.sql.scopes import find_meta, put_meta
 from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
 from turnwright_store.sql.views import cut
 
@@ -136,10 +137,7 @@ _PLAIN: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
 _RULES: Final = f"counted words, unicode {unicodedata.unidata_version}"
 """The version of the tokenizer. If it changes, every index is rebuilt."""
 
-_RULES_FIND: Final = text("SELECT value FROM meta WHERE key = 'search_rules'")
-_RULES_PUT: Final = text(
-    "INSERT INTO meta (key, value) VALUES ('search_rules', :rules) ON CONFLICT (key) DO UPDATE SET value = :rules"
-)
+_RULES_KEY: Final = "search_rules"
 _LEXEMES_PUT: Final = text(
     """
     INSERT INTO search (entry_id, scope_id, scheme, path, revision, document)
@@ -271,14 +269,14 @@ def _columns(scope: int, one: Document) -> dict[str, object]:
 
 def is_outdated(connection: Connection) -> bool:
     """Whether the index was made by another tokenizer, so that FTS5 could not delete from it."""
-    return connection.dialect.name != POSTGRESQL and connection.execute(_RULES_FIND).scalar_one_or_none() != _RULES
+    return connection.dialect.name != POSTGRESQL and find_meta(connection, _RULES_KEY) != _RULES
 
 
 def reset_index(connection: Connection) -> None:
     """Empty the index of SQLite, so that everything is indexed again."""
     for statement in FTS5_EMPTY:
         connection.execute(text(statement))
-    connection.execute(_RULES_PUT, {"rules": _RULES})
+    put_meta(connection, _RULES_KEY, _RULES)
 
 
 def _counted_words(path: str, body: str) -> str:
