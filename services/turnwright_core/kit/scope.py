@@ -104,9 +104,9 @@ def _trace_of(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[TextMetadata
     found = _TRACE_ID.fullmatch(parent) if parents == 1 else None
     if found is None:
         return (), ""
-    if not states or len(state := ",".join(states)) > TRACESTATE_CHARS_MAX or not state:
-        return ((TRACEPARENT, parent),), found[1]
-    return ((TRACEPARENT, parent), (TRACESTATE, state)), found[1]
+    state = ",".join(states)
+    kept = ((TRACESTATE, state),) if state and len(state) <= TRACESTATE_CHARS_MAX else ()
+    return ((TRACEPARENT, parent), *kept), found[1]
 
 
 _NONE: Final = CallScope((), None)
