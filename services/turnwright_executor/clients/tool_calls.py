@@ -195,7 +195,7 @@ class ToolCalls:
             if record.stage is not Stage.SETTLED:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
-                buffer.own(record.path, revision)
+                buffer.require_revision(record.path, revision)
                 plans = RunPlans(self._ledger, call.address, None, buffer)
                 steps = CallSteps(state, self._scope(host, hub, run, events, plans))
                 try:
@@ -240,11 +240,11 @@ class ToolCalls:
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
                 if is_abandoned and is_last and record.stage is not Stage.SETTLED:
-                    await buffer.touch(record_write(settled(record, GONE)))
+                    await buffer.write_now(record_write(settled(record, GONE)))
                     return
                 # Use the stored state: what came after it may not have happened.
                 for stored in await self._ledger.get_entries(call.address, [record.path]):
-                    await buffer.touch(record_write(_released(record_from_entry(stored))))
+                    await buffer.write_now(record_write(_released(record_from_entry(stored))))
 
     def _scope(self, host: ToolHost, hub: RunHub, run: Run, events: HookEvents, plans: RunPlans) -> DispatchScope:
         return DispatchScope(
@@ -305,7 +305,7 @@ class ToolCalls:
         Raises REVISION_CONFLICT if a concurrent call with the same request id was faster.
         """
         gate = RecordingGate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
-        recording = await gate.passed(call.command, 0)
+        recording = await gate.filtered(call.command, 0)
         command = recording.command
         target = target_of(command, gate.target_attribute(command.name))
         path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
@@ -350,8 +350,8 @@ class CallSteps:
             await self._buffer.flush(full=True)
             state.is_over = True
 
-    async def left(self, error: BaseException) -> None:
-        await self._commands.left(error)
+    async def save_on_stop(self, error: BaseException) -> None:
+        await self._commands.save_on_stop(error)
 
     def ending_of(self, _error: Exception) -> Ending | None:
         return None
@@ -366,7 +366,7 @@ async def _beat(buffer: WriteBuffer, path: str) -> None:
     while True:
         await asyncio.sleep(BEAT_S)
         try:
-            await buffer.touch(beat_write(path))
+            await buffer.write_now(beat_write(path))
         except TurnwrightError as error:
             if error.reason not in AWAY:
                 raise

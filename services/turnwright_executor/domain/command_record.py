@@ -112,7 +112,7 @@ class CommandRecord(Struct, frozen=True):
         """Its effect has not begun after all."""
         return replace(self, is_dispatched=False)
 
-    def questioned(self, question: QuestionEffect) -> CommandRecord:
+    def asked(self, question: QuestionEffect) -> CommandRecord:
         """Ask somebody what became of the effect; it is kept as `interrupted` until they answer."""
         return replace(
             self,

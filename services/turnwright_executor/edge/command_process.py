@@ -70,7 +70,7 @@ class CommandProcess:
         the sandbox: the command is killed before them.
         """
         self._spared = spared
-        self._others = process_group.living()
+        self._others = process_group.group_processes()
         self._process = process
         self._control = control
         self._mark = mark
@@ -104,7 +104,7 @@ class CommandProcess:
         """Whether more than `most` processes run below the supervisor. Its count lags a little."""
         self._counts += 1
         # If the host has that many new processes, they may be the command's.
-        is_due = self._counts % _COUNT_EVERY == 0 or process_group.living() - self._others > most
+        is_due = self._counts % _COUNT_EVERY == 0 or process_group.group_processes() - self._others > most
         return is_due and len(self._below()) > most
 
     def _below(self) -> list[int]:

@@ -86,7 +86,7 @@ class Tree:
             self._names.append(name)
         return self._descriptors[-1]
 
-    def place(self, path: str, *, make: bool = False) -> tuple[int, str]:
+    def folder_and_name(self, path: str, *, make: bool = False) -> tuple[int, str]:
         """The descriptor of a path's folder, valid until the next call, and the name in it. Raises as `folder`."""
         above, _, name = path.rpartition("/")
         if not _is_name(name):
@@ -97,16 +97,16 @@ class Tree:
         """The status of a path, without following a link. Raises as `folder`."""
         if not path:
             return os.fstat(self.folder(""))
-        folder, name = self.place(path)
+        folder, name = self.folder_and_name(path)
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[tuple[int, os.stat_result] | None]:
+    def open_file(self, path: str) -> Iterator[tuple[int, os.stat_result] | None]:
         """A file's descriptor and status; None for anything else, such as a pipe or a link.
 
         Raises IsADirectoryError for a folder, and as `folder`.
         """
-        folder, name = self.place(path)
+        folder, name = self.folder_and_name(path)
         if not _is_file(os.stat(name, dir_fd=folder, follow_symlinks=False), name):
             yield None
             return
@@ -117,7 +117,7 @@ class Tree:
         finally:
             os.close(descriptor)
 
-    def listed(self, path: str, most: int = NAMES_MAX) -> DirectoryListing:
+    def list_names(self, path: str, most: int = NAMES_MAX) -> DirectoryListing:
         """The names in a folder, sorted. Raises TooMuchError if there are too many, and as `folder`."""
         kinds: dict[str, bool] = {}
         with os.scandir(self.folder(path)) as found:

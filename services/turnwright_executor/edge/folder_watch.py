@@ -53,7 +53,7 @@ class FolderWatch:
         self._is_off = False
         """Whether this project cannot be watched."""
 
-    def unshare(self) -> None:
+    def detach(self) -> None:
         """Become a reader of its own that has received what the one has that this is a copy of."""
         if self._queue:
             self._queue.join(self)
@@ -204,4 +204,4 @@ def _identity(root: str) -> tuple[int, int, tuple[Mount, ...]] | None:
         status = os.stat(root)  # noqa: PTH116
     except OSError:
         return None
-    return status.st_dev, status.st_ino, MOUNTS.below(root)
+    return status.st_dev, status.st_ino, MOUNTS.mounts_below(root)

@@ -47,7 +47,7 @@ class FileCollector(Struct):
         if depth >= DEPTH_MAX:
             raise TooMuchError(f"it has more than {DEPTH_MAX} folders within each other")
         most = LOOKED_AT_FACTOR * self.files_max
-        listed = self.tree.listed(folder, most)
+        listed = self.tree.list_names(folder, most)
         self.looked_at += len(listed.others) + len(listed.folders)
         if self.looked_at > most:
             raise TooMuchError(f"it has more than {most} files and folders")
@@ -64,7 +64,7 @@ class FileCollector(Struct):
 
     def _take(self, path: str, relative: str) -> bool:
         """Read one path; returns whether it was a file."""
-        with self.tree.opened(path) as found:
+        with self.tree.open_file(path) as found:
             if found is None:
                 return False
             if len(self.files) == self.files_max:

@@ -75,7 +75,7 @@ class ListingSnapshot(Struct):
     is_settled: bool = True
     """Whether a later change is certain to be detected."""
 
-    def again(self, tree: Tree, now_ns: int) -> ListingSnapshot:
+    def refreshed(self, tree: Tree, now_ns: int) -> ListingSnapshot:
         """The same folders and files, now, without those that are gone."""
         look = ListingSnapshot(tree, now_ns)
         for path, before in sorted(self.folders.items()):
@@ -129,7 +129,7 @@ class ProjectListing:
         """The current paths; the same object while they are unchanged."""
         self._git.check = tree.check
         before = self._look
-        look = before.again(tree, now_ns) if before else ListingSnapshot(tree, now_ns)
+        look = before.refreshed(tree, now_ns) if before else ListingSnapshot(tree, now_ns)
         if before is None or not before.is_as(look):
             if before is None or not self._has_rules_of(before, look):
                 self._inputs, self._ignored = None, {}
@@ -140,7 +140,7 @@ class ProjectListing:
             self._look = look
         return self._paths
 
-    def unshare(self) -> None:
+    def detach(self) -> None:
         """Stop sharing mutable state with the listing that this one is a copy of."""
         self._git = copy.copy(self._git)
         self._ignored = dict(self._ignored)
@@ -242,7 +242,7 @@ def look_into(tree: Tree, path: str, now_ns: int, before: Folder | None) -> Fold
         signature = _signature(status, now_ns)
         if before is not None and before.signature == signature != _YOUNG:
             return before
-        listed = tree.listed(path)
+        listed = tree.list_names(path)
     except (OSError, OutsideProjectError, TooMuchError):
         return None
     return Folder(signature, frozenset(listed.others + listed.folders), frozenset(listed.folders))

@@ -50,7 +50,7 @@ class Mounts:
                 self._local[device] = bool(kinds) and kinds <= _LOCAL
             return self._local[device]
 
-    def below(self, root: str) -> tuple[Mount, ...]:
+    def mounts_below(self, root: str) -> tuple[Mount, ...]:
         """What is mounted below a folder."""
         with self._lock:
             self._refresh()
@@ -66,7 +66,7 @@ class Mounts:
             device = os.stat(root).st_dev  # noqa: PTH116
         except OSError:
             return False
-        return self.is_local(device) and all(kind in _LOCAL for _, _, kind in self.below(root))
+        return self.is_local(device) and all(kind in _LOCAL for _, _, kind in self.mounts_below(root))
 
     def _refresh(self) -> None:
         try:

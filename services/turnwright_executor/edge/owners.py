@@ -62,7 +62,7 @@ class Owners:
         return OwnerLocation(holding.address if is_remote else "", holding.run_status in (QUEUED, RUNNING))
 
     @contextlib.asynccontextmanager
-    async def reached(self, address: str) -> AsyncIterator[executor_service_pb2_grpc.ExecutorServiceAsyncStub]:
+    async def connected(self, address: str) -> AsyncIterator[executor_service_pb2_grpc.ExecutorServiceAsyncStub]:
         """The rpcs of another executor; its connection is kept at least for the duration of the block."""
         self._used[address] += 1
         try:

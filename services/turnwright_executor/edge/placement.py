@@ -141,7 +141,7 @@ class Placements:
         like = self._syncs.get(like_run) if like_run else None
         if like and not like.sync.is_spoiled:
             scanner = copy.copy(like.scanner)
-            scanner.unshare()
+            scanner.detach()
             # A file that is not text has attributes that may have changed although its body, which is empty, has not.
             known = {path: "" if digest == EMPTY_HASH else digest for path, digest in known.items()}
         else:

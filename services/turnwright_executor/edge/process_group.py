@@ -20,7 +20,7 @@ def session_of(process: int) -> int:
         return 0
 
 
-def living() -> int:
+def group_processes() -> int:
     return sum(name.isdecimal() for name in os.listdir(_PROC))  # noqa: PTH208 - thousands of names, and no need of paths
 
 

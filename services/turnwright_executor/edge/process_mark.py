@@ -45,7 +45,7 @@ def new_mark() -> int:
     return max(0, highest - 1 - secrets.randbits(_BITS))
 
 
-def marked(mark: int) -> Iterator[int]:
+def marked_processes(mark: int) -> Iterator[int]:
     """The processes with a mark, in no order."""
     names = os.listdir("/proc")  # noqa: PTH208 - thousands of names, and paths cost ten times more
     yield from (int(name) for name in names if name.isdecimal() and _mark_of(name) == mark)
@@ -64,7 +64,7 @@ def _mark_of(process: str) -> int:
 def kill_marked(mark: int) -> None:
     """Kill all processes with a mark. Blocks for some milliseconds, longer if they multiply."""
     for _ in range(KILL_ROUNDS if mark else 0):
-        found = list(marked(mark))
+        found = list(marked_processes(mark))
         for process in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)

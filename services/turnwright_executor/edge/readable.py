@@ -145,7 +145,7 @@ def _is_in(path: Path, roots: Sequence[Path]) -> bool:
     return any(path.is_relative_to(root) for root in roots)
 
 
-def around(root: str) -> tuple[str, ...]:
+def git_paths_outside(root: str) -> tuple[str, ...]:
     """Parts of git outside a project: the work tree around it, or what a linked work tree shares.
 
     A project may contain an untrusted `.git` that names any folder: it counts only if that folder names the work tree,

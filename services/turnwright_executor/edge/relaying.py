@@ -49,7 +49,7 @@ class Relay:
         self._ended = False
         self._task: asyncio.Task[None] | None = None
 
-    def reaches(self, position: EventCursor) -> bool:
+    def covers(self, position: EventCursor) -> bool:
         """Whether everything after a position is available."""
         return not self._ended and position.epoch == self._epoch and position.seq >= self._tail.base
 
@@ -135,7 +135,7 @@ class Relays:
     def can_join(self, key: RelayKey, position: EventCursor) -> bool:
         """Whether a relay can serve a position: an existing one, or a new one that begins there."""
         relay = self._relays.get(key)
-        return relay is None or relay.has_ended or relay.reaches(position)
+        return relay is None or relay.has_ended or relay.covers(position)
 
     @contextlib.asynccontextmanager
     async def hold(self, key: RelayKey, position: EventCursor, upstream: Upstream) -> AsyncIterator[Relay]:

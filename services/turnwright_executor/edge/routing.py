@@ -78,12 +78,12 @@ class Router:
     def route(self, servicer: Any) -> None:
         """Route those calls of a servicer that must reach the owner of a run, and give it the events for WatchRun."""
         for name in TO_OWNER:
-            setattr(servicer, name, self.answering(name, getattr(servicer, name)))
+            setattr(servicer, name, self.owner_handler(name, getattr(servicer, name)))
         servicer.watch_events = self.watch
 
     # Calls with one answer ---------------------------------------------------------------------------------------
 
-    def answering(self, name: str, inner: UnaryHandler) -> UnaryHandler:
+    def owner_handler(self, name: str, inner: UnaryHandler) -> UnaryHandler:
         """A handler that answers as `inner` does, or forwards the call to the run's owner."""
 
         async def answer(request: Any, context: Context) -> Any:
@@ -108,7 +108,7 @@ class Router:
     async def _forwarded(self, name: str, owner: str, request: Any, context: Context, metadata: RpcMetadata) -> Any:
         left_s = context.time_remaining()
         timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
-        async with self._owners.reached(owner) as stub:
+        async with self._owners.connected(owner) as stub:
             try:
                 return await getattr(stub, name)(request, timeout=timeout_s, metadata=_passed_on(metadata))
             except grpc.aio.AioRpcError as error:
@@ -213,7 +213,7 @@ class Router:
         """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
         received = asyncio.Event()
         address = RunAddress(request.project, request.run)
-        async with self._owners.reached(owner) as stub:
+        async with self._owners.connected(owner) as stub:
             call = stub.WatchRun(request, metadata=_passed_on(metadata))
             moving = asyncio.create_task(self._monitors.moved_from(owner, address, received), name="owner elsewhere")
             moving.add_done_callback(lambda _: call.cancel())

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from turnwright_executor.edge.confinement import MARKER_FOLDER
 from turnwright_executor.edge.environment import allowed_environment
-from turnwright_executor.edge.readable import around, is_replaceable, readable
+from turnwright_executor.edge.readable import git_paths_outside, is_replaceable, readable
 
 BUBBLEWRAP: Final = "bubblewrap"
 LIMITS: Final = "limits"
@@ -92,7 +92,7 @@ class Sandbox(Struct, frozen=True):
         beside = [
             *(_shown(path) for path in self.readable if not self._is_replaced(path)),
             *(_empty(path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
-            *(_bound("--ro-bind-try", path) for path in around(root)),
+            *(_bound("--ro-bind-try", path) for path in git_paths_outside(root)),
             *(_bound(bind, path) for path in self.writable),
         ]
         steps = [

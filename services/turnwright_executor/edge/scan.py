@@ -90,14 +90,14 @@ class DiskScanner:
     def files(self) -> Mapping[str, SeenFile]:
         return self._seen
 
-    def unshare(self) -> None:
+    def detach(self) -> None:
         """Stop sharing state with the scanner that this one is a copy of. Not while that one scans."""
         self._listing = copy.copy(self._listing)
-        self._listing.unshare()
+        self._listing.detach()
         self._seen = dict(self._seen)
         self._watch = copy.copy(self._watch)
         if self._watch:
-            self._watch.unshare()
+            self._watch.detach()
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
         """Scan again: files in path order. Raises OSError if the root cannot be read. `doubtful`: see FileScanner."""
@@ -178,7 +178,7 @@ class DiskScanner:
         """Files that the project always includes: exact paths, and matches below a pattern's folder."""
         yield from self._paths_taken_in
         for folder, patterns in self._patterns_taken_in.items():
-            below = islice(everything(tree, folder), self._files_max)
+            below = islice(all_paths(tree, folder), self._files_max)
             yield from (path for path in below if patterns.fit(path))
 
     def _is_ignored(self, tree: Tree, path: str) -> bool:
@@ -225,13 +225,13 @@ class DiskScanner:
         return False
 
 
-def everything(tree: Tree, folder: str) -> Iterator[str]:
+def all_paths(tree: Tree, folder: str) -> Iterator[str]:
     """The paths of all files in a folder, without version control's own, without following links."""
     waiting = [folder]
     while waiting:
         place = waiting.pop()
         with suppress(OSError, OutsideProjectError, TooMuchError):
-            listed = tree.listed(place)
+            listed = tree.list_names(place)
             above = f"{place}/" if place else ""
             for name in listed.others:
                 tree.check()

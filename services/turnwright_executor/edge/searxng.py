@@ -19,7 +19,7 @@ from turnwright_core.json_text import parse_json
 from turnwright_core.kit.tls import tls_context
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_executor.domain.pages import PageAddressError, page_address
-from turnwright_executor.edge.web_fetch import USER_AGENT, broken, read_body
+from turnwright_executor.edge.web_fetch import USER_AGENT, network_error, read_body
 from turnwright_executor.tools.ports import WebError, WebResult
 
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -57,7 +57,7 @@ class SearxNg:
                 finally:
                     await response.aclose()
         except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL, zlib.error, EOFError) as error:
-            raise broken(f"The search engine at {self._url.host}", error) from None
+            raise network_error(f"The search engine at {self._url.host}", error) from None
 
     def _request(self, query: str) -> httpx.Request:
         headers = {"user-agent": USER_AGENT, "accept": "application/json", "accept-encoding": "gzip, deflate"}

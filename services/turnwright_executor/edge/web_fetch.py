@@ -65,7 +65,7 @@ class FetchResult(Struct, frozen=True):
     is_cut: bool
 
 
-async def resolved(host: str, port: int) -> Sequence[str]:
+async def resolve_host(host: str, port: int) -> Sequence[str]:
     """Resolve a host with the system's resolver. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[4][0]) for address in found))
@@ -74,7 +74,7 @@ async def resolved(host: str, port: int) -> Sequence[str]:
 class Fetcher:
     """Fetches pages, with one TLS context for all of them."""
 
-    def __init__(self, limits: FetchLimits, resolve: Resolve = resolved) -> None:
+    def __init__(self, limits: FetchLimits, resolve: Resolve = resolve_host) -> None:
         self._limits = limits
         self._resolve = resolve
         self._tls = tls_context()
@@ -101,8 +101,8 @@ class Fetcher:
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 problem = error
             except (httpx.TransportError, httpx.InvalidURL) as error:
-                raise broken(_host(url), error) from None
-        raise broken(_host(url), problem) from None
+                raise network_error(_host(url), error) from None
+        raise network_error(_host(url), problem) from None
 
     def _request(self, url: httpx.URL, number: str) -> httpx.Request:
         """A request that connects to an IP address and uses the host name for TLS and the Host header."""
@@ -163,7 +163,7 @@ async def _read(response: httpx.Response, address: str, bytes_max: int) -> Fetch
     try:
         data, is_cut = await read_body(response, bytes_max)
     except (httpx.TransportError, httpx.StreamError, zlib.error, EOFError) as error:
-        raise broken(_host(httpx.URL(address)), error) from None
+        raise network_error(_host(httpx.URL(address)), error) from None
     return FetchResult(address, response.headers.get("content-type", ""), data, is_cut)
 
 
@@ -192,7 +192,7 @@ async def read_body(response: httpx.Response, bytes_max: int) -> tuple[bytes, bo
     return bytes(kept), False
 
 
-def broken(host: str, error: Exception | None) -> WebError:
+def network_error(host: str, error: Exception | None) -> WebError:
     """The error for a network failure; without an exception nothing accepted a connection."""
     if isinstance(error, httpx.TimeoutException):
         return WebError("timeout:504", f"{host} did not answer in time. Try another page, or try it later.")

@@ -170,7 +170,7 @@ class DiskWorkspace:
     def _write(self, tree: Tree, relative: str, data: bytes, base_hash: str | None, like: str = "") -> bool:
         model = relative if base_hash else like
         status = self._status(tree, model) if model else None
-        folder, name = tree.place(relative, make=base_hash is None)
+        folder, name = tree.folder_and_name(relative, make=base_hash is None)
         with written_aside(folder, data, status) as new:
             placed = self._put_over(tree, new, relative, base_hash) if base_hash else new.put_new(name)
             os.fsync(folder)
@@ -185,7 +185,7 @@ class DiskWorkspace:
 
 
 def _delete(tree: Tree, relative: str) -> bool:
-    folder, name = tree.place(relative)
+    folder, name = tree.folder_and_name(relative)
     os.unlink(name, dir_fd=folder)
     os.fsync(folder)
     return True

@@ -126,7 +126,7 @@ def _is_same(tree: Tree, there: Tree) -> bool:
     if os.path.samestat(tree.status(""), there.status("")):
         return True
     try:
-        folder, _ = tree.place(_MARKER)
+        folder, _ = tree.folder_and_name(_MARKER)
         with written_aside(folder, b"") as new:
             there.status(f"{MARKER_FOLDER}/{new.temporary_name()}")
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _is_same(tree: Tree, there: Tree) -> bool:
 def _read(tree: Tree) -> _Marker | None:
     """The marker; None if there is none. Raises OSError, OutsideProjectError if the file is not ours."""
     try:
-        with tree.opened(_MARKER) as found:
+        with tree.open_file(_MARKER) as found:
             data = os.read(found[0], _MARKER_BYTES_MAX) if found else b""
     except FileNotFoundError:
         return None
@@ -155,7 +155,7 @@ def _read(tree: Tree) -> _Marker | None:
 
 
 def _made(tree: Tree, marker: _Marker) -> _Marker:
-    folder, name = tree.place(_MARKER, make=True)
+    folder, name = tree.folder_and_name(_MARKER, make=True)
     # Who comes second takes what came first.
     for data, wanted in ((b"*\n", ".gitignore"), (marker.to_bytes(), name)):
         with written_aside(folder, data) as new:
@@ -164,7 +164,7 @@ def _made(tree: Tree, marker: _Marker) -> _Marker:
 
 
 def _replace(tree: Tree, marker: _Marker) -> None:
-    folder, name = tree.place(_MARKER)
+    folder, name = tree.folder_and_name(_MARKER)
     with written_aside(folder, marker.to_bytes()) as new:
         new.put_over(name)
 

@@ -17,7 +17,7 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copied
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copy_fields
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar import Command
 
@@ -40,7 +40,7 @@ class ExecutorControlRpcs(Forwarding):
         check_floor(Tier.CLIENT, "InjectMessage")
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
             cursor = hub.cursor()
-            wanted = copied(request, control_pb2.InjectMessageRequest)
+            wanted = copy_fields(request, control_pb2.InjectMessageRequest)
             answer = await self.store.call(self.rows.InjectMessage, wanted, caller=current_caller())
         return pb.InjectMessageResponse(run=answer.run, path=answer.path, cursor=cursor)
 

@@ -92,8 +92,8 @@ class Forward:
         elif self._identity is CallIdentity.EXECUTOR:
             name = None
         method = getattr(servicer.rows, self._method)
-        answer = await servicer.store.call(method, copied(request, self._request, **given), caller=name)
-        return copied(answer, self._answer)
+        answer = await servicer.store.call(method, copy_fields(request, self._request, **given), caller=name)
+        return copy_fields(answer, self._answer)
 
 
 class Forwarding:
@@ -114,7 +114,7 @@ def check_floor(floor: Tier, method: str) -> Caller:
     return caller
 
 
-def copied(source: Message, target: type[M], **given: Any) -> M:
+def copy_fields(source: Message, target: type[M], **given: Any) -> M:
     """A new message with those fields of `source` that have the same name and type, and with the given values."""
     shared = _shared(source.DESCRIPTOR, target.DESCRIPTOR)
     fields = {field.name: value for field, value in source.ListFields() if field.name in shared}

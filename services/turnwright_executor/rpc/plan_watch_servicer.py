@@ -50,7 +50,7 @@ class PlanWatchRpcs(Forwarding):
         plain = WatchRunRequest()
         plain.CopyFrom(request)
         plain.ClearField("plans")
-        return enricher.over(self.watch_events(plain, context))
+        return enricher.insert_plans(self.watch_events(plain, context))
 
     async def WatchPlans(
         self, request: plan_pb2.WatchPlansRequest, context: Any
@@ -60,7 +60,7 @@ class PlanWatchRpcs(Forwarding):
         enricher = plan_enricher(PLAN_EVENTS_OPERATIONS, self.plans, address)
         async with (
             self._hubs.hold(address) as hub,
-            contextlib.aclosing(_of_plans(enricher.over(hub.watch(None, batched=True)))) as changes,
+            contextlib.aclosing(_of_plans(enricher.insert_plans(hub.watch(None, batched=True)))) as changes,
             contextlib.aclosing(self._watches.follow(changes, self._heartbeat_s)) as following,
         ):
             async for change in following:

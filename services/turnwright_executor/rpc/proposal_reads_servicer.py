@@ -15,7 +15,7 @@ from turnwright_core.wire.entries import entry_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import contents_in
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.rpc.forwarding import Forwarding, copied
+from turnwright_executor.rpc.forwarding import Forwarding, copy_fields
 from turnwright_executor.watching.proposals import proposal_of
 from turnwright_executor.wire.command_records import effect_in
 
@@ -47,11 +47,11 @@ class ProposalReadRpcs(Forwarding):
     async def ListProposals(
         self, request: proposal_pb2.ListProposalsRequest, context: Any
     ) -> proposal_pb2.ListProposalsResponse:
-        page = await self.store.call(self.rows.ListProposals, copied(request, rows_pb2.ListProposalsRequest))
+        page = await self.store.call(self.rows.ListProposals, copy_fields(request, rows_pb2.ListProposalsRequest))
         return proposal_pb2.ListProposalsResponse(items=items_of(page.proposals), next_page_token=page.next_page_token)
 
 
 def items_of(found: Iterable[rows_pb2.PendingProposal]) -> list[proposal_pb2.InboxItem]:
     """The proposals that are for people: what a client executes is not."""
-    items = [copied(one, proposal_pb2.InboxItem, proposal=proposal_of(entry_from_pb(one.entry))) for one in found]
+    items = [copy_fields(one, proposal_pb2.InboxItem, proposal=proposal_of(entry_from_pb(one.entry))) for one in found]
     return [item for item in items if not item.proposal.HasField("client_tool")]

@@ -22,7 +22,7 @@ from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, FileEffect, QuestionEffect
-from turnwright_executor.rpc.forwarding import copied
+from turnwright_executor.rpc.forwarding import copy_fields
 from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs, items_of
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
@@ -69,17 +69,17 @@ class ExecutorProposalRpcs(ProposalReadRpcs):
     async def _changes(
         self, request: proposal_pb2.WatchProposalsRequest
     ) -> AsyncGenerator[proposal_pb2.WatchProposalsResponse]:
-        wanted = copied(request, rows_pb2.WatchProposalsRequest)
+        wanted = copy_fields(request, rows_pb2.WatchProposalsRequest)
         # No deadline: it lives as long as somebody looks; keepalive bounds the silence.
         async with self.store.stream(self.rows.WatchProposals, wanted, None) as changes:
             sent: set[tuple[str, str, str]] = set()
             async for change in changes:
                 pending = items_of(change.pending)
                 sent |= {(one.project, one.run, one.proposal.path) for one in pending}
-                decided = [copied(one, proposal_pb2.DecidedItem) for one in change.decided]
+                decided = [copy_fields(one, proposal_pb2.DecidedItem) for one in change.decided]
                 known = [one for one in decided if (one.project, one.run, one.decision.path) in sent]
                 sent -= {(one.project, one.run, one.decision.path) for one in known}
-                yield copied(change, proposal_pb2.WatchProposalsResponse, pending=pending, decided=known)
+                yield copy_fields(change, proposal_pb2.WatchProposalsResponse, pending=pending, decided=known)
 
 
 def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposalRequest:
@@ -91,7 +91,7 @@ def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposal
             check_bytes("comment", accept.comment, COMMENT_BYTES_MAX)
             if len(_contents(accept)) < len(accept.contents):
                 raise invalid("contents", "Give one content for each path.")
-            return copied(
+            return copy_fields(
                 request,
                 queue_pb2.ResolveProposalRequest,
                 decision=queue_pb2.DECISION_ACCEPT,
@@ -102,7 +102,7 @@ def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposal
         case "reject":
             check_bytes("comment", reject.comment, COMMENT_BYTES_MAX)
             rejected = queue_pb2.DECISION_REJECT
-            return copied(request, queue_pb2.ResolveProposalRequest, decision=rejected, comment=reject.comment)
+            return copy_fields(request, queue_pb2.ResolveProposalRequest, decision=rejected, comment=reject.comment)
         case _:
             raise invalid("decision", "Set `accept` or `reject`.")
 

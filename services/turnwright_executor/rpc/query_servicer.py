@@ -14,7 +14,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import cut_body
 from turnwright_executor.ports.workspaces import FindProject
-from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding, copied
+from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding, copy_fields
 
 _read = partial(Forward, identity=CallIdentity.EXECUTOR)
 
@@ -77,12 +77,12 @@ class QueryRpcs(Forwarding):
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Any) -> pb.ListEntriesResponse:
         """Entries by patterns; of the most recently written run if none is named."""
-        wanted = copied(request, read_pb2.ListEntriesRequest)
+        wanted = copy_fields(request, read_pb2.ListEntriesRequest)
         wanted.run = wanted.run or await self._latest_run(request.project)
         page = await self.store.call(self.rows.ListEntries, wanted)
         for entry in page.entries:
             cut_body(entry, 0, PAGE_BYTES_MAX)
-        return copied(page, pb.ListEntriesResponse)
+        return copy_fields(page, pb.ListEntriesResponse)
 
     async def _latest_run(self, project: str) -> str:
         page = await self.store.call(self.rows.ListRuns, registry_pb2.ListRunsRequest(project=project, page_size=1))

@@ -22,7 +22,7 @@ from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.workspaces import Admits, Locate
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, copied
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 
@@ -60,7 +60,7 @@ class TaskRpcs(Forwarding):
                 project="",
                 root=root,
             )
-        wanted = copied(request, registry_pb2.InitProjectRequest)
+        wanted = copy_fields(request, registry_pb2.InitProjectRequest)
         wanted.root, wanted.workspace_id = workspace.root, workspace.id
         project = (await self.store.call(self.rows.InitProject, wanted)).project
         project.copied_from = workspace.copied_from
@@ -88,7 +88,7 @@ class TaskRpcs(Forwarding):
         for model in {task.settings.model, task.run_settings.model}:
             await self.check_vendor(model, "settings.model")
         alias = await self._fork(task) if task.HasField("fork") else task.run
-        wanted = copied(task, queue_pb2.EnqueueLoopRequest)
+        wanted = copy_fields(task, queue_pb2.EnqueueLoopRequest)
         wanted.run, wanted.settings.mode = alias, mode
         # An existing run is opened before the task is stored, so that its cursor precedes all that the task causes.
         if alias and await self._run_exists(task.project, alias):
@@ -148,7 +148,7 @@ class TaskRpcs(Forwarding):
         address = RunAddress(request.project, request.run)
         async with self._hubs.hold(address) as hub:
             cursor = hub.cursor()
-            wanted = copied(request, queue_pb2.RequestAbortRequest)
+            wanted = copy_fields(request, queue_pb2.RequestAbortRequest)
             run = (await self.store.call(self.rows.RequestAbort, wanted, caller=current_caller())).run
         self._scheduler.abort(address, run.loop.sequence)
         return task_pb2.AbortResponse(run=run, cursor=cursor)

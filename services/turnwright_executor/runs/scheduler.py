@@ -261,7 +261,7 @@ class Scheduler:
         busy: list[asyncio.Task[None]] = []
         for worker in self._workers.values():
             if worker.task:
-                (busy if worker.driver and worker.driver.leave() else tasks).append(worker.task)
+                (busy if worker.driver and worker.driver.stop_after_effect() else tasks).append(worker.task)
         for task in tasks:
             task.cancel()
         if busy:

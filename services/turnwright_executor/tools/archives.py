@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Final
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from turnwright_executor.tools.paths import refused
+from turnwright_executor.tools.paths import refusal
 from turnwright_executor.tools.ports import GatheredFiles
 
 RATIO_MAX: Final = 100
@@ -29,13 +29,13 @@ def is_archive(data: bytes) -> bool:
     return data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def unpacked(data: bytes, files_max: int, bytes_max: int) -> GatheredFiles:
+def unpack(data: bytes, files_max: int, bytes_max: int) -> GatheredFiles:
     """The files in an archive. Raises RefusedError if it is broken, too large, or has a name that leaves its folder."""
     try:
         with ZipFile(BytesIO(data)) as archive:
             return _files(archive, min(bytes_max, RATIO_MAX * len(data)), files_max)
     except _UNREADABLE as error:
-        raise refused("unsupported:415", f"The archive cannot be unpacked: {error}.") from None
+        raise refusal("unsupported:415", f"The archive cannot be unpacked: {error}.") from None
 
 
 def _files(archive: ZipFile, bytes_max: int, files_max: int) -> GatheredFiles:
@@ -54,18 +54,18 @@ def _files(archive: ZipFile, bytes_max: int, files_max: int) -> GatheredFiles:
 def _members(archive: ZipFile, files_max: int) -> Iterator[ZipInfo]:
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > files_max:
-        raise refused("too_large:413", f"The archive has {len(infos)} files; at most {files_max} are loaded.")
+        raise refusal("too_large:413", f"The archive has {len(infos)} files; at most {files_max} are loaded.")
     for info in infos:
         parts = info.filename.split("/")
         if not info.filename.isprintable() or "\\" in info.filename or {"", ".", ".."} & set(parts) or ":" in parts[0]:
             problem = (
                 f"The archive holds a file that leaves its folder ({info.filename!r}), so nothing of it was loaded."
             )
-            raise refused("permission:403", problem)
+            raise refusal("permission:403", problem)
         if info.flag_bits & _ENCRYPTED:
-            raise refused("unsupported:415", "The archive is encrypted.")
+            raise refusal("unsupported:415", "The archive is encrypted.")
         if info.compress_type not in _METHODS:
-            raise refused("unsupported:415", "The archive is packed in a way that is not unpacked here; use deflate.")
+            raise refusal("unsupported:415", "The archive is packed in a way that is not unpacked here; use deflate.")
         if not any(part.startswith(".") for part in parts) and parts[0] != "__MACOSX":
             yield info
 
@@ -77,5 +77,5 @@ def _content(archive: ZipFile, info: ZipInfo, bytes_max: int) -> bytes:
         while chunk := file.read(_CHUNK_BYTES):
             kept += chunk
             if len(kept) > bytes_max:
-                raise refused("too_large:413", "The archive unpacks to more than is loaded.")
+                raise refusal("too_large:413", "The archive unpacks to more than is loaded.")
     return bytes(kept)

@@ -7,7 +7,7 @@ from typing import Final
 
 from turnwright_core.entries import Entry, Visibility, to_attributes_json
 from turnwright_core.limits import SUMMARY_CHARS_MAX
-from turnwright_executor.tools.paths import refused
+from turnwright_executor.tools.paths import refusal
 from turnwright_grammar import Command
 
 # Some models write every number in JSON with a decimal point.
@@ -25,7 +25,7 @@ def visibility_of(command: Command) -> Visibility:
     if not word:
         return Visibility.UNSPECIFIED
     if word not in _VISIBILITIES:
-        raise refused("invalid:400", f"There is no visibility {word!r}; it is visible, summarized or archived.")
+        raise refusal("invalid:400", f"There is no visibility {word!r}; it is visible, summarized or archived.")
     return _VISIBILITIES[word]
 
 
@@ -50,5 +50,5 @@ def integer_of(command: Command, name: str) -> int | None:
         return None
     found = _INTEGER.fullmatch(value.strip())
     if not found:
-        raise refused("invalid:400", f"{name} must be a whole number, not {value!r}.")
+        raise refusal("invalid:400", f"{name} must be a whole number, not {value!r}.")
     return int(found[1])

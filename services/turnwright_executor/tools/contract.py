@@ -79,7 +79,7 @@ class Entries(Protocol):
         """Write at once, before the command is settled: for growing output."""
 
 
-async def never(_paths: Sequence[str]) -> None:
+async def never_repeats(_paths: Sequence[str]) -> None:
     await asyncio.Event().wait()
 
 
@@ -98,7 +98,7 @@ class Context(Struct, frozen=True):
     plans: Plans
     key: str = ""
     """Idempotency key, the same at every attempt of an idempotent command; else empty."""
-    ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never
+    ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never_repeats
     """Returns when somebody else has ended one of these streaming entries: their producer must stop."""
     not_started: Callable[[], None] = lambda: None
     """To be called before an error leaves `perform` if its outside effect has not started: it is not in doubt then."""

@@ -16,7 +16,7 @@ from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, Fi
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed
-from turnwright_executor.tools.files import carry_out, changed, conflict, proposed, removed
+from turnwright_executor.tools.files import carry_out, change_edit, conflict_result, file_proposal, removal_edit
 from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import listed
@@ -24,7 +24,6 @@ from turnwright_executor.tools.parameters import SUMMARY, VISIBILITY, ToolParame
 from turnwright_executor.tools.paths import (
     PathItem,
     RefusedError,
-    answering,
     check_text,
     check_writable,
     find_item,
@@ -32,10 +31,11 @@ from turnwright_executor.tools.paths import (
     get_item,
     is_file,
     is_pattern,
-    missing,
-    normal,
-    refused,
-    removal,
+    normalized,
+    not_found,
+    refusal,
+    refusals_as_results,
+    removal_write,
 )
 from turnwright_grammar import Command
 
@@ -64,14 +64,14 @@ class Copying:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Change the files, and the entries at the other end."""
         if isinstance(effect, FileEffect) and self.moves:
             return await self._moved(effect, command, context)
         return await carry_out(effect, command, context)
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         visibility_of(command)
         pairs = await self._pairs(command, context)
@@ -79,24 +79,25 @@ class Copying:
             return Done(listed(_lines(pairs), self._limits.matches_max))
         writes, edits = await self._changes(pairs, command, context)
         if edits:
-            return proposed(edits, command)
+            return file_proposal(edits, command)
         return Done(listed(_lines(pairs), self._limits.listed_max), writes=tuple(writes))
 
     async def _pairs(self, command: Command, context: Context) -> list[Pair]:
         path, to = (command.attributes.get(name, "").strip() for name in ("path", "to"))
         if not to:
-            raise refused("invalid:400", f'<{self.name}> needs a destination: <{self.name} path="..." to="..."/>.')
+            raise refusal("invalid:400", f'<{self.name}> needs a destination: <{self.name} path="..." to="..."/>.')
         sources = await self._sources(path, context)
         if len({source.is_file for source in sources}) > 1:
-            raise refused("invalid:400", f"{path} matches files and entries. Use one command for each.")
+            raise refusal("invalid:400", f"{path} matches files and entries. Use one command for each.")
         pairs = [
-            Pair(source, await normal(destination(path, source.path, to), context, writing=True)) for source in sources
+            Pair(source, await normalized(destination(path, source.path, to), context, writing=True))
+            for source in sources
         ]
         for pair in pairs:
             if pair.to == pair.source.path:
-                raise refused("invalid:400", f"{pair.to} is both source and destination.")
+                raise refusal("invalid:400", f"{pair.to} is both source and destination.")
         if len({pair.to for pair in pairs}) < len(pairs):
-            raise refused("invalid:400", f"Several sources would go to one path below {to}.")
+            raise refusal("invalid:400", f"Several sources would go to one path below {to}.")
         return pairs
 
     async def _sources(self, path: str, context: Context) -> list[PathItem]:
@@ -104,7 +105,7 @@ class Copying:
             return [await get_item(path, context)]
         found = await find_items(path, context, self._limits.matches_max)
         if not found:
-            raise RefusedError(await missing(path, context))
+            raise RefusedError(await not_found(path, context))
         return found
 
     async def _changes(
@@ -115,7 +116,7 @@ class Copying:
         for pair in pairs:
             if is_file(pair.to):
                 target = await find_item(pair.to, context)
-                edits.append(changed(target, pair.to, check_text(pair.source), like=_file_of(pair.source)))
+                edits.append(change_edit(target, pair.to, check_text(pair.source), like=_file_of(pair.source)))
             else:
                 writes.append(await self._written(pair.source, pair.to, command, context))
         if self.moves:
@@ -126,11 +127,11 @@ class Copying:
     async def _leave(self, source: PathItem, writes: list[EntryWrite], edits: list[FileEdit], context: Context) -> None:
         """What a moved source leaves behind: nothing."""
         if source.is_file:
-            await normal(source.path, context, writing=True)
-            edits.append(removed(source))
+            await normalized(source.path, context, writing=True)
+            edits.append(removal_edit(source))
             return
         check_writable(source.path, context)
-        writes.append(removal(source.path))
+        writes.append(removal_write(source.path))
 
     async def _written(self, source: PathItem, to: str, command: Command, context: Context) -> EntryWrite:
         """The write that makes an entry a copy; the gates are those of any other write."""
@@ -160,7 +161,7 @@ class Copying:
                 if source is None:
                     continue
                 if source.hash != edit.base_hash:
-                    return await conflict(edit.path, context)
+                    return await conflict_result(edit.path, context)
                 target = destination(path, edit.path, to)
                 await context.entries.write([await self._written(source, target, command, context)])
             return await carry_out(effect, command, context)
@@ -169,8 +170,8 @@ class Copying:
             return done
         made = {edit.path for edit in effect.edits}
         sources = await self._left(path, context)
-        gone = [source for source in sources if await normal(destination(path, source.path, to), context) in made]
-        writes = (*done.writes, *(removal(source.path) for source in gone))
+        gone = [source for source in sources if await normalized(destination(path, source.path, to), context) in made]
+        writes = (*done.writes, *(removal_write(source.path) for source in gone))
         return replace(done, writes=writes)
 
     async def _left(self, path: str, context: Context) -> list[PathItem]:

@@ -26,8 +26,8 @@ from turnwright_executor.tools.paths import (
     RefusedError,
     file_attributes,
     read_file,
-    refused,
-    removal,
+    refusal,
+    removal_write,
 )
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 from turnwright_executor.wire.effects import effect_bytes
@@ -46,7 +46,7 @@ _CUT_BYTES: Final = 128
 """Room for the line that says how much of a diff is not shown."""
 
 
-def changed(item: PathItem | None, path: str, content: str, like: str = "") -> FileEdit:
+def change_edit(item: PathItem | None, path: str, content: str, like: str = "") -> FileEdit:
     """The edit that gives a file this content; `item` is the file as it is, None if there is none.
 
     A new file gets the permissions of the file `like`, if given.
@@ -56,14 +56,14 @@ def changed(item: PathItem | None, path: str, content: str, like: str = "") -> F
     return FileEdit(path, item.hash if item else None, content, patch, like="" if item else like)
 
 
-def removed(item: PathItem) -> FileEdit:
+def removal_edit(item: PathItem) -> FileEdit:
     patch = (
         f"The binary file {item.path} goes away.\n" if item.text is None else unified_patch(item.path, item.text, "")
     )
     return FileEdit(item.path, item.hash, None, patch)
 
 
-def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] = ()) -> Proposed:
+def file_proposal(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] = ()) -> Proposed:
     """The proposal for some edits; notes say how an edit was understood.
 
     Raises RefusedError if they are too large to be stored, or contain what no file can.
@@ -75,12 +75,12 @@ def proposed(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] =
     size = effect_bytes(effect) + sum(len(text.encode(errors="replace")) for text in written)
     if size > EFFECT_BYTES_MAX:
         advice = "Change it in smaller parts, or use <sh>."
-        raise refused("too_large:413", f"The change has {size} bytes; at most {EFFECT_BYTES_MAX} are kept. {advice}")
+        raise refusal("too_large:413", f"The change has {size} bytes; at most {EFFECT_BYTES_MAX} are kept. {advice}")
     body = "\n".join([*map(summary_line, edits), *notes])
     return Proposed(effect, body, {"notes": list(notes)} if notes else {})
 
 
-async def checked(effect: FileEffect, command: Command, context: Context) -> FileEffect:
+async def with_own_diffs(effect: FileEffect, command: Command, context: Context) -> FileEffect:
     """The effect of a plugin's tool with diffs computed here: people decide by them, whatever the tool says.
 
     Raises RefusedError if a file is not what the tool made its change from, and as `proposed`.
@@ -89,14 +89,14 @@ async def checked(effect: FileEffect, command: Command, context: Context) -> Fil
     for edit in effect.edits:
         file = await read_file(edit.path, context)
         if (file.hash if file else None) != edit.base_hash:
-            raise refused(CONFLICT, f"{edit.path} is not the file that the tool {command.name} made its change from.")
+            raise refusal(CONFLICT, f"{edit.path} is not the file that the tool {command.name} made its change from.")
         old = file.text if file else ""
         if old is None:
             patch = f"The binary file {edit.path} is replaced.\n" if edit.content else f"{edit.path} goes away.\n"
         else:
             patch = unified_patch(edit.path, old, edit.content or "")
         edits.append(replace(edit, patch=patch))
-    return cast("FileEffect", proposed(edits, command).effect)
+    return cast("FileEffect", file_proposal(edits, command).effect)
 
 
 def _check_encodable(edit: FileEdit) -> None:
@@ -105,7 +105,7 @@ def _check_encodable(edit: FileEdit) -> None:
         (edit.content or "").encode()
     except UnicodeEncodeError as error:
         text = f"The new text of {edit.path} holds half a character (at {error.start}). Write the whole one."
-        raise refused(INVALID, text) from None
+        raise refusal(INVALID, text) from None
 
 
 async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
@@ -155,7 +155,7 @@ async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, 
     return {entry.path: entry for batch in batches for entry in await context.entries.get(batch)}
 
 
-async def conflict(path: str, context: Context) -> Done:
+async def conflict_result(path: str, context: Context) -> Done:
     """The result for a command whose file has changed since the proposal: nothing was overwritten.
 
     The model reads the current content, up to CONFLICT_CHARS_MAX.
@@ -248,9 +248,9 @@ async def _stale(edits: Sequence[FileEdit], context: Context, before: dict[str, 
             file = before[edit.path] = await read_file(edit.path, context)
         except RefusedError as error:
             is_folder = error.done.outcome == INVALID
-            return await conflict(edit.path, context) if is_folder else error.done
+            return await conflict_result(edit.path, context) if is_folder else error.done
         if (file.hash if file else None) != edit.base_hash and not _is_done(edit, file):
-            return await conflict(edit.path, context)
+            return await conflict_result(edit.path, context)
     return None
 
 
@@ -268,7 +268,7 @@ async def _replace(edit: FileEdit, context: Context) -> Done | None:
         return failed("permission:403", str(error))
     except OSError as error:
         return failed("unwritable:500", f"{edit.path} cannot be written: {error.strerror}.")
-    return None if done else await conflict(edit.path, context)
+    return None if done else await conflict_result(edit.path, context)
 
 
 def _mirrored(edit: FileEdit, command: Command, entries: Mapping[str, Entry]) -> list[EntryWrite]:
@@ -278,7 +278,7 @@ def _mirrored(edit: FileEdit, command: Command, entries: Mapping[str, Entry]) ->
     """
     entry = entries.get(edit.path)
     if edit.content is None:
-        return [removal(edit.path)] if entry else []
+        return [removal_write(edit.path)] if entry else []
     attributes = file_attributes(edit.content, len(edit.content.encode()), entry)
     if (summary := summary_of(command)) is not None:
         attributes["summary"] = summary

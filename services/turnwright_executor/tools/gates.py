@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.paths import refused
+from turnwright_executor.tools.paths import refusal
 
 
 def check_size(path: str, text: str, limits: ToolLimits) -> None:
@@ -13,7 +13,7 @@ def check_size(path: str, text: str, limits: ToolLimits) -> None:
     tokens = token_count(text, limits.token_divisor)
     if scheme_of(path) != "known" or tokens <= limits.known_tokens_max:
         return
-    raise refused(
+    raise refusal(
         "too_large:413",
         f"{path} would hold {tokens} tokens; an entry of known:// holds at most {limits.known_tokens_max}. "
         "Write one fact per entry, split the rest over several paths such as known://topic/part, and leave out "

@@ -27,16 +27,16 @@ from turnwright_executor.tools.pages import checked_address, kept_page, page_ite
 from turnwright_executor.tools.parameters import BODY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
-    answering,
     caught_up,
     check_text,
-    exactly,
     find_entries,
     find_items,
     get_item,
     is_pattern,
-    normal,
-    refused,
+    literal_match,
+    normalized,
+    refusal,
+    refusals_as_results,
 )
 from turnwright_executor.tools.ports import Web
 from turnwright_grammar import Command
@@ -62,12 +62,12 @@ class Get(ImmediateTool):
         self._limits = limits
         self._web = web
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command; propose it if it would fetch a URL that the model made up."""
         return await self._asked(command, context) or await self._settled(command, context)
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)
@@ -92,18 +92,18 @@ class Get(ImmediateTool):
         path = command.attributes.get("path", "").strip()
         item = None if command.body.strip() else await self._exactly(path, context)
         if item is None and (command.body.strip() or is_pattern(path)):
-            raise refused("invalid:400", "line and limit need one exact path: no pattern and no text to search for.")
+            raise refusal("invalid:400", "line and limit need one exact path: no pattern and no text to search for.")
         item = item or await get_item(path, context)
         part = slice_lines(check_text(item), integer_of(command, "line"), integer_of(command, "limit"))
         attributes = {"first": part.first, "last": part.last, "total": part.total}
         return Done(part.text, attributes=attributes, writes=item.refresh)
 
     async def _exactly(self, path: str, context: Context) -> PathItem | None:
-        return await (page_item(path, context, self._web) if is_page(path) else exactly(path, context))
+        return await (page_item(path, context, self._web) if is_page(path) else literal_match(path, context))
 
     async def _preview(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()
-        pattern = path if is_pattern(path) else await normal(path, context)
+        pattern = path if is_pattern(path) else await normalized(path, context)
         most = self._limits.matches_max
         found = await find_entries(pattern, text, context, most + 1, bodies=False)
         if not found:
@@ -134,7 +134,7 @@ class Get(ImmediateTool):
     async def _matching(self, path: str, text: str, context: Context) -> list[PathItem]:
         if not text:
             return await self._by_path(path, context)
-        pattern = path if is_pattern(path) else await normal(path, context)
+        pattern = path if is_pattern(path) else await normalized(path, context)
         return await find_items(pattern, context, self._limits.matches_max, text)
 
     async def _by_path(self, path: str, context: Context) -> list[PathItem]:

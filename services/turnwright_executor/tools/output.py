@@ -103,7 +103,7 @@ class CommandOutput(Struct):
         change = SetEntry("", attributes, visibility=Visibility.SUMMARIZED, state=State.STREAMING)
         return EntryWrite(channel.path, change, Tier.PLUGIN)
 
-    async def keep(self, number: int, text: str) -> None:
+    async def append(self, number: int, text: str) -> None:
         """Append text to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
         channel = self._channels[number]
         for begin in range(0, len(text), PIECE_CHARS_MAX):
@@ -111,7 +111,7 @@ class CommandOutput(Struct):
             await self._append(channel, piece)
             channel.count(piece)
 
-    async def beat(self, every_s: float) -> None:
+    async def send_heartbeats(self, every_s: float) -> None:
         """Send heartbeats while the command runs. Raises EndedElsewhereError, TurnwrightError."""
         while True:
             await asyncio.sleep(every_s)
@@ -131,7 +131,7 @@ class CommandOutput(Struct):
         """The writes that end the channels; of a failed command, short non-empty ones become visible."""
         return tuple(_closed(channel, state, outcome) for channel in self._channels.values())
 
-    def listed(self) -> str:
+    def summary(self) -> str:
         """The channels with their sizes, for the record's line."""
         return ", ".join(f"{channel.path} ({channel.size})" for channel in self._channels.values())
 
@@ -139,7 +139,7 @@ class CommandOutput(Struct):
         """The end of what both channels have, one after the other."""
         return "\n".join(channel.tail for channel in self._channels.values() if channel.tail)
 
-    def figures(self) -> list[dict[str, Any]]:
+    def size_attributes(self) -> list[dict[str, Any]]:
         """The channels with their sizes, for the record's attributes."""
         return [
             {"path": channel.path, "lines": channel.line_count, "bytes": channel.bytes_}

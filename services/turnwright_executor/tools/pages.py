@@ -10,7 +10,7 @@ from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_a
 from turnwright_core.limits import SUMMARY_CHARS_MAX
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.tools.contract import Context
-from turnwright_executor.tools.paths import PathItem, find_item, refused
+from turnwright_executor.tools.paths import PathItem, find_item, refusal
 from turnwright_executor.tools.ports import Page, Web, WebError
 
 EMPTY = "(The page has no text.)"
@@ -22,11 +22,11 @@ async def page_item(path: str, context: Context, web: Web) -> PathItem:
         return item
     address = checked_address(path)
     if context.no_web:
-        raise refused("permission:403", f"{address} is not here, and this loop works without the web.")
+        raise refusal("permission:403", f"{address} is not here, and this loop works without the web.")
     try:
         page = await web.page(address)
     except WebError as error:
-        raise refused(error.outcome, f"{address} could not be opened. {error}") from None
+        raise refusal(error.outcome, f"{address} could not be opened. {error}") from None
     write = page_write(address, page)
     text = write.change.body if isinstance(write.change, SetEntry) else None
     return PathItem(address, text, refresh=(write,))
@@ -45,7 +45,7 @@ def checked_address(path: str) -> str:
     try:
         return page_address(path)
     except PageAddressError as error:
-        raise refused("invalid:400", f"{path} cannot be opened. {error}") from None
+        raise refusal("invalid:400", f"{path} cannot be opened. {error}") from None
 
 
 def page_write(address: str, page: Page) -> EntryWrite:

@@ -54,7 +54,7 @@ class RefusedError(Exception):
         self.done = done
 
 
-def answering(step: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A | Done]]:
+def refusals_as_results(step: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A | Done]]:
     """Wraps a step of a tool: RefusedError becomes its result."""
 
     @wraps(step)
@@ -67,7 +67,7 @@ def answering(step: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any
     return answer
 
 
-def refused(outcome: str, body: str) -> RefusedError:
+def refusal(outcome: str, body: str) -> RefusedError:
     """The error that settles a command as `failed(outcome, body)`."""
     return RefusedError(failed(outcome, body))
 
@@ -100,7 +100,7 @@ def is_pattern(path: str) -> bool:
     return shape_of(path) is not Shape.LITERAL
 
 
-async def normal(path: str, context: Context, *, writing: bool = False) -> str:
+async def normalized(path: str, context: Context, *, writing: bool = False) -> str:
     """The normalized path; that of an entry is not changed. Raises RefusedError."""
     path = path.strip()
     if not is_file(path):
@@ -108,9 +108,9 @@ async def normal(path: str, context: Context, *, writing: bool = False) -> str:
     try:
         return await context.workspace.normalise(path, writing=writing)
     except OutsideProjectError as error:
-        raise refused("permission:403", str(error)) from None
+        raise refusal("permission:403", str(error)) from None
     except OSError as error:
-        raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
+        raise refusal("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
 
 
 async def read_file(path: str, context: Context) -> FileText | None:
@@ -125,13 +125,13 @@ def _refusing(path: str) -> Iterator[None]:
     try:
         yield
     except OutsideProjectError as error:
-        raise refused("permission:403", str(error)) from None
+        raise refusal("permission:403", str(error)) from None
     except IsADirectoryError:
-        raise refused("invalid:400", f"{path} is a directory. Use {path}/** for the files in it.") from None
+        raise refusal("invalid:400", f"{path} is a directory. Use {path}/** for the files in it.") from None
     except PermissionError:
-        raise refused("permission:403", f"{path} cannot be read: the system denies it.") from None
+        raise refusal("permission:403", f"{path} cannot be read: the system denies it.") from None
     except OSError as error:
-        raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
+        raise refusal("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
 
 
 async def find_item(path: str, context: Context, *, gives_text: bool = False) -> PathItem | None:
@@ -160,7 +160,7 @@ async def _entry_at(path: str, context: Context) -> Entry | None:
 
 def _file_item(path: str, file: FileText, entry: Entry | None) -> PathItem:
     """A file from disk; `entry` is what the store has of it, whose body is not compared."""
-    return PathItem(path, file.text, file.hash, entry, refreshed(path, file, entry))
+    return PathItem(path, file.text, file.hash, entry, refresh_write(path, file, entry))
 
 
 def _giving(path: str, file: FileText) -> EntryWrite:
@@ -174,7 +174,7 @@ async def get_item(path: str, context: Context, *, gives_text: bool = False) -> 
     """What exists at exactly this path, as `find_item`. Raises RefusedError, with similar paths if there is nothing."""
     item = await find_item(path, context, gives_text=gives_text)
     if item is None:
-        raise RefusedError(await missing(await normal(path, context), context))
+        raise RefusedError(await not_found(await normalized(path, context), context))
     return item
 
 
@@ -184,13 +184,13 @@ async def find_items(pattern: str, context: Context, limit: int, body_pattern: s
     Unreadable files are left out. More than `limit` matches are refused, because acting on some of them would be
     arbitrary.
     """
-    if not body_pattern and (exact := await exactly(pattern, context)):
+    if not body_pattern and (exact := await literal_match(pattern, context)):
         return [exact]
     # Without bodies first: a pattern may match more text than one message can carry.
     found = await find_entries(pattern, body_pattern, context, limit + 1, bodies=False)
     if len(found) > limit:
         problem = f"{pattern} stands for more than {limit} entries, which is too many for one command."
-        raise refused("too_large:413", f"{problem} Use a narrower pattern, such as one for each folder.")
+        raise refusal("too_large:413", f"{problem} Use a narrower pattern, such as one for each folder.")
     bodies = await _bodies([entry for entry in found if not is_file(entry.path)], context)
     items: list[PathItem | None] = []
     for entry in found:
@@ -217,7 +217,7 @@ async def _bodies(found: Sequence[Entry], context: Context) -> dict[str, PathIte
     return items
 
 
-async def exactly(path: str, context: Context) -> PathItem | None:
+async def literal_match(path: str, context: Context) -> PathItem | None:
     """What exists at a path that could also be a pattern, such as `app/[id]/page.tsx`. Raises RefusedError."""
     if shape_of(path) is Shape.REGEX:
         return None
@@ -248,10 +248,10 @@ def check_pattern(pattern: str) -> None:
     try:
         search(pattern, "")
     except PatternError as error:
-        raise refused("invalid:400", str(error)) from None
+        raise refusal("invalid:400", str(error)) from None
 
 
-def refreshed(path: str, file: FileText, entry: Entry | None) -> tuple[EntryWrite, ...]:
+def refresh_write(path: str, file: FileText, entry: Entry | None) -> tuple[EntryWrite, ...]:
     """The write that updates a file's entry from disk; none if it is up to date."""
     if entry is not None and (entry.hash == file.hash or (file.text is None and not entry.body_size_bytes)):
         return ()
@@ -266,7 +266,7 @@ def file_attributes(text: str | None, bytes_: int, entry: Entry | None) -> dict[
     return kept | {"bytes": bytes_} | ({"binary": True} if text is None else {})
 
 
-def removal(path: str) -> EntryWrite:
+def removal_write(path: str) -> EntryWrite:
     return EntryWrite(path, RemoveEntry(), Tier.PLUGIN)
 
 
@@ -278,19 +278,19 @@ def check_writable(path: str, context: Context) -> None:
     """
     name = scheme_of(path) or ""
     if name == PLANS:
-        raise refused(
+        raise refusal(
             "plan_tool:409", f"{path} is part of a plan: use set_plan to replace a plan, update_plan to add to it."
         )
     if Tier.MODEL not in context.entries.scheme(name).writable_by:
-        raise refused("permission:403", f"{path} cannot be written: {name}:// is not for models to write.")
+        raise refusal("permission:403", f"{path} cannot be written: {name}:// is not for models to write.")
     if name == "log":
-        raise refused("permission:403", f"{path} is a record of what happened: only its visibility can be set.")
+        raise refusal("permission:403", f"{path} is a record of what happened: only its visibility can be set.")
 
 
 def check_text(item: PathItem) -> str:
     """The text of an item. Raises RefusedError for a file that is not text."""
     if item.text is None:
-        raise refused("unsupported:415", f"{item.path} is not UTF-8 text, or is too large to be read as text.")
+        raise refusal("unsupported:415", f"{item.path} is not UTF-8 text, or is too large to be read as text.")
     return item.text
 
 
@@ -304,14 +304,14 @@ async def caught_up(items: Sequence[PathItem], context: Context) -> tuple[EntryW
     return ()
 
 
-async def missing(path: str, context: Context) -> Done:
+async def not_found(path: str, context: Context) -> Done:
     """The result for a command whose target does not exist, with similar paths."""
-    near = await _near(path, context)
+    near = await _similar_paths(path, context)
     hint = f" Did you mean {', '.join(near)}?" if near else ""
     return failed("not_found:404", f"{path} was not found.{hint}")
 
 
-async def _near(path: str, context: Context) -> list[str]:
+async def _similar_paths(path: str, context: Context) -> list[str]:
     scheme = scheme_of(path)
     if scheme is not None:
         candidates = await _paths(f"{scheme}://*", context)

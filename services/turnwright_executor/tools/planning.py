@@ -19,7 +19,7 @@ from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.parameters import BODY, ToolParameter
-from turnwright_executor.tools.paths import answering, get_item, is_file, normal, refused
+from turnwright_executor.tools.paths import get_item, is_file, normalized, refusal, refusals_as_results
 from turnwright_grammar import Command
 
 T = TypeVar("T")
@@ -52,13 +52,13 @@ class SetPlan:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         plan = _plan_of(command, context)
         await _check_body(plan, context)
         return Proposed(CallEffect(), f"set the plan {plan.plan_id}", needs_decision=False)
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
         tokens = token_count(plan.body, self._limits.token_divisor)
@@ -75,15 +75,15 @@ class UpdatePlan:
     parameters = (_WHICH, ToolParameter(BODY, "What is to be added.", required=True))
     effect_class = EffectClass.IDEMPOTENT
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
         plan_id = _plan_id(command)
         if not command.body:
-            raise refused("invalid:400", "<update_plan> needs what is to be added: <update_plan>...</update_plan>.")
+            raise refusal("invalid:400", "<update_plan> needs what is to be added: <update_plan>...</update_plan>.")
         _check_bytes("A delta of a plan", command.body, PLAN_DELTA_BYTES_MAX)
         return Proposed(CallEffect(), f"add to the plan {plan_id}", needs_decision=False)
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.update(_plan_id(command), command.body, context.key))
         sequence = plan.deltas[-1].sequence
@@ -97,11 +97,11 @@ class GetPlan(ImmediateTool):
     name = "get_plan"
     parameters = (_WHICH, ToolParameter("version", "Which version; the latest where it is left out.", "integer"))
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         version = integer_of(command, "version") or 0
         if version < 0:
-            raise refused("invalid:400", "Versions of plans are numbered from 1.")
+            raise refusal("invalid:400", "Versions of plans are numbered from 1.")
         plan = await _answered(context.plans.get(_plan_id(command), version))
         texts = "\n\n".join(delta.text for delta in plan.deltas)
         return Done(plan.body + (UPDATES + texts if texts else ""), attributes=_record_attributes(plan))
@@ -119,7 +119,7 @@ def _plan_id(command: Command) -> str:
         problem = (
             f'{plan_id[:80]!r} cannot be a plan_id: use 1 to 128 letters, digits, _ and -, as in plan_id="release".'
         )
-        raise refused("invalid:400", problem)
+        raise refusal("invalid:400", problem)
     return plan_id
 
 
@@ -128,7 +128,7 @@ def _plan_of(command: Command, context: Context) -> Plan:
     name = command.attributes.get("kind", "").strip().lower() or word(PlanKind.MARKDOWN)
     kind = next((one for one in PlanKind if word(one) == name), None)
     if kind is None:
-        raise refused("invalid:400", f"kind must be one of {', '.join(map(word, PlanKind))}; it is {name[:80]!r}.")
+        raise refusal("invalid:400", f"kind must be one of {', '.join(map(word, PlanKind))}; it is {name[:80]!r}.")
     mode = command.attributes.get("mode", "").strip() or context.mode.name.lower()
     return Plan(_plan_id(command), kind, command.body, mode=mode)
 
@@ -137,27 +137,27 @@ async def _check_body(plan: Plan, context: Context) -> None:
     """Validate the format and length of the body. Raises RefusedError."""
     _check_bytes("A plan", plan.body, PLAN_BODY_BYTES_MAX)
     if not plan.body:
-        raise refused("invalid:400", "<set_plan> needs the whole plan: <set_plan># Goal ...</set_plan>.")
+        raise refusal("invalid:400", "<set_plan> needs the whole plan: <set_plan># Goal ...</set_plan>.")
     if plan.kind is PlanKind.ITEMS:
         try:
             items_of(plan.body)
         except InvalidError as error:
             shape = '[{"content": "...", "priority": "high", "status": "pending"}]'
-            raise refused(
+            raise refusal(
                 _OUTCOMES.get(error.reason, "invalid:400"), f"{error.message} Write the items as {shape}."
             ) from None
     if plan.kind is PlanKind.FILE:
         if not is_file(plan.body):
-            raise refused(
+            raise refusal(
                 "invalid:400", f"The body of a file plan is the path of a project file, not {plan.body[:80]}."
             )
-        await get_item(await normal(plan.body, context), context)
+        await get_item(await normalized(plan.body, context), context)
 
 
 def _check_bytes(what: str, text: str, limit: int) -> None:
     size = len(text.encode(errors="replace"))
     if size > limit:
-        raise refused("too_large:413", f"{what} has at most {limit} bytes, and this has {size}. Write less.")
+        raise refusal("too_large:413", f"{what} has at most {limit} bytes, and this has {size}. Write less.")
 
 
 async def _answered(asked: Awaitable[T]) -> T:
@@ -168,4 +168,4 @@ async def _answered(asked: Awaitable[T]) -> T:
         if error.reason not in _OUTCOMES:
             raise
         advice = " <set_plan> makes it." if error.reason is Reason.ENTRY_NOT_FOUND else ""
-        raise refused(_OUTCOMES[error.reason], error.message + advice) from None
+        raise refusal(_OUTCOMES[error.reason], error.message + advice) from None

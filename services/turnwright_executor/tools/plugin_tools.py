@@ -31,7 +31,7 @@ from turnwright_executor.domain.effects import (
 )
 from turnwright_executor.domain.toolset import PHASES, Need, ToolDescriptor
 from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
-from turnwright_executor.tools.files import checked
+from turnwright_executor.tools.files import with_own_diffs
 from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of
 from turnwright_executor.tools.paths import RefusedError
 from turnwright_grammar import Command
@@ -179,7 +179,7 @@ class PluginToolAdapter:
         if not isinstance(proposed.effect, FileEffect):
             return proposed
         try:
-            return replace(proposed, effect=await checked(proposed.effect, command, context))
+            return replace(proposed, effect=await with_own_diffs(proposed.effect, command, context))
         except RefusedError as error:
             return error.done
 

@@ -8,24 +8,24 @@ from __future__ import annotations
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.contract import Context, Done, Proposed
-from turnwright_executor.tools.files import carry_out, proposed, removed
+from turnwright_executor.tools.files import carry_out, file_proposal, removal_edit
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
     RefusedError,
-    answering,
     check_writable,
     find_items,
     get_item,
     is_file,
     is_pattern,
-    missing,
-    normal,
+    normalized,
+    not_found,
     read_file,
-    refused,
-    removal,
+    refusal,
+    refusals_as_results,
+    removal_write,
 )
 from turnwright_grammar import Command
 
@@ -43,17 +43,17 @@ class Rm:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         return await carry_out(effect, command, context)
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose the deletion of files."""
         path = command.attributes.get("path", "").strip()
         items = await self._items(path, context)
         if items is None:
-            return Done(path, writes=(removal(await normal(path, context)),))
+            return Done(path, writes=(removal_write(await normalized(path, context)),))
         if is_flagged(command, "preview", "manifest"):
             lines = [described(item.path, item.text or "", self._limits.token_divisor) for item in items]
             return Done(listed(lines, self._limits.matches_max))
@@ -61,19 +61,19 @@ class Rm:
         if not files:
             return self._removed(items, context)
         if len(files) < len(items):
-            raise refused("invalid:400", f"{path} matches files and entries. Remove them with two commands.")
+            raise refusal("invalid:400", f"{path} matches files and entries. Remove them with two commands.")
         for item in files:
-            await normal(item.path, context, writing=True)
-        return proposed([removed(item) for item in files], command)
+            await normalized(item.path, context, writing=True)
+        return file_proposal([removal_edit(item) for item in files], command)
 
     async def _items(self, path: str, context: Context) -> list[PathItem] | None:
         """What to remove; None for a file that only exists in the store."""
         if is_pattern(path):
             items = await find_items(path, context, self._limits.matches_max)
             if not items:
-                raise RefusedError(await missing(path, context))
+                raise RefusedError(await not_found(path, context))
             return items
-        if is_file(path) and await self._is_left_over(await normal(path, context), context):
+        if is_file(path) and await self._is_left_over(await normalized(path, context), context):
             return None
         return [await get_item(path, context)]
 
@@ -84,4 +84,4 @@ class Rm:
         for item in items:
             check_writable(item.path, context)
         lines = [item.path for item in items]
-        return Done(listed(lines, self._limits.listed_max), writes=tuple(removal(item.path) for item in items))
+        return Done(listed(lines, self._limits.listed_max), writes=tuple(removal_write(item.path) for item in items))

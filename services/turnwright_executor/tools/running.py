@@ -86,11 +86,11 @@ async def _run(effect: CommandEffect, context: Context, output: CommandOutput, b
             context.not_started()
             raise
         running = asyncio.create_task(
-            context.shell.run(effect.command, effect.timeout_s, output.keep, read_only=effect.read_only)
+            context.shell.run(effect.command, effect.timeout_s, output.append, read_only=effect.read_only)
         )
         tasks.append(running)
         if not context.epoch:
-            tasks.append(asyncio.create_task(output.beat(beat_s)))
+            tasks.append(asyncio.create_task(output.send_heartbeats(beat_s)))
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             raise OutputEndedError
@@ -109,15 +109,15 @@ def _handed_over(effect: CommandEffect, output: CommandOutput) -> Done:
 
 def _stopped(effect: CommandEffect, duration_s: float, output: CommandOutput) -> Done:
     """The channels have already been ended; the record says so."""
-    body = f"ran '{effect.command}', cancelled after {duration_s:.1f} s, Output: {output.listed()}"
-    figures = {"duration_s": round(duration_s, 3), "channels": output.figures()}
+    body = f"ran '{effect.command}', cancelled after {duration_s:.1f} s, Output: {output.summary()}"
+    figures = {"duration_s": round(duration_s, 3), "channels": output.size_attributes()}
     return Done(body, State.CANCELLED, CANCELLED, figures)
 
 
 def _ended(effect: CommandEffect, end: CommandEnd, output: CommandOutput) -> Done:
     outcome = _outcome(end)
     state = State.FAILED if outcome else State.RESOLVED
-    body = f"ran '{effect.command}', {_how(effect, end)}, Output: {output.listed()}"
+    body = f"ran '{effect.command}', {_how(effect, end)}, Output: {output.summary()}"
     return Done(body, state, outcome, _figures(end, output), output.closed(state, outcome))
 
 
@@ -143,7 +143,7 @@ def _outcome(end: CommandEnd) -> str:
 
 def _figures(end: CommandEnd, output: CommandOutput) -> dict[str, Any]:
     """Exit code, seconds and sizes, as row RU176 requires for the record."""
-    figures = {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": output.figures()}
+    figures = {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": output.size_attributes()}
     if end.output_cut:
         figures["output_cut"] = True
     if end.changed is not None:

@@ -12,25 +12,25 @@ from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibilit
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
 from turnwright_executor.tools.contract import Context, Done, Proposed
-from turnwright_executor.tools.files import carry_out, changed, proposed
+from turnwright_executor.tools.files import carry_out, change_edit, file_proposal
 from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.parameters import BODY, SUMMARY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
-    answering,
     caught_up,
     check_text,
     check_writable,
-    exactly,
     find_item,
     find_items,
     get_item,
     is_file,
     is_pattern,
-    normal,
-    refused,
+    literal_match,
+    normalized,
+    refusal,
+    refusals_as_results,
 )
 from turnwright_grammar import Command
 
@@ -53,7 +53,7 @@ class Set:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose the change of a file."""
         path = command.attributes.get("path", "").strip()
@@ -62,7 +62,7 @@ class Set:
             return await self._show(path, command, context)
         return await self._edit(path, command, context)
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         return await carry_out(effect, command, context)
 
@@ -73,28 +73,28 @@ class Set:
         else:
             items = [await get_item(path, context)]
         if not items:
-            raise refused("not_found:404", f"Nothing matches {path}.")
+            raise refusal("not_found:404", f"Nothing matches {path}.")
         shown = [_shown(item, command, context) for item in items]
         writes = (*await caught_up(items, context), *shown)
         return Done(listed([item.path for item in items], self._limits.listed_max), writes=writes)
 
     async def _edit(self, path: str, command: Command, context: Context) -> Done | Proposed:
         # A bracket is common in the name of a new file; a star or a regex is a pattern.
-        if is_pattern(path) and ("*" in path or path.startswith("/")) and await exactly(path, context) is None:
-            raise refused("invalid:400", f"A body needs one exact path, and {path} is a pattern.")
-        path = await normal(path, context, writing=True)
+        if is_pattern(path) and ("*" in path or path.startswith("/")) and await literal_match(path, context) is None:
+            raise refusal("invalid:400", f"A body needs one exact path, and {path} is a pattern.")
+        path = await normalized(path, context, writing=True)
         if not is_file(path):
             check_writable(path, context)
         item = await find_item(path, context)
         if item is not None and not command.body:
-            raise refused(
+            raise refusal(
                 "invalid:400", f"There is nothing to set: {path} exists, and neither body nor visibility is given."
             )
         result = await asyncio.to_thread(_edited, item, path, command)
         if item is not None and result.text == item.text:
             return self._unchanged(item, command, context)
         if is_file(path):
-            return proposed([changed(item, path, result.text)], command, result.notes)
+            return file_proposal([change_edit(item, path, result.text)], command, result.notes)
         return self._written(item, path, result, command)
 
     def _unchanged(self, item: PathItem, command: Command, context: Context) -> Done:
@@ -119,13 +119,13 @@ def _edited(item: PathItem | None, path: str, command: Command) -> EditResult:
     from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit  # noqa: PLC0415
 
     if item is not None and item.entry is not None and item.entry.state is State.STREAMING:
-        raise refused("conflict:409", f"{path} is still growing; set it when it has ended.")
+        raise refusal("conflict:409", f"{path} is still growing; set it when it has ended.")
     result = apply_edit(None if item is None else check_text(item), command.body, path=path)
     match result:
         case EditConflict():
-            raise refused("conflict:409", result.message)
+            raise refusal("conflict:409", result.message)
         case EditSyntaxError():
-            raise refused("invalid:400", result.message)
+            raise refusal("invalid:400", result.message)
         case EditResult():
             return result
 

@@ -27,7 +27,7 @@ from turnwright_executor.domain.skills import (
     summary_of_text,
     without_outer_folder,
 )
-from turnwright_executor.tools.archives import is_archive, unpacked
+from turnwright_executor.tools.archives import is_archive, unpack
 from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.contract import Context, Done, Proposed
 from turnwright_executor.tools.immediate import ImmediateTool
@@ -35,7 +35,7 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_executor.tools.paths import answering, refused, removal
+from turnwright_executor.tools.paths import refusal, refusals_as_results, removal_write
 from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace
 from turnwright_grammar import Command
 
@@ -71,7 +71,7 @@ class Skill(ImmediateTool):
         self._web = web
         self._shelf = shelf
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command; propose it if it would load a URL that the model made up."""
         source = command.attributes.get("path", "").strip()
@@ -80,7 +80,7 @@ class Skill(ImmediateTool):
             asked = await proposed_address(checked_address(source), self._limits.web_hosts, context)
         return asked or await self._settled(source, context)
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)
@@ -88,10 +88,10 @@ class Skill(ImmediateTool):
 
     async def _settled(self, source: str, context: Context) -> Done:
         if not source:
-            raise refused("invalid:400", '<skill> needs a name, a path or an address: <skill path="release-notes"/>.')
+            raise refusal("invalid:400", '<skill> needs a name, a path or an address: <skill path="release-notes"/>.')
         skill = await self._skill(source, context)
         gone = await _no_longer_in_source(skill, context)
-        writes = (*_writes(skill), *map(removal, gone))
+        writes = (*_writes(skill), *map(removal_write, gone))
         return Done(
             _result_text(skill, self._limits.token_divisor),
             attributes={"name": skill.name, "entries": len(skill.texts)},
@@ -102,7 +102,7 @@ class Skill(ImmediateTool):
         gathered = await (self._from_web(source, context) if is_page(source) else self._from_disk(source, context))
         name = skill_name(source)
         if not name:
-            raise refused(
+            raise refusal(
                 "invalid:400", f"{source} gives no name for the skill. Name a file or folder such as guide.md."
             )
         return await asyncio.to_thread(self._read, name, source, gathered)
@@ -113,21 +113,21 @@ class Skill(ImmediateTool):
             ((_, data),) = gathered.files.items()
             if not is_archive(data):
                 return _skill_of(name, source, GatheredFiles(False, {f"index{DOCUMENT}": data}))
-            gathered = unpacked(data, self._limits.skill_files_max, self._limits.skill_bytes_max)
+            gathered = unpack(data, self._limits.skill_files_max, self._limits.skill_bytes_max)
             gathered = replace(gathered, files=without_outer_folder(gathered.files))
         return _skill_of(name, source, gathered)
 
     async def _from_web(self, source: str, context: Context) -> GatheredFiles:
         address = checked_address(source)
         if context.no_web:
-            raise refused("permission:403", f"This loop works without the web, so {address} cannot be loaded.")
+            raise refusal("permission:403", f"This loop works without the web, so {address} cannot be loaded.")
         try:
             download = await self._web.download(address, self._limits.skill_bytes_max)
         except WebError as error:
-            raise refused(error.outcome, f"{address} could not be loaded. {error}") from None
+            raise refusal(error.outcome, f"{address} could not be loaded. {error}") from None
         if download.media_type in _HTML_TYPES:
             problem = f"{address} is a web page. Name the address of the Markdown file or the zip archive itself."
-            raise refused("unsupported:415", problem)
+            raise refusal("unsupported:415", problem)
         return GatheredFiles(False, {basename(download.address): download.data})
 
     async def _from_disk(self, source: str, context: Context) -> GatheredFiles:
@@ -141,17 +141,17 @@ class Skill(ImmediateTool):
         problem = (
             f"There is no skill {source}: it is neither in the project nor in the folder `skills` of TURNWRIGHT_HOME."
         )
-        raise refused("not_found:404", problem)
+        raise refusal("not_found:404", problem)
 
     async def _gathered(self, place: Workspace, path: str) -> GatheredFiles | None:
         try:
             return await place.gather(path, self._limits.skill_files_max, self._limits.skill_bytes_max)
         except OutsideProjectError as error:
-            raise refused("permission:403", str(error)) from None
+            raise refusal("permission:403", str(error)) from None
         except TooMuchError as error:
-            raise refused("too_large:413", f"{path} is too large for a skill: {error}.") from None
+            raise refusal("too_large:413", f"{path} is too large for a skill: {error}.") from None
         except OSError as error:
-            raise refused("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
+            raise refusal("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _skill_of(name: str, source: str, gathered: GatheredFiles) -> _Skill:
@@ -170,7 +170,7 @@ def _skill_of(name: str, source: str, gathered: GatheredFiles) -> _Skill:
         else:
             texts[path] = text
     if not texts:
-        raise refused("unsupported:415", f"{source} holds no UTF-8 text, so there is nothing to load.")
+        raise refusal("unsupported:415", f"{source} holds no UTF-8 text, so there is nothing to load.")
     return _Skill(name, source, dict(sorted(texts.items())), sorted(left_out))
 
 

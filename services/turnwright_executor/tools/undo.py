@@ -19,10 +19,10 @@ from turnwright_core.patterns import hunks_of, without_hunks
 from turnwright_core.streams import record_of_channel
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, WrittenFile
 from turnwright_executor.tools.contract import Context, Done, Proposed
-from turnwright_executor.tools.files import CONFLICT, INVALID, carry_out, changed, proposed, removed
+from turnwright_executor.tools.files import CONFLICT, INVALID, carry_out, change_edit, file_proposal, removal_edit
 from turnwright_executor.tools.listing import LISTED_MAX, listed
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_executor.tools.paths import PathItem, RefusedError, answering, normal, read_file, refused
+from turnwright_executor.tools.paths import PathItem, RefusedError, normalized, read_file, refusal, refusals_as_results
 from turnwright_executor.wire.command_records import files_in
 from turnwright_grammar import Command
 
@@ -63,7 +63,7 @@ class Undo:
     )
     effect_class = EffectClass.IDEMPOTENT
 
-    @answering
+    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Restore the files. What is said about it was stored with the proposal."""
         done = await carry_out(effect, command, context)
@@ -74,7 +74,7 @@ class Undo:
         ran = record.attributes.get(RAN, ())
         return replace(done, body="\n".join([f"Taken back what turn {turn} changed:", done.body, *left, *ran]))
 
-    @answering
+    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         turn, records = await self._turn(command, context)
         written: dict[str, list[WrittenFile]] = {}
@@ -95,8 +95,8 @@ class Undo:
         ran = await _ran(turn, records, context)
         if not edits:
             why = left or ["Its files are as they were before it."]
-            raise refused(CONFLICT, "\n".join([f"Nothing of turn {turn} was taken back.", *why, *ran]))
-        made = proposed(edits, command)
+            raise refusal(CONFLICT, "\n".join([f"Nothing of turn {turn} was taken back.", *why, *ran]))
+        made = file_proposal(edits, command)
         noted = {LEFT: left, RAN: ran}
         return replace(made, attributes={UNDONE: turn, **{name: lines for name, lines in noted.items() if lines}})
 
@@ -105,11 +105,11 @@ class Undo:
         given = command.attributes.get("turn", "").strip()
         if given:
             if not (given.isascii() and given.isdecimal() and 0 < int(given) <= context.turn):
-                raise refused(INVALID, f"There is no turn {given}: the run has {context.turn}.")
+                raise refusal(INVALID, f"There is no turn {given}: the run has {context.turn}.")
             records = await _records(int(given), context)
             if not _has_changes(records):
                 ran = await _ran(int(given), records, context)
-                raise refused(INVALID, "\n".join([f"Turn {given} changed no files.", *ran]))
+                raise refusal(INVALID, "\n".join([f"Turn {given} changed no files.", *ran]))
             return int(given), records
         past = await context.entries.find(f"log://call_*/{self.name}/*", bodies=False)
         undone = {entry.attributes.get(UNDONE) for entry in past if not entry.outcome and entry.state.is_settled}
@@ -117,7 +117,7 @@ class Undo:
             records = await _records(turn, context)
             if turn not in undone and _has_changes(records):
                 return turn, records
-        raise refused(INVALID, f"None of the latest {TURNS_MAX} turns changed files, or all were taken back.")
+        raise refusal(INVALID, f"None of the latest {TURNS_MAX} turns changed files, or all were taken back.")
 
 
 async def _records(turn: int, context: Context) -> Sequence[Entry]:
@@ -150,21 +150,21 @@ def _has_changes(records: Iterable[Entry]) -> bool:
 async def _restored(files: Sequence[WrittenFile], context: Context) -> Sequence[FileEdit]:
     """The edit that takes back some changes of one file; none if they are taken back already. Raises RefusedError."""
     first, last = files[0], files[-1]
-    path = await normal(last.path, context, writing=True)
+    path = await normalized(last.path, context, writing=True)
     if path != last.path:
-        raise refused(CONFLICT, f"it now leads to {path}, which is another file.")
+        raise refusal(CONFLICT, f"it now leads to {path}, which is another file.")
     now = await read_file(path, context)
     if (now.hash if now else None) == first.base_hash:
         return ()
     if (now.hash if now else None) != last.hash or any(one.hash != then.base_hash for one, then in pairwise(files)):
-        raise refused(CONFLICT, _SINCE)
+        raise refusal(CONFLICT, _SINCE)
     item = PathItem(path, now.text, now.hash) if now else None
     if first.base_hash is None:
-        return (removed(item),) if item else ()
+        return (removal_edit(item),) if item else ()
     text = _before(files, now.text if now else "")
     if text is None or hashlib.sha256(text.encode()).hexdigest() != first.base_hash:
-        raise refused(CONFLICT, _NO_DIFF)
-    return (changed(item, path, text),)
+        raise refusal(CONFLICT, _NO_DIFF)
+    return (change_edit(item, path, text),)
 
 
 def _before(files: Sequence[WrittenFile], text: str | None) -> str | None:

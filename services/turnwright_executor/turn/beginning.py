@@ -103,7 +103,7 @@ async def first_turn(
     Without a place nothing of the project is read. Raises TurnwrightError.
     """
     services, tools = with_tools_of(services, loop.settings)
-    model = await described(services, model, run.settings.calls)
+    model = await with_vendor_limits(services, model, run.settings.calls)
     loop_request = turn_request(run.settings, model, tools, loop.settings, services.settings.temperature)
     workspace, files = (None, None) if loop.settings.no_repo or place is None else place
     beginning = await loop_beginning(services, address, run, loop, loop_request, tools, workspace)
@@ -124,7 +124,7 @@ async def _shown(files: FileSync | None) -> list[EntryWrite]:
     return [*next(in_batches(shown), []), files.manifest()]
 
 
-async def described(services: Services, model: Model, calls: CallStyle) -> Model:
+async def with_vendor_limits(services: Services, model: Model, calls: CallStyle) -> Model:
     """The model, with what its vendor says if its alias lacks something that the loop needs."""
     lacks = not model.context_length or (calls is CallStyle.AUTO and model.capabilities.tools is None)
     return await services.models.describe(model) if lacks else model

@@ -135,7 +135,7 @@ class CommandSteps:
         if tool is None:
             return _uninstalled(record)
         try:
-            return await self._scope.buffer.beside(tool.prepare(record.command, self._context(record)))
+            return await self._scope.buffer.await_or_flush(tool.prepare(record.command, self._context(record)))
         except Exception as error:  # noqa: BLE001 - a tool that crashes fails its command, not the loop
             return self._failure(record, error)
 
@@ -172,12 +172,12 @@ class CommandSteps:
             scope.proposals.accepted(record)
         self._state.local_stages[record.path] = LocalStage.MARKED
 
-    async def left(self, error: BaseException) -> None:
+    async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped by this exception: store the results so far."""
         if isinstance(error, asyncio.CancelledError):
             self._take_back_marks()
         if isinstance(error, asyncio.CancelledError | TurnwrightError):
-            await self._scope.buffer.keep(error)
+            await self._scope.buffer.flush_on_stop(error)
 
     def _take_back_marks(self) -> None:
         """Buffer that marked effects have not started: the next owner need not ask what became of them."""
@@ -236,7 +236,7 @@ class CommandSteps:
             event = command_lost(record.path, record.tool, unknown.outcome, self._left_after(record))
             writes = (*closing, event_write(scope.turn, event))
             return await self._settle(record, replace(unknown, writes=writes))
-        return scope.buffer.move(record.questioned(indeterminate.ASKED), *closing)
+        return scope.buffer.move(record.asked(indeterminate.ASKED), *closing)
 
     def _left_after(self, record: CommandRecord) -> list[str]:
         """The records that are cancelled if this one does not succeed."""
@@ -246,7 +246,7 @@ class CommandSteps:
         return [] if record.call_id else [one.path for one in is_left if not one.call_id]
 
     async def _answer(self, record: CommandRecord) -> None:
-        if done := indeterminate.answered(record):
+        if done := indeterminate.apply_answer(record):
             return await self._settle(record, done)
         self._state.records[record.path] = record.retried()
         self._state.local_stages[record.path] = LocalStage.CLEARED

@@ -22,7 +22,7 @@ class Steps(Protocol):
     async def perform(self, state: TurnState, step: Step) -> None:
         """Perform one step. An exception ends the turn, or leaves it, as `ending_of` says."""
 
-    async def left(self, error: BaseException) -> None:
+    async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped by this exception: keep the results so far."""
 
     def ending_of(self, error: Exception) -> Ending | None:
@@ -65,11 +65,11 @@ class Driver:
                 await asyncio.sleep(0)
             await self._steps.perform(self._state, step)
         except asyncio.CancelledError as error:
-            await self._steps.left(error)
+            await self._steps.save_on_stop(error)
             if not self._was_interrupted():
                 raise
         except Exception as error:
-            await self._steps.left(error)
+            await self._steps.save_on_stop(error)
             # If the end itself fails there is no other: the next owner tries again.
             ending = None if step.action is Action.END else self._steps.ending_of(error)
             if ending is None:
@@ -84,7 +84,7 @@ class Driver:
         if self._task:
             self._task.cancel()
 
-    def leave(self) -> bool:
+    def stop_after_effect(self) -> bool:
         """Whether an effect is in progress; then the driver's task is cancelled once its result is known."""
         self._is_leaving = self._step is not None and self._step.action in _EFFECT
         return self._is_leaving

@@ -73,7 +73,7 @@ class Draft(PartialReply):
     chars_unread: int = 0
 
     @property
-    def unread(self) -> str:
+    def unread_content(self) -> str:
         """The content that the reader has not seen."""
         return "".join(self.content[self.pieces_read :])
 
@@ -92,7 +92,7 @@ class Draft(PartialReply):
         is_due = READ_ALONG_CHARS <= self.chars_unread < 2 * READ_ALONG_CHARS
         if self.reader is None or not is_due or chars > READ_ALONG_CHARS_MAX:
             return
-        self.reader.feed(self.unread)
+        self.reader.feed(self.unread_content)
         self.pieces_read, self.chars_read, self.chars_unread = len(self.content), chars, 0
 
 

@@ -42,7 +42,7 @@ def _comment_words(comment: str) -> str:
     return f" They said: {comment}" if comment else ""
 
 
-def answered(record: CommandRecord) -> Done | None:
+def apply_answer(record: CommandRecord) -> Done | None:
     """The record after an answer; None if its effect is to be carried out again."""
     answer = record.decision.comment.strip() if record.decision else ""
     if answer == RETRY:

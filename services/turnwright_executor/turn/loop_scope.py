@@ -171,7 +171,7 @@ class LoopScope:
                 self.view_changes,
                 self.services.settings.record_after_s,
             )
-            open_turn.buffer.hold(open_turn.unwritten)
+            open_turn.buffer.buffer_reply(open_turn.unwritten)
         return open_turn.buffer
 
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:

@@ -41,7 +41,7 @@ from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.client_tools import check_names
 from turnwright_executor.tools.contract import failed
 from turnwright_executor.turn.accepting import Proposals
-from turnwright_executor.turn.beginning import begun_with, described, loop_beginning, model_of, turn_request
+from turnwright_executor.turn.beginning import begun_with, loop_beginning, model_of, turn_request, with_vendor_limits
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.generation import empty
 from turnwright_executor.turn.images import image_writes
@@ -76,9 +76,9 @@ class LoopSteps:
         """Whether the claim still says where the loop stands."""
         self.interrupt: Callable[[Ending], None] = lambda _: None
         """Ends the loop while a step of it is under way: the driver's."""
-        model = ModelSteps(scope, self._narrow)
+        model = ModelSteps(scope, self._limit_context)
         self._steps: Mapping[Action, Callable[[TurnState], Awaitable[None]]] = {
-            Action.PLACE: self._placed,
+            Action.PLACE: self._prepare_loop,
             Action.BEGIN: self._begin,
             Action.ASSEMBLE: model.assemble,
             Action.GENERATE: model.generate,
@@ -97,13 +97,13 @@ class LoopSteps:
             else:
                 await self._commands(state).perform(step.action, step.path)
 
-    async def left(self, error: BaseException) -> None:
+    async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped: keep how commands had ended by then."""
         open_turn = self._scope.open_turn
         if open_turn and open_turn.commands:
-            await open_turn.commands.left(error)
+            await open_turn.commands.save_on_stop(error)
         elif open_turn and open_turn.buffer and isinstance(error, asyncio.CancelledError | TurnwrightError):
-            await open_turn.buffer.keep(error)
+            await open_turn.buffer.flush_on_stop(error)
 
     def ending_of(self, error: Exception) -> Ending | None:
         """How an error ends the loop; None if it is not the loop's fault, so another owner may continue."""
@@ -131,14 +131,14 @@ class LoopSteps:
 
     # Begin ------------------------------------------------------------------------------------------------------
 
-    async def _placed(self, state: TurnState) -> None:
+    async def _prepare_loop(self, state: TurnState) -> None:
         """Find the loop's directory, and resume the open turn if there is one."""
         scope = self._scope
         self._is_fresh = False
         services, claim, loop = scope.services, scope.claim, scope.loop
         check_names(loop.settings.client_tools, services.tools)
         given, temperature = claim.run.settings, services.settings.temperature
-        scope.model = await described(services, model_of(claim, loop), given.calls)
+        scope.model = await with_vendor_limits(services, model_of(claim, loop), given.calls)
         scope.placement = place = await self._place()
         request = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun_with(claim, loop))
         first = None
@@ -152,10 +152,10 @@ class LoopSteps:
             ending = budget_exhausted(left[1])
             self._timer = asyncio.get_running_loop().call_later(left[0], lambda: self.interrupt(ending))
         if claim.open_turn:
-            await self._take_up(state, claim.open_turn)
+            await self._resume_turn(state, claim.open_turn)
         state.is_placed = True
 
-    async def _take_up(self, state: TurnState, turn: Turn) -> None:
+    async def _resume_turn(self, state: TurnState, turn: Turn) -> None:
         scope = self._scope
         if scope.unsaved.draft.turn != turn.number:
             empty(scope.unsaved.draft, turn.number)
@@ -174,8 +174,8 @@ class LoopSteps:
         scope.open_turn = OpenTurn(turn, None, note, is_left=is_left)
         bind_turn(scope.address, turn.number)
 
-    def _narrow(self, context_length: int) -> None:
-        self._opener.narrow(context_length)
+    def _limit_context(self, context_length: int) -> None:
+        self._opener.limit_context(context_length)
 
     async def _begin(self, state: TurnState) -> None:
         """Open the next turn with a call of its own."""
@@ -225,11 +225,11 @@ class LoopSteps:
             verdict = await self._verdict(state)
             result = self._result(state, verdict, is_summary=bool(summary))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
-            self._opener.mirrored(buffer.mirrored)
+            self._opener.add_file_writes(buffer.file_writes)
             goes_on = loop_end is None and not scope.spend_meter.exhausted_by(result)
             next_turn = await self._next_turn(state, buffer) if goes_on else None
             wanted = scope.view_changes.wanted if goes_on else ReturnView.NONE
-            refuted = map(buffer.placed, _refuted(state.records, verdict))
+            refuted = map(buffer.at_final_path, _refuted(state.records, verdict))
             writes = (*buffer.writes(), *refuted, *_overruled(number, verdict), *summary)
             try:
                 with scope.lease.returning() as returned:
@@ -239,9 +239,9 @@ class LoopSteps:
                         returned()
             except TurnwrightError as error:
                 # A command whose write the store refuses has failed, and the verdict must know.
-                if not await buffer.blame(error):
+                if not await buffer.fail_refused_group(error):
                     raise
-                self._opener.doubt()
+                self._opener.rescan_files()
                 continue
             break
         scope.view_changes.add(ack.cursor, ack.view_change)
@@ -266,13 +266,13 @@ class LoopSteps:
             kind=ReplyKind.SUMMARY if is_summary else known.kind,
             answer=self._answer(state, verdict),
         )
-        return self._scope.spend_meter.charged(result)
+        return self._scope.spend_meter.with_spend(result)
 
     async def _next_turn(self, state: TurnState, buffer: WriteBuffer) -> TurnStart | None:
         """How the end of this turn opens the next one; None if that is begun by a call of its own."""
         if not self._is_compaction and await self._needs_summary(state, buffer):
             self._opener.kind = RequestKind.COMPACTION
-        return await self._opener.with_end()
+        return await self._opener.turn_start()
 
     async def _check_budget(self, state: TurnState, buffer: WriteBuffer) -> None:
         """Demote the results of the turn if the next packet would not fit (RU142)."""
@@ -353,7 +353,7 @@ class LoopSteps:
         self._keep_time()
         if scope.open_turn and scope.open_turn.buffer and scope.open_turn.buffer.holds_reply:
             # The ledger has to know the commands that are to be settled.
-            await scope.open_turn.buffer.keep()
+            await scope.open_turn.buffer.flush_on_stop()
         is_known = self._is_fresh and (scope.claim.abort_requested or ending is not ABORT)
         claim = scope.claim if is_known else await scope.lease.reclaim()
         is_same = claim.loop is not None and claim.loop.sequence == scope.loop.sequence

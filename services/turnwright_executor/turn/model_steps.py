@@ -171,7 +171,7 @@ class ModelSteps:
             if error.reason is not Reason.CONTEXT_EXCEEDED or not await self._shortened(state, error):
                 raise
             return
-        scope.spend_meter.reply(draft)
+        scope.spend_meter.charge_reply(draft)
         scope.events.replied(turn.number, draft)
         state.is_replied = True
 
@@ -192,7 +192,7 @@ class ModelSteps:
         strikes = scope.recent[-1].strikes if scope.recent else 0
         reported = reported_window(error, scope.model)
         result = replace(_too_long(replace(packet, rate=rate), RUNNING), reported_window=reported)
-        result = scope.spend_meter.charged(replace(result, strikes=strikes))
+        result = scope.spend_meter.with_spend(replace(result, strikes=strikes))
         # For people: the model has not seen the packet.
         note = error_write(error_path(number, TOO_LONG.word, ()), TOO_LONG.outcome, refusal_note(error, reported))
         note = replace(note, change=replace(note.change, visibility=Visibility.ARCHIVED))

@@ -51,7 +51,7 @@ class TurnOpener:
         self._changed: list[EntryWrite] | None = None
         """What changed on disk, from when it was found until it is written."""
 
-    def narrow(self, context_length: int) -> None:
+    def limit_context(self, context_length: int) -> None:
         """Give the turns from the next one on a window of this many tokens."""
         reserve = output_reserve(self._request.output_reserve, context_length)
         self._request = replace(self._request, context_length=context_length, output_reserve=reserve)
@@ -74,21 +74,21 @@ class TurnOpener:
         self.begun()
         return turn, ack.cursor
 
-    async def with_end(self) -> TurnStart | None:
+    async def turn_start(self) -> TurnStart | None:
         """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""
         changes = await self._changes()
         is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
         return TurnStart(replace(self._request, kind=self.kind), changes) if is_small else None
 
-    def mirrored(self, writes: Iterable[EntryWrite]) -> None:
+    def add_file_writes(self, writes: Iterable[EntryWrite]) -> None:
         """The open turn has written these entries of project files, or will write them with its end."""
         if self._files:
-            self._files.mirrored(writes)
+            self._files.add_writes(writes)
 
-    def doubt(self) -> None:
+    def rescan_files(self) -> None:
         """Some of the open turn's writes of project files were rejected: look at the files again."""
         if self._files:
-            self._files.doubt()
+            self._files.rescan()
 
     def begun(self) -> None:
         """The next turn has begun."""

@@ -55,7 +55,7 @@ class FileSync:
     def written(self) -> None:
         self._is_waiting = False
 
-    def doubt(self) -> None:
+    def rescan(self) -> None:
         """A write of others has not reached the store."""
         self._is_doubted = True
 
@@ -90,7 +90,7 @@ class FileSync:
         """Archived until somebody reads it, unless the project includes it with `add` (RU115, RU168)."""
         return _file_write(file, Visibility.VISIBLE if file.is_added else Visibility.ARCHIVED)
 
-    def mirrored(self, writes: Iterable[EntryWrite]) -> None:
+    def add_writes(self, writes: Iterable[EntryWrite]) -> None:
         """Others have updated these entries to what they made of the files: only differences are written again.
 
         A later command may have restored the file, so the next scan reports it in any case.

@@ -126,7 +126,7 @@ def read_draft(
     """
     from turnwright_grammar import Reply  # noqa: PLC0415
 
-    reader, rest, draft.reader = draft.reader, draft.unread, None
+    reader, rest, draft.reader = draft.reader, draft.unread_content, None
     if reader is None:
         # It was not parsed while streaming, or it is parsed again.
         reader, rest = reply_reader(commands_max, tools), draft.text
@@ -274,7 +274,7 @@ class RecordingGate(Struct, frozen=True):
     principal: str = ""
     """The client that called the command; empty: the model wrote it."""
 
-    async def passed(self, command: Command, ordinal: int) -> Recording:
+    async def filtered(self, command: Command, ordinal: int) -> Recording:
         """The command after the chain. If a filter replaced it, it must pass the runtime's own rules again."""
         context = RecordingContext(self.at, self.mode, self.offered, ordinal, self.principal)
         recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
@@ -298,7 +298,7 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
     taken: set[str] = set()
     for ordinal, written in enumerate(reading.commands):
         call = reading.calls[ordinal] if reading.calls else None
-        recording = await gate.passed(written, ordinal)
+        recording = await gate.filtered(written, ordinal)
         command = recording.command
         path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
         taken.add(path)

@@ -48,10 +48,10 @@ class RunPlans:
     async def set(self, plan: Plan, key: str) -> Plan:
         plan = replace(plan, plan_id=self._id(plan.plan_id))
         made, cursor = await self._ledger.set_plan(self._address, self._by, plan, key)
-        self.buffer.passed(cursor)
+        self.buffer.bypassed(cursor)
         return made
 
     async def update(self, plan_id: str, text: str, key: str) -> Plan:
         made, cursor = await self._ledger.update_plan(self._address, self._by, self._id(plan_id), text, key)
-        self.buffer.passed(cursor)
+        self.buffer.bypassed(cursor)
         return made

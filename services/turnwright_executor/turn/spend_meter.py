@@ -104,7 +104,7 @@ class SpendMeter:
         self._lose(self._lost_tokens + self._call_tokens)
         self._afford_call()
 
-    def reply(self, draft: Draft) -> None:
+    def charge_reply(self, draft: Draft) -> None:
         """The call is answered. If its vendor reports no usage, the estimate is charged."""
         if not draft.usage.total_tokens and draft.usage.cost_usd is None:
             tokens = token_count(draft.text) + token_count(draft.thoughts)
@@ -119,7 +119,7 @@ class SpendMeter:
         _refuse(before_call(self._of_run, self._run_spent, need, of_run=True))
         _refuse(before_call(self._of_loop, self._loop_spent, need, of_run=False))
 
-    def charged(self, result: TurnResult) -> TurnResult:
+    def with_spend(self, result: TurnResult) -> TurnResult:
         """The result of the open turn, including its working time and its lost calls."""
         return replace(result, work_ms=self.work_ms, lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd)
 
@@ -130,7 +130,7 @@ class SpendMeter:
 
     def exhausted_by(self, result: TurnResult) -> str:
         """Why no turn may follow the open one if it ends like this; empty if one may. For the verdict."""
-        charged = self.charged(result)
+        charged = self.with_spend(result)
         exhaustion = before_turn(self._of_run, after_turn(self._run_spent, charged), of_run=True)
         exhaustion = exhaustion or before_turn(self._of_loop, after_turn(self._loop_spent, charged), of_run=False)
         return exhaustion.reason if exhaustion else ""

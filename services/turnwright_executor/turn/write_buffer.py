@@ -117,10 +117,10 @@ class WriteBuffer:
         """What the commands have added so far, besides their records."""
         self.cursor: Cursor | None = None
         """The moment of the latest write."""
-        self.mirrored: list[EntryWrite] = []
+        self.file_writes: list[EntryWrite] = []
         """Entries of project files that were or will be written."""
 
-    def hold(self, writes: Sequence[EntryWrite]) -> None:
+    def buffer_reply(self, writes: Sequence[EntryWrite]) -> None:
         """Buffer the reply and its commands as the turn's first writes: they are not durable until the first flush."""
         if writes:
             self._new = {one.path for one in writes if one.path in self._records}
@@ -132,7 +132,7 @@ class WriteBuffer:
         """Whether the reply is in the buffer, and with it all of its results."""
         return bool(self._reply)
 
-    async def beside(self, work: Awaitable[T]) -> T:
+    async def await_or_flush(self, work: Awaitable[T]) -> T:
         """Await a command's work. If it takes long, a buffered reply is made durable meanwhile.
 
         A model that was paid must not be asked again because of a slow page.
@@ -157,14 +157,14 @@ class WriteBuffer:
             # What the store refuses now it will refuse again, in a call whose caller can find the cause.
             self._unanswered = error if is_transient(error) else None
 
-    def own(self, path: str, revision: int) -> None:
+    def require_revision(self, path: str, revision: int) -> None:
         """Write this record with optimistic locking: each write requires the revision of the previous one.
 
         If it has another one by now, nothing of a flush is written: that raises REVISION_CONFLICT.
         """
         self._owned = (path, revision)
 
-    async def touch(self, write: EntryWrite) -> None:
+    async def write_now(self, write: EntryWrite) -> None:
         async with self._flushing:
             await self._send((write,))
 
@@ -186,7 +186,7 @@ class WriteBuffer:
         """Buffer the record's outcome, and what changes with it."""
         record = self._records[record.path] = settled(record, done)
         self.footprint.wrote(done.writes)
-        self.mirrored += [write for write in done.writes if not scheme_of(write.path)]
+        self.file_writes += [write for write in done.writes if not scheme_of(write.path)]
         self._groups.append(_Group(record.path, tuple(map(self._stamped, done.writes)), self._ended(record)))
 
     def _ended(self, record: CommandRecord) -> EntryWrite | None:
@@ -213,7 +213,7 @@ class WriteBuffer:
             return write
         return replace(write, turn=self._turn, loop=self._loop)
 
-    def passed(self, cursor: Cursor) -> None:
+    def bypassed(self, cursor: Cursor) -> None:
         """A command's write has bypassed the buffer: the knowledge of the view has a gap."""
         self.footprint.mark_unknown()
         self._view_changes.add(cursor, None)
@@ -226,9 +226,9 @@ class WriteBuffer:
         writes = (write for group in self._groups for write in group.all)
         if created := self._created:
             writes = (created.get(write.path, write) if write.expected_revision == 0 else write for write in writes)
-        return tuple(map(self.placed, writes))
+        return tuple(map(self.at_final_path, writes))
 
-    def placed(self, write: EntryWrite) -> EntryWrite:
+    def at_final_path(self, write: EntryWrite) -> EntryWrite:
         """The write of a record with its new path, if it was renamed."""
         if self._renamed and scheme_of(write.path) == "assistant":
             return moved_calls(write, self._renamed)
@@ -243,10 +243,10 @@ class WriteBuffer:
                 written = list(map(id, self._groups))
                 sent = self.writes()
                 try:
-                    with self._creating():
+                    with self._creating_records():
                         ack = await self._send(sent, full=full, run_status=run_status)
                 except TurnwrightError as error:
-                    if not await self.blame(error):
+                    if not await self.fail_refused_group(error):
                         raise
                     continue
                 self._reply = ""
@@ -255,7 +255,7 @@ class WriteBuffer:
                 run_status = 0
 
     @contextmanager
-    def _creating(self) -> Iterator[None]:
+    def _creating_records(self) -> Iterator[None]:
         """Context for the write that creates buffered records: outcomes that arrive meanwhile are written after it."""
         new, created = self._new, self._created
         self._new, self._created = set(), {}
@@ -267,7 +267,7 @@ class WriteBuffer:
             if not is_done:
                 self._new, self._created = new - {group.record for group in self._groups}, created
 
-    async def keep(self, error: BaseException | None = None) -> None:
+    async def flush_on_stop(self, error: BaseException | None = None) -> None:
         """Work was stopped by this exception: store the results so far. Never raises TurnwrightError.
 
         Otherwise the next owner would take finished commands for unfinished.
@@ -275,9 +275,9 @@ class WriteBuffer:
         # If the store does not answer, or another executor has the run, the ledger stays as it is.
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
-                await self._keep(error)
+                await self._flush_or_save_outcomes(error)
 
-    async def _keep(self, error: BaseException | None) -> None:
+    async def _flush_or_save_outcomes(self, error: BaseException | None) -> None:
         """Write the buffer; if the store rejects that permanently, at least the outcomes of commands."""
         try:
             if not isinstance(error, TurnwrightError):
@@ -286,10 +286,10 @@ class WriteBuffer:
             error = refusal
         if isinstance(error, TurnwrightError) and not is_transient(error):
             paths = [group.record for group in self._groups if group.record]
-            ended = [self.placed(self._created.get(path) or record_write(self._records[path])) for path in paths]
+            ended = [self.at_final_path(self._created.get(path) or record_write(self._records[path])) for path in paths]
             await self._send(ended, full=True)
 
-    async def blame(self, error: TurnwrightError) -> bool:
+    async def fail_refused_group(self, error: TurnwrightError) -> bool:
         """Turn the group that caused a refusal into a failure of its command; False if there is none.
 
         If the path of a new record is taken, the record gets the next one. Raises TurnwrightError.
@@ -310,7 +310,7 @@ class WriteBuffer:
                 # Files that it changed stay changed.
                 done = replace(failed(error.metadata.get("outcome", "invalid:400"), error.message), files=record.files)
                 record = self._records[group.record] = settled(record, done)
-                self.mirrored = [write for write in self.mirrored if write.path not in group.paths]
+                self.file_writes = [write for write in self.file_writes if write.path not in group.paths]
                 self._groups[index] = _Group(record.path, (), self._ended(record))
                 return True
         return False

@@ -109,7 +109,7 @@ class ChangeEvents:
         if before and growth.has_grown(before, entry):
             is_all = growth.is_growth_only(before, entry)
             if is_all or entry.body_size_bytes > before.body_size_bytes:
-                async for piece in growth.pieces(before, entry, self._read_body):
+                async for piece in growth.appended_messages(before, entry, self._read_body):
                     self._publish(events.entry_grown(piece))
             if is_all:
                 return

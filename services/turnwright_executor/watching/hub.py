@@ -149,7 +149,7 @@ class RunHub:
         else:
             await self._load()
         if self._closed:
-            raise draining()
+            raise draining_error()
         self._start(is_stale=False)
 
     def _start(self, *, is_stale: bool) -> None:
@@ -387,6 +387,6 @@ class RunHub:
         return self._closed
 
 
-def draining() -> TurnwrightError:
+def draining_error() -> TurnwrightError:
     """The error for calls during shutdown."""
     return fault(Reason.DRAINING, "The executor is shutting down: retry.")

@@ -16,7 +16,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predicate, RunHub, draining
+from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predicate, RunHub, draining_error
 
 
 class _KeyedLock(Struct):
@@ -71,7 +71,7 @@ class Hubs:
 
     async def _open(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
         if self._is_closed:
-            raise draining()
+            raise draining_error()
         if timer := self._lingering.pop(address, None):
             timer.cancel()
         hub = self._hubs.get(address)

@@ -44,7 +44,7 @@ def is_growth_only(before: entry_pb2.Entry, entry: Entry) -> bool:
     )
 
 
-async def pieces(
+async def appended_messages(
     before: entry_pb2.Entry, entry: Entry, read_body: ReadOutput
 ) -> AsyncIterator[event_pb2.OutputAppended]:
     """The appended text in pieces that fit into messages; an empty one if there is none. Raises TurnwrightError."""

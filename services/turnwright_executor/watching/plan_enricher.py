@@ -50,14 +50,14 @@ class PlanEnricher(ABC):
         """When each plan moved last, as far as the events told it."""
         self._read: ReadPlan | None = None
 
-    async def over(self, messages: Any) -> AsyncGenerator[WatchRunResponse]:
+    async def insert_plans(self, messages: Any) -> AsyncGenerator[WatchRunResponse]:
         """The messages, with plans inserted; closes the source. Raises TurnwrightError."""
         async with contextlib.aclosing(messages):
             async for message in messages:
                 if message.HasField("snapshot"):
                     coming = self._snapshot(message)
                 elif any(map(_is_of_plan, events_of(message))):
-                    coming = self._among(events_of(message))
+                    coming = self._plans_for(events_of(message))
                 else:
                     yield message
                     continue
@@ -79,7 +79,7 @@ class PlanEnricher(ABC):
         async for fields in self._finished(message):
             yield fields
 
-    async def _among(self, fields: Iterable[WatchRunResponse]) -> AsyncIterator[WatchRunResponse]:
+    async def _plans_for(self, fields: Iterable[WatchRunResponse]) -> AsyncIterator[WatchRunResponse]:
         waiting: list[WatchRunResponse] = []
         for event in fields:
             if moves := self._moves(event):
@@ -126,7 +126,7 @@ class PlanEnricher(ABC):
         async def read() -> None:
             self._read = await self._cache.plan(self._address, plan_id, at)
 
-        async for beat in _patiently(read, event):
+        async for beat in _read_with_heartbeats(read, event):
             yield beat
 
 
@@ -197,7 +197,7 @@ class LegacyEnricher(PlanEnricher):
 
     async def _moved(self, moves: Sequence[PlanMove], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
         if moves and not self._knows_all:
-            async for beat in _patiently(self._load_known, event):
+            async for beat in _read_with_heartbeats(self._load_known, event):
                 yield beat
         async for beat in self._listed(event, {move.plan_id for move in moves}):
             yield beat
@@ -240,7 +240,9 @@ def plan_enricher(form: PlanEvents.ValueType, cache: PlanCache, address: RunAddr
     return (LegacyEnricher if form == PLAN_EVENTS_LEGACY else OperationsEnricher)(cache, address)
 
 
-async def _patiently(read: Callable[[], Awaitable[None]], event: WatchRunResponse) -> AsyncIterator[WatchRunResponse]:
+async def _read_with_heartbeats(
+    read: Callable[[], Awaitable[None]], event: WatchRunResponse
+) -> AsyncIterator[WatchRunResponse]:
     """Heartbeats until the store can be read. A removed run has no plans. Raises TurnwrightError."""
     for pause_s in FEED_BACKOFF.pauses():
         try:

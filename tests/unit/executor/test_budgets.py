@@ -105,8 +105,8 @@ def test_a_turn_adds_what_it_took_and_what_it_lost():
 
 
 @pytest.fixture
-def purse():
-    """The purse of a loop that may spend 3000 tokens, with a clock that stands still until it is set."""
+def meter():
+    """The meter of a loop that may spend 3000 tokens, with a clock that stands still until it is set."""
     loop = Loop(1, LoopSettings(Mode.ACT, budget=Budget(tokens_max=3000)), "x", 102)
     run = Run("p", "r", RunSettings("m"), 102)
     clock = [0.0]
@@ -116,35 +116,35 @@ def purse():
 
 
 NO_LEDGER: Any = None
-"""What was spent is asked for when a purse is opened, and not again."""
+"""What was spent is asked for when a meter is opened, and not again."""
 
 
-def test_a_call_that_was_lost_is_charged_before_it_is_made_again(purse):
-    purse, _ = purse
-    purse.reserve(1000)
+def test_a_call_that_was_lost_is_charged_before_it_is_made_again(meter):
+    meter, _ = meter
+    meter.reserve(1000)
     with pytest.raises(BudgetError) as caught:
-        purse.reserve(1000, lost_calls=1)
+        meter.reserve(1000, lost_calls=1)
     detail = "the loop has spent 0 of 3000 tokens, and the next call may take 4048"
     assert caught.value.exhaustion == Exhaustion(BudgetKind.TOKENS, False, detail)
-    assert purse.charged(TurnResult()).lost_tokens == 1000 + REPLY_RESERVE_TOKENS
+    assert meter.with_spend(TurnResult()).lost_tokens == 1000 + REPLY_RESERVE_TOKENS
 
 
-def test_a_turn_is_charged_the_time_that_was_worked_on_it(purse):
-    purse, clock = purse
+def test_a_turn_is_charged_the_time_that_was_worked_on_it(meter):
+    meter, clock = meter
     clock[0] = 1.5
-    assert purse.charged(TurnResult()).work_ms == 1500
+    assert meter.with_spend(TurnResult()).work_ms == 1500
     clock[0] = 100.0
-    purse.resume_turn(250, 7, 0.5)
+    meter.resume_turn(250, 7, 0.5)
     clock[0] = 100.5
-    charged = purse.charged(TurnResult())
+    charged = meter.with_spend(TurnResult())
     assert (charged.work_ms, charged.lost_tokens, charged.lost_cost_usd) == (750, 7, 0.5)
 
 
-def test_what_ended_turns_took_is_missing_from_the_next(purse):
-    purse, _ = purse
-    purse.end_turn(TurnResult(usage=Usage(total_tokens=2999)))
-    purse.begin_turn()
-    purse.end_turn(TurnResult(usage=Usage(total_tokens=1)))
-    assert purse.exhausted_by(TurnResult()).startswith("budget_exhausted:tokens: ")
+def test_what_ended_turns_took_is_missing_from_the_next(meter):
+    meter, _ = meter
+    meter.end_turn(TurnResult(usage=Usage(total_tokens=2999)))
+    meter.begin_turn()
+    meter.end_turn(TurnResult(usage=Usage(total_tokens=1)))
+    assert meter.exhausted_by(TurnResult()).startswith("budget_exhausted:tokens: ")
     with pytest.raises(BudgetError):
-        purse.begin_turn()
+        meter.begin_turn()

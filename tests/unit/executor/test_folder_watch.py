@@ -49,7 +49,7 @@ def scan(one: DiskScanner, doubtful=()):
 
 def copied(one: DiskScanner) -> DiskScanner:
     other = copy(one)
-    other.unshare()
+    other.detach()
     return other
 
 

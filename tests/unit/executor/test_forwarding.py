@@ -6,29 +6,29 @@ from turnwright.store.v1 import registry_pb2
 from turnwright.store.v1 import stream_pb2 as rows_pb2
 from turnwright.types.v1 import run_pb2
 
-from turnwright_executor.rpc.forwarding import Forward, copied
+from turnwright_executor.rpc.forwarding import Forward, copy_fields
 
 
 def test_fields_are_copied_by_name_whatever_their_numbers() -> None:
     ours = control_pb2.SetFileConstraintsRequest(
         project="p", request_id="r", remove_patterns=["a"], constraints=[registry_pb2.FileConstraint(pattern="b")]
     )
-    theirs = copied(ours, registry_pb2.SetFileConstraintsRequest)
+    theirs = copy_fields(ours, registry_pb2.SetFileConstraintsRequest)
     assert (theirs.project, theirs.request_id, list(theirs.remove_patterns)) == ("p", "r", ["a"])
     assert [one.pattern for one in theirs.constraints] == ["b"]
 
 
 def test_what_is_absent_stays_absent_and_a_zero_that_was_said_stays_said() -> None:
-    silent = copied(stream_pb2.AppendStreamRequest(), rows_pb2.AppendStreamRequest)
-    said = copied(stream_pb2.AppendStreamRequest(offset=0), rows_pb2.AppendStreamRequest)
+    silent = copy_fields(stream_pb2.AppendStreamRequest(), rows_pb2.AppendStreamRequest)
+    said = copy_fields(stream_pb2.AppendStreamRequest(offset=0), rows_pb2.AppendStreamRequest)
     assert not silent.HasField("offset")
     assert said.HasField("offset")
 
 
 def test_what_is_given_stands_beside_it_and_what_the_target_has_not_is_left_out() -> None:
     page = registry_pb2.ListRunsResponse(runs=[run_pb2.Run(run="a")], next_page_token="t")
-    assert copied(page, query_pb2.ListModelsResponse).next_page_token == "t"
-    assert copied(page, query_pb2.ListRunsResponse, next_page_token="u").next_page_token == "u"
+    assert copy_fields(page, query_pb2.ListModelsResponse).next_page_token == "t"
+    assert copy_fields(page, query_pb2.ListRunsResponse, next_page_token="u").next_page_token == "u"
 
 
 # Python before 3.12 wraps what `__set_name__` raises, so it is called by itself.

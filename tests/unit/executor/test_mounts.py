@@ -63,20 +63,20 @@ def test_nothing_is_local_that_the_kernel_tells_nothing_about(told, tmp_path):
 
 
 def test_what_is_mounted_is_read_from_the_kernel():
-    assert Mounts().below("")
+    assert Mounts().mounts_below("")
 
 
 def test_a_table_that_could_not_be_read_is_read_again():
     mounts = Mounts()
-    known = mounts.below("")
+    known = mounts.mounts_below("")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
         # poll(2) refuses more descriptors than a process may have.
-        assert mounts.below("") == ()
+        assert mounts.mounts_below("") == ()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert mounts.below("") == known
+    assert mounts.mounts_below("") == known
 
 
 def test_what_is_mounted_later_is_seen(tmp_path):

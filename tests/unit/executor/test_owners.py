@@ -11,14 +11,14 @@ pytestmark = pytest.mark.asyncio
 
 
 async def called(owners: Owners, address: str) -> None:
-    async with owners.reached(address):
+    async with owners.connected(address):
         pass
 
 
 async def test_the_connections_used_last_are_kept_and_all_that_are_in_use(tmp_path) -> None:
     owners = Owners(None, lambda _: False, Tls())
     others = [f"unix:{tmp_path}/{number}" for number in range(CHANNELS_MAX + 2)]
-    async with owners.reached("unix:watched"):
+    async with owners.connected("unix:watched"):
         for address in others:
             await called(owners, address)
         assert list(owners._channels) == ["unix:watched", *others[3:]]

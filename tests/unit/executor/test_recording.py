@@ -107,9 +107,9 @@ def test_a_reply_that_is_read_while_it_comes_reads_as_the_whole_and_so_it_does_a
 def test_a_reader_has_read_most_of_a_short_reply_when_it_ends_and_no_more_of_a_long_one_than_the_event_loop_may() -> (
     None
 ):
-    assert len(reading_along(LONG, 100, is_cut=False).unread) < 5_000
+    assert len(reading_along(LONG, 100, is_cut=False).unread_content) < 5_000
     long = LONG * 6
-    assert len(long) - len(reading_along(long, 100, is_cut=False).unread) < READ_ALONG_CHARS_MAX < len(long)
+    assert len(long) - len(reading_along(long, 100, is_cut=False).unread_content) < READ_ALONG_CHARS_MAX < len(long)
 
 
 def test_a_long_piece_that_comes_at_once_is_not_read_in_the_event_loop() -> None:

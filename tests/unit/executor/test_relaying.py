@@ -94,8 +94,8 @@ async def test_a_slow_watcher_falls_behind_and_holds_up_nobody() -> None:
             assert await taken(quick, 1) == [seq]
         with pytest.raises(FellBehindError):
             await taken(slow, 1)
-        assert not relay.reaches(at(1))
-        assert relay.reaches(at(KEPT))
+        assert not relay.covers(at(1))
+        assert relay.covers(at(KEPT))
 
 
 @pytest.mark.parametrize("sent", [event(7, snapshot=Snapshot(last=True)), event(2, epoch="later"), event(4)])

@@ -19,7 +19,7 @@ import pytest
 
 from services import running
 from turnwright_core.kit.settings import SettingsError
-from turnwright_executor.edge.readable import around
+from turnwright_executor.edge.readable import git_paths_outside
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 
@@ -298,7 +298,7 @@ async def test_a_repository_that_cannot_be_read_keeps_no_command_waiting(place, 
     else:
         with (project / ".git").open("r+b") as git:
             git.truncate(1 << 40)
-    assert await asyncio.wait_for(asyncio.to_thread(around, str(project)), 60) == ()
+    assert await asyncio.wait_for(asyncio.to_thread(git_paths_outside, str(project)), 60) == ()
 
 
 @with_bubblewrap

@@ -243,8 +243,8 @@ class TurnOfCommands:
                 ):
                     assert record_from_entry(stored[path]) == held
 
-    async def left(self, error) -> None:
-        await self._commands.left(error)
+    async def save_on_stop(self, error) -> None:
+        await self._commands.save_on_stop(error)
 
     def ending_of(self, _error) -> None:
         return None
@@ -419,7 +419,7 @@ async def test_a_kill_at_each_moment_of_an_effect_leaves_one_outcome(world, tool
 
 def leave(driver, driving):
     """End the process as SIGTERM does."""
-    if not driver.leave():
+    if not driver.stop_after_effect():
         driving.cancel()
 
 

@@ -16,6 +16,6 @@ def test_it_asks_after_something_was_written_that_did_not_come_by_its_buffer(was
     buffer = WriteBuffer(None, RunAddress("p", "r"), 1, 1, 1)
     record = CommandRecord("log://turn_1/set_plan/main", "set_plan", "main", Command("set_plan"))
     if was_passed:
-        buffer.passed(Cursor("i", 1, 0, 0))
+        buffer.bypassed(Cursor("i", 1, 0, 0))
     note = ModelCallRecord(room_chars=100_000)
     assert may_exceed(note, [record], buffer.footprint, is_left=False) is was_passed
