@@ -22,6 +22,11 @@ Options = Sequence[tuple[str, Any]]
 RETIRE_S: Final = 600.0
 """Seconds that calls of a channel with the certificates of before may go on. Watches that are longer reconnect."""
 
+DNS_MS_MIN: Final = 1000
+"""Milliseconds between two look-ups of a name whose replicas cannot be reached.
+
+gRPC's default is 30 seconds, in which a deployment can replace every replica that the last answer named.
+"""
 
 RECONNECT_WAIT_S: Final = 2.0
 """Seconds that a call waits for a lost connection to come back, before it is tried anyway."""
@@ -70,7 +75,8 @@ def open_channel(address: str, options: Options, tls: Tls) -> grpc.aio.Channel:
     """A channel to an address. Raises TurnwrightError if it would send the token in plaintext to another host."""
     if address.startswith("dns:"):
         # Such a name has an address for each replica; calls take turns.
-        options = (*options, ("grpc.lb_policy_name", "round_robin"))
+        replicas = (("grpc.lb_policy_name", "round_robin"), ("grpc.dns_min_time_between_resolutions_ms", DNS_MS_MIN))
+        options = (*options, *replicas)
     if not tls.is_on or _is_socket(address):
         _check_plaintext(address, tls, "call", "Set TURNWRIGHT_TLS_CA")
         plain: grpc.aio.Channel = grpc.aio.insecure_channel(address, options=options)
