@@ -66,6 +66,11 @@ def count_tokens(text: str, divisor: int = 2) -> int:
     return tokens_of(len(text), divisor)
 
 
+def ascii_lower(text: str) -> str:
+    """Lower case without a change of length, so that offsets stay valid."""
+    return text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
+
+
 def cut_bytes(text: str, bytes_max: int) -> str:
     """The longest prefix of `text` within this many bytes of UTF-8, without splitting a character."""
     if len(text) * 4 <= bytes_max:

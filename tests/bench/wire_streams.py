@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.asking import by_effort
+from turnwright_provider.domain.wires.reasoning_fields import by_effort
 from turnwright_provider.domain.wires.table import WIRES, WireOptions
 from turnwright_provider.domain.wires.wire import Framing, Wire
 

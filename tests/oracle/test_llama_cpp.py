@@ -22,8 +22,8 @@ from turnwright_provider.domain.model_call import Finish, ModelCall, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.anthropic import AnthropicWire
-from turnwright_provider.domain.wires.asking import by_template
 from turnwright_provider.domain.wires.chat import ChatWire
+from turnwright_provider.domain.wires.reasoning_fields import by_template
 from turnwright_provider.domain.wires.responses import ResponsesWire
 from turnwright_provider.domain.wires.wire import Wire
 

@@ -18,7 +18,7 @@ import pytest
 
 from oracle.calls import CALLS, PNG
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.asking import by_effort
+from turnwright_provider.domain.wires.reasoning_fields import by_effort
 from turnwright_provider.domain.wires.table import WIRES, WireOptions
 
 PYTHON = os.environ.get("TURNWRIGHT_ORACLE_PYTHON", "")

@@ -21,7 +21,7 @@ from turnwright_provider.app.pricing import table_window
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.domain.presets import is_own_address
-from turnwright_provider.domain.published import published
+from turnwright_provider.domain.published import published_info
 from turnwright_provider.ports import ModelCheck, Vendor
 
 PROBLEM_LIFETIME_S: Final = 60.0
@@ -113,4 +113,4 @@ class ModelChecks:
 @lru_cache(KEPT_MAX)
 def _published(vendor: str, model: str) -> ModelInfo:
     """A price table's entry for a model, if it is called at the vendor's own address. The first look-up is slow."""
-    return ModelInfo(table_window(vendor, model)).or_else(published(vendor, model))
+    return ModelInfo(table_window(vendor, model)).or_else(published_info(vendor, model))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from turnwright_core.runs import TokenSource
 from turnwright_provider.domain.model_call import ModelCall
-from turnwright_provider.domain.token_estimate import call_texts, counted_call, estimated_tokens
+from turnwright_provider.domain.token_estimate import call_texts, count_call_tokens, estimate_tokens
 from turnwright_provider.ports import TokenCounter, Vendor
 
 NEAR: Final = 3 / 4
@@ -40,7 +40,7 @@ _ENCODINGS: Final = (
 async def count_tokens(call: ModelCall, vendor: Vendor, near: int) -> tuple[int, TokenSource]:
     """Input tokens of a call, and how they were counted. `near`: what they will be compared with; 0: nothing."""
     is_brief = _encoding(call) is None and not call.tools and sum(map(len, call_texts(call))) <= BRIEF_CHARS
-    tokens, source = _counted_here(call) if is_brief else await asyncio.to_thread(_counted_here, call)
+    tokens, source = _count_locally(call) if is_brief else await asyncio.to_thread(_count_locally, call)
     is_near = near * NEAR <= tokens <= near / NEAR
     if near and is_near and isinstance(vendor, TokenCounter):
         try:
@@ -57,12 +57,12 @@ def _encoding(call: ModelCall) -> str | None:
     return next((name for pattern, name in _ENCODINGS if pattern.search(call.model)), None)
 
 
-def _counted_here(call: ModelCall) -> tuple[int, TokenSource]:
+def _count_locally(call: ModelCall) -> tuple[int, TokenSource]:
     encoding = _encoding(call)
     count = _tokenizer(encoding) if encoding else None
     if count is None:
-        return counted_call(call, estimated_tokens), TokenSource.ESTIMATE
-    return counted_call(call, count), TokenSource.TOKENIZER
+        return count_call_tokens(call, estimate_tokens), TokenSource.ESTIMATE
+    return count_call_tokens(call, count), TokenSource.TOKENIZER
 
 
 @cache

@@ -59,7 +59,7 @@ class Outbox:
         """What was added, in order, until it is closed and empty."""
         while True:
             await self._awake.wait()
-            await self._beat()
+            await self._wait_for_flush()
             closed = self._closed
             self._awake.clear()
             self._urgent.clear()
@@ -73,7 +73,7 @@ class Outbox:
             if closed:
                 return
 
-    async def _beat(self) -> None:
+    async def _wait_for_flush(self) -> None:
         """Wait until the flush interval is over or something urgent comes."""
         wait_s = self._buffer.wait_s(self._clock())
         if wait_s <= 0 or self._urgent.is_set():

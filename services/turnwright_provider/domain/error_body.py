@@ -84,7 +84,7 @@ def read_error(body: Any) -> ErrorBody:
     details = _details(body.get("details"))
     texts = (_words(error), _first_words(body, _MESSAGES), details.message)
     return ErrorBody(
-        _joined(texts) or brief(body),
+        _joined(texts) or truncated_json(body),
         _words(body.get("type")),
         _first_words(body, ("code", "error_code")),
         _status(body),
@@ -100,7 +100,7 @@ def _of_object(error: Mapping[str, Any]) -> ErrorBody:
     raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
     details = _details(error.get("details"))
     return ErrorBody(
-        _joined((_first_words(error, _MESSAGES), raw, details.message)) or brief(error),
+        _joined((_first_words(error, _MESSAGES), raw, details.message)) or truncated_json(error),
         _words(error.get("type")) or _words(error.get("status")),
         _words(error.get("code")),
         _status(error),
@@ -151,10 +151,10 @@ def _first_words(body: Mapping[str, Any], names: tuple[str, ...]) -> str:
 def _words(value: Any) -> str:
     if value is None:
         return ""
-    return value[:TEXT_CHARS_MAX] if isinstance(value, str) else brief(value)
+    return value[:TEXT_CHARS_MAX] if isinstance(value, str) else truncated_json(value)
 
 
-def brief(value: Any) -> str:
+def truncated_json(value: Any) -> str:
     """A value as JSON, truncated, whatever its size and depth."""
     return json.dumps(_pruned(value, _LEVELS), ensure_ascii=False)[:TEXT_CHARS_MAX]
 

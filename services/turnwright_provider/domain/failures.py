@@ -11,9 +11,9 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_provider.domain.overflow import counts_of
+from turnwright_provider.domain.overflow import reported_token_counts
 from turnwright_provider.domain.redact import redact
-from turnwright_provider.domain.surrogates import whole
+from turnwright_provider.domain.surrogates import join_surrogates
 
 DETAIL_CHARS_MAX: Final = 500
 """Longest vendor message that is passed on, in code points (provider_service.proto, Retry.detail)."""
@@ -116,7 +116,7 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_se
     if failure.status:
         metadata["http_status"] = failure.status
     if reason is Reason.CONTEXT_EXCEEDED:
-        counts = zip(("context_length", "prompt_tokens"), counts_of(failure.detail), strict=True)
+        counts = zip(("context_length", "prompt_tokens"), reported_token_counts(failure.detail), strict=True)
         metadata.update((name, count) for name, count in counts if count)
     if reason is Reason.VENDOR_TIMEOUT:
         metadata["timeout_s"] = failure.timeout_s
@@ -126,5 +126,5 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_se
 def clean(detail: str) -> str:
     """A vendor's message on one line, without secrets, truncated to DETAIL_CHARS_MAX."""
     # Truncating before redacting could split a key and show its first half; redacting a huge body is expensive.
-    line = redact(" ".join(whole(detail[: 4 * DETAIL_CHARS_MAX]).split()))
+    line = redact(" ".join(join_surrogates(detail[: 4 * DETAIL_CHARS_MAX]).split()))
     return line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…"

@@ -65,8 +65,8 @@ class ModelCall(Struct, frozen=True):
     info: ModelInfo = UNKNOWN
 
     @property
-    def lacks(self) -> frozenset[str]:
-        """Those of its fields that the model is known not to take."""
+    def unsupported_fields(self) -> frozenset[str]:
+        """The fields that the model is known not to support."""
         can = self.info.capabilities
         supported = {"reasoning": can.reasoning, "response_format": can.response_format}
         return frozenset(name for name, has in supported.items() if has is False)

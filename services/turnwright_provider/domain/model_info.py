@@ -63,7 +63,7 @@ class ModelInfo(Struct, frozen=True):
 UNKNOWN: Final = ModelInfo()
 
 
-def info_of(item: Mapping[str, Any]) -> ModelInfo:
+def parse_model_info(item: Mapping[str, Any]) -> ModelInfo:
     """What an entry of a model list says."""
     return _info_in(item).or_else(_of_servers(item.get("providers")))
 

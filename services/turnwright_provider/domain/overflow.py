@@ -149,7 +149,7 @@ def _is_overflow_sentence(sentence: str) -> bool:
     return bool(_PLAIN.search(sentence) or _CHINESE.search(sentence)) and not _ANOTHER.search(sentence)
 
 
-def counts_of(message: str) -> tuple[int, int]:
+def reported_token_counts(message: str) -> tuple[int, int]:
     """The length of the window and of the prompt, in tokens, that a refusal tells; 0 for what it does not."""
     text = message[:TEXT_CHARS_MAX]
     limit = _LIMIT.search(text)

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from turnwright_provider.domain.wires.asking import (
-    Asking,
+from turnwright_provider.domain.wires.reasoning_fields import (
+    ReasoningFields,
     by_effort,
     by_low_or_high,
     by_openrouter,
@@ -39,7 +39,7 @@ class Preset(Struct, frozen=True):
     """The prefix of the wire's paths; a base URL may end with it too."""
     chat_path: str = ""
     """The end of a base URL below which the vendor speaks chat completions, where these are not its wire."""
-    asking: Asking = by_effort
+    asking: ReasoningFields = by_effort
     """In which fields chat completions ask a model to reason."""
     marks: bool = False
     """Whether it supports cache marks in chat completions."""

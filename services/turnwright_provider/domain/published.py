@@ -38,6 +38,6 @@ _FAMILIES: Final = (
 """Vendor, how the names of its models begin, what holds for them; the first that fits counts."""
 
 
-def published(vendor: str, model: str) -> ModelInfo:
+def published_info(vendor: str, model: str) -> ModelInfo:
     """What is published about a vendor's model; UNKNOWN if nothing is."""
     return next((info for name, pattern, info in _FAMILIES if name == vendor and re.match(pattern, model)), UNKNOWN)

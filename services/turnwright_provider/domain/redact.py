@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from turnwright_core.text import ascii_lower
+
 REDACTED: Final = "[redacted]"
 
 # Bounded repetitions after a literal prefix: linear on hostile text.
@@ -69,7 +71,7 @@ def _unmasked(secret: str, found: re.Match[str]) -> str:
 
 
 def _without(text: str, secret: str) -> str:
-    lowered = text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
+    lowered = ascii_lower(text)
     size = min(PART_CHARS, len(secret))
     parts = {secret[at : at + size] for at in range(len(secret) - size + 1)}
     redacted: list[str] = []

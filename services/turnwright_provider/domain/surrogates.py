@@ -12,7 +12,7 @@ from typing import Final
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
-def whole(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """The text with surrogate pairs joined, and unpaired ones as U+FFFD."""
     if text.isascii() or not _HALF.search(text):
         return text
@@ -34,9 +34,9 @@ class SurrogateJoiner:
         text, self._held = self._held + text, ""
         if "\ud800" <= text[-1] <= "\udbff":
             text, self._held = text[:-1], text[-1]
-        return whole(text)
+        return join_surrogates(text)
 
     def end(self) -> str:
         """The character that was held back."""
         held, self._held = self._held, ""
-        return whole(held)
+        return join_surrogates(held)

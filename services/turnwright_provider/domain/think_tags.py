@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
+from turnwright_core.text import ascii_lower
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
@@ -46,7 +47,7 @@ class ThinkRouter:
     def feed(self, text: str) -> list[AppendContent | AppendReasoning]:
         deltas: list[AppendContent | AppendReasoning] = []
         text, self._held = self._held + text, ""
-        lowered = _ascii_lower(text)
+        lowered = ascii_lower(text)
         start = 0
         while not self._is_over:
             tag = _CLOSE if self._inside else _OPEN
@@ -70,7 +71,7 @@ class ThinkRouter:
         if self._tags is not ThinkTags.LEADING or self._inside:
             return False
         leading = text[start:found] if found >= 0 else text[start:]
-        bare = _ascii_lower(leading.lstrip())
+        bare = ascii_lower(leading.lstrip())
         # Without a whole tag, what is there may still become one.
         self._is_over = bool(bare) and (found >= 0 or not _OPEN.startswith(bare))
         return self._is_over
@@ -89,17 +90,12 @@ class ThinkRouter:
             deltas.append(AppendReasoning(text) if self._inside else AppendContent(text))
 
 
-def _ascii_lower(text: str) -> str:
-    """Lower case without a change of length, so that offsets hold."""
-    return text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
-
-
 def _partial(text: str, tag: str) -> int:
     """Length of the longest suffix of the text that is a prefix of the tag."""
     return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
 
 
-def called_in(thought: str) -> str:
+def calls_in_reasoning(thought: str) -> str:
     """The part of unclosed reasoning from the first call on its own line on; empty if there is none."""
     if not thought:
         return ""

@@ -87,30 +87,30 @@ def family_of(model: str) -> ModelFamily:
     return next((family for pattern, family in _FAMILIES if pattern.search(model)), _OTHERS)
 
 
-def estimated_tokens(text: str) -> float:
-    """Estimated tokens of a text in o200k, of a long one by samples that are spread over it."""
+def estimate_tokens(text: str) -> float:
+    """Estimated o200k tokens of a text; a long one is sampled at even distances."""
     if len(text) <= SAMPLES * SAMPLE_CHARS:
-        return _weighed(text) if len(text) < KEPT_CHARS else _weighed_once(text)
+        return _estimate(text) if len(text) < KEPT_CHARS else _estimate_cached(text)
     step = len(text) / SAMPLES
     sample = "".join(text[(begin := round(index * step)) : begin + SAMPLE_CHARS] for index in range(SAMPLES))
-    return _weighed(sample) * len(text) / len(sample)
+    return _estimate(sample) * len(text) / len(sample)
 
 
 @lru_cache(maxsize=16)
-def _weighed_once(text: str) -> float:
-    return _weighed(text)
+def _estimate_cached(text: str) -> float:
+    return _estimate(text)
 
 
-def _weighed(text: str) -> float:
+def _estimate(text: str) -> float:
     spaced, words = len(_SPACED_WORD.findall(text)), len(_WORD.findall(text))
     runs = _PUNCTUATION.findall(text)
     tokens = spaced + 0.85 * max(0, words - spaced) + 0.25 * sum(len(word) - 8 for word in _LONG_WORD.findall(text))
     tokens += len(_DIGITS.findall(text)) + 1.5 * len(_NEWLINES.findall(text))
     tokens += 0.85 * len(runs) + 0.22 * (sum(map(len, runs)) - len(runs))
-    return tokens if text.isascii() else tokens + _others("".join(_NOT_ASCII.findall(text)))
+    return tokens if text.isascii() else tokens + _non_ascii_tokens("".join(_NOT_ASCII.findall(text)))
 
 
-def _others(text: str) -> float:
+def _non_ascii_tokens(text: str) -> float:
     """Tokens of characters beyond ASCII."""
     letters, syllables, astral = (len(kind.findall(text)) for kind in (_ALPHABET, _SYLLABLES, _ASTRAL))
     return 0.27 * letters + 0.7 * syllables + 2 * astral + (len(text) - letters - syllables - astral)
@@ -133,16 +133,16 @@ def schema_texts(tools: Iterable[ToolSpec]) -> Iterator[str]:
         yield json.dumps({"name": tool.name, "parameters": tool.parameters}, ensure_ascii=False, separators=(",", ":"))
 
 
-def counted_call(call: ModelCall, count: Callable[[str], float]) -> int:
+def count_call_tokens(call: ModelCall, count: Callable[[str], float]) -> int:
     """Input tokens of a call, with `count` as the o200k count of a text."""
     family = family_of(call.model)
-    tokens = sum(map(count, call_texts(call))) * family.scale + family.base + sum(map(_added, call.messages))
+    tokens = sum(map(count, call_texts(call))) * family.scale + family.base + sum(map(_message_overhead, call.messages))
     if call.tools:
         schemas = sum(map(count, schema_texts(call.tools))) * family.scale * family.schema_scale
         tokens += schemas + family.tools_base + family.each_tool * len(call.tools)
     return ceil(tokens)
 
 
-def _added(message: Message) -> int:
+def _message_overhead(message: Message) -> int:
     images = sum(isinstance(part, Image) for part in message.parts)
     return MESSAGE_TOKENS + CALL_TOKENS * len(message.calls) + IMAGE_TOKENS * images

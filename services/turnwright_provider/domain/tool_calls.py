@@ -21,7 +21,7 @@ from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.surrogates import whole
+from turnwright_provider.domain.surrogates import join_surrogates
 
 CALLS_MAX: Final = REPLY_CALLS_MAX + 1
 """Maximum number of calls in one message; higher indexes are ignored. One more than are run, to detect an excess."""
@@ -103,7 +103,7 @@ class ToolCallFold:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
         call_id, name = _text(fragment.get("id")), _text(function.get("name"))
-        index = ordinal(fragment.get("index"))
+        index = parse_index(fragment.get("index"))
         slot = self._slot(place if index is None else index, call_id, name)
         if not 0 <= slot < CALLS_MAX:
             return
@@ -149,11 +149,11 @@ class ToolCallFold:
         self._fresh_chars, self._renamed = 0, False
         calls = tuple(
             ToolCall(
-                whole(call.name),
-                whole(call.arguments()),
+                join_surrogates(call.name),
+                join_surrogates(call.arguments()),
                 slot,
-                whole(call.id),
-                signature=whole(call.signature),
+                join_surrogates(call.id),
+                signature=join_surrogates(call.signature),
                 block=call.block,
             )
             for slot, call in sorted(self._calls.items())
@@ -162,7 +162,7 @@ class ToolCallFold:
         return SetToolCalls(calls) if calls else None
 
 
-def ordinal(value: Any) -> int | None:
+def parse_index(value: Any) -> int | None:
     """A list index as servers write it: a number, or the text of one; None for anything else."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
         return int(value)

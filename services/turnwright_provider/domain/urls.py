@@ -33,13 +33,13 @@ def secrets_of(url: str) -> tuple[str, ...]:
     return (*filter(None, (parts.password, unquote(parts.password or ""))), *values)
 
 
-def root_of(base_url: str, usual_path: str) -> str:
+def server_root(base_url: str, usual_path: str) -> str:
     """A base URL without its usual path."""
     parts = urlsplit(base_url)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/").removesuffix(usual_path)))
 
 
-def below(base_url: str, path: str) -> str:
+def join_url(base_url: str, path: str) -> str:
     """The URL of a path below the base; the base's query, such as Azure's api-version, is kept."""
     parts = urlsplit(base_url)
     path, _, query = path.partition("?")

@@ -28,7 +28,7 @@ class AttemptTimeout:
         self._left_s = self._limit_s
         self._progress = 0
 
-    def see(self, progress: int) -> None:
+    def note_progress(self, progress: int) -> None:
         """Note how far the reply has come; any change is progress."""
         if progress != self._progress:
             self._progress = progress

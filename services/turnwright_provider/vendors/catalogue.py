@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Final
 
 from turnwright_provider.domain.failures import VendorError, clean
-from turnwright_provider.domain.listing import Listing, ModelQuestion, question_of, read_listing
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
-from turnwright_provider.domain.urls import below, public_url, root_of
+from turnwright_provider.domain.model_list import ModelList, ModelQuestion, parse_model_list, question_of
+from turnwright_provider.domain.urls import join_url, public_url, server_root
 from turnwright_provider.ports import ModelCheck
 from turnwright_provider.vendors.endpoint import Endpoint
 
@@ -29,8 +29,8 @@ class Catalogue:
         """`models_path` is the path of the list, below the base URL."""
         self._fetch = fetch
         self._access = endpoint
-        self._list_url = below(endpoint.base_url, models_path)
-        self._root = root_of(endpoint.base_url, endpoint.usual_path)
+        self._list_url = join_url(endpoint.base_url, models_path)
+        self._root = server_root(endpoint.base_url, endpoint.usual_path)
         self._endpoint = public_url(endpoint.base_url)
         self._timeout_s = endpoint.check_timeout_s
 
@@ -60,11 +60,11 @@ class Catalogue:
                 return f"{self._endpoint} {problem}."
         return ""
 
-    async def _listing(self) -> Listing:
+    async def _listing(self) -> ModelList:
         answer = await self._fetch("GET", self._list_url, b"")
-        return Listing({}) if answer is None else await asyncio.to_thread(read_listing, answer)
+        return ModelList({}) if answer is None else await asyncio.to_thread(parse_model_list, answer)
 
-    async def _infos(self, models: Sequence[str], listing: Listing) -> list[ModelInfo]:
+    async def _infos(self, models: Sequence[str], listing: ModelList) -> list[ModelInfo]:
         infos = [listing.info(model) for model in models]
         question = question_of(self._access.preset, listing.owner)
         if question is None:
@@ -84,5 +84,5 @@ class Catalogue:
 
     async def _answer(self, question: ModelQuestion, model: str) -> ModelInfo:
         asked = json.dumps({"model": model}).encode() if question.names_model else b""
-        answer = await self._fetch("POST" if asked else "GET", below(self._root, question.path), asked)
+        answer = await self._fetch("POST" if asked else "GET", join_url(self._root, question.path), asked)
         return UNKNOWN if answer is None else await asyncio.to_thread(question.read, answer, model)

@@ -18,8 +18,8 @@ from turnwright_provider.domain.classify import classify, denies_model
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.redact import Secrets
-from turnwright_provider.domain.urls import SECRET_NAMES, below, public_url, secrets_of
-from turnwright_provider.domain.wires.counting import count_request, counted
+from turnwright_provider.domain.urls import SECRET_NAMES, join_url, public_url, secrets_of
+from turnwright_provider.domain.wires.counting import count_request, read_token_count
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.refused_fields import refused_field
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
@@ -27,7 +27,7 @@ from turnwright_provider.ports import HttpReply, HttpRequest, ModelCheck, Transp
 from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 from turnwright_provider.vendors.catalogue import Catalogue
 from turnwright_provider.vendors.endpoint import Endpoint
-from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, start_of
+from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, read_body_start
 
 LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much of a list of models is read; OpenRouter's has about 1 MB."""
@@ -83,7 +83,7 @@ class HttpVendor:
         call = replace(call, extra=with_extra(self._access.extra, call.extra))
         while True:
             refusals = self._refused.get(call.model, frozenset())
-            without = refusals | call.lacks
+            without = refusals | call.unsupported_fields
             request = self._wire.request(call, without)
             dropped = (*request.dropped, *_without_refused(without & call.asked))
             check_required(call, dropped)
@@ -93,7 +93,7 @@ class HttpVendor:
                         async for event in events:
                             yield _end(event, call, dropped) if isinstance(event, Finish) else event
                     return
-                answer = await start_of(reply, ERROR_BYTES_MAX, attempt)
+                answer = await read_body_start(reply, ERROR_BYTES_MAX, attempt)
             refused = refused_field(self._wire, reply.status, answer, call, without)
             if refused is None or refused in call.required:
                 failure = classify(reply.status, reply.headers, answer, self._wall_clock())
@@ -137,14 +137,14 @@ class HttpVendor:
         # llama.cpp counts by Anthropic's endpoint alone.
         wire = _anthropic_wire() if self._access.preset == "llamacpp" else self._wire
         call = replace(call, extra=with_extra(self._access.extra, call.extra))
-        request = count_request(wire, call, self._refused.get(call.model, frozenset()) | call.lacks)
+        request = count_request(wire, call, self._refused.get(call.model, frozenset()) | call.unsupported_fields)
         if request is None:
             return None
         try:
-            answer = await self._fetch("POST", below(self._access.base_url, request.path), request.body)
+            answer = await self._fetch("POST", join_url(self._access.base_url, request.path), request.body)
         except VendorError:
             return None
-        return None if answer is None else counted(answer)
+        return None if answer is None else read_token_count(answer)
 
     async def _fetch(self, method: str, url: str, body: bytes) -> bytes | None:
         """The answer to a question other than a call; None if it is refused, unless because of the key."""
@@ -152,7 +152,7 @@ class HttpVendor:
         headers = self._headers() | ({"content-type": "application/json"} if body else {})
         with self._secrets_hidden():
             async with self._transport.open(HttpRequest(method, url, headers, body)) as reply:
-                answer = await start_of(reply, LIST_BYTES_MAX, attempt)
+                answer = await read_body_start(reply, LIST_BYTES_MAX, attempt)
             if reply.status == 200:
                 return answer
             failure = classify(reply.status, reply.headers, answer, self._wall_clock())
@@ -183,7 +183,7 @@ class HttpVendor:
 
     def _post(self, request: WireRequest) -> HttpRequest:
         headers = self._headers() | {"content-type": "application/json"} | dict(request.headers)
-        return HttpRequest("POST", below(self._access.base_url, request.path), headers, request.body)
+        return HttpRequest("POST", join_url(self._access.base_url, request.path), headers, request.body)
 
     def _headers(self) -> dict[str, str]:
         ours = {

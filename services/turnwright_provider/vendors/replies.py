@@ -96,11 +96,11 @@ class HttpReplyReader:
                         yield delta
                 noise_bytes = len(chunk) + (noise_bytes if fold.progress == progress else 0)
                 progress = fold.progress
-                attempt.see(progress)
+                attempt.note_progress(progress)
                 if noise_bytes > NOISE_EVENTS * self._event_bytes_max:
                     raise failed(FailureClass.PROTOCOL, f"{noise_bytes} bytes in a row brought nothing of a reply")
                 if fold.is_done:
-                    await _finish(chunks)
+                    await _drain(chunks)
                     return
         if shape is BodyShape.EVENTS:
             deltas = await self._in_thread(lambda: _last_events(reader, fold))
@@ -161,7 +161,7 @@ def _whole(body: bytes, content_type: str, fold: ReplyFold) -> list[Delta]:
     raise failed(FailureClass.PROTOCOL, f"the answer ({content_type or 'of no type'}) is not an event stream: {start}")
 
 
-async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:
+async def _drain(chunks: AsyncGenerator[bytes, None]) -> None:
     """Read the little that may follow the last event; nothing after it counts."""
     with contextlib.suppress(TimeoutError, VendorError):
         async with asyncio.timeout(TAIL_S):
@@ -169,7 +169,7 @@ async def _finish(chunks: AsyncGenerator[bytes, None]) -> None:
                 pass
 
 
-async def start_of(reply: HttpReply, bytes_max: int, attempt: AttemptTimeout) -> bytes:
+async def read_body_start(reply: HttpReply, bytes_max: int, attempt: AttemptTimeout) -> bytes:
     """The beginning of a body; errors while reading it are ignored."""
     parts: list[bytes] = []
     size = 0

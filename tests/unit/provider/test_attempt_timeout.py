@@ -49,7 +49,7 @@ def test_signs_of_life_count_for_the_first_token_only_up_to_twice_the_silence():
         attempt = AttemptTimeout(100)
         for _ in range(19):
             await attempt.wait(asyncio.sleep(10))
-            attempt.see(0)
+            attempt.note_progress(0)
         assert await waited_s(attempt) == pytest.approx(10)
 
     in_virtual_time(test())
@@ -60,9 +60,9 @@ def test_progress_gives_the_vendor_the_whole_silence_again():
         attempt = AttemptTimeout(100)
         for progress in range(1, 50):
             await attempt.wait(asyncio.sleep(99))
-            attempt.see(progress)
+            attempt.note_progress(progress)
         await attempt.wait(asyncio.sleep(60))
-        attempt.see(49)
+        attempt.note_progress(49)
         assert await waited_s(attempt) == pytest.approx(40)
 
     in_virtual_time(test())
@@ -72,7 +72,7 @@ def test_time_that_the_caller_takes_is_not_the_vendors():
     async def test() -> None:
         attempt = AttemptTimeout(100)
         await attempt.wait(asyncio.sleep(1))
-        attempt.see(1)
+        attempt.note_progress(1)
         await asyncio.sleep(10_000)
         await attempt.wait(asyncio.sleep(99))
 

@@ -10,8 +10,8 @@ from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.asking import by_effort, by_openrouter
 from turnwright_provider.domain.wires.chat import ChatWire
+from turnwright_provider.domain.wires.reasoning_fields import by_effort, by_openrouter
 from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider.chat_requests import OURS, call_of, normal
 from unit.provider.recorded import recorded, request_of

@@ -2,7 +2,7 @@
 
 import json
 
-from turnwright_provider.domain.wires.extra import encoded, with_extra
+from turnwright_provider.domain.wires.extra import encode_body, with_extra
 
 
 def test_objects_are_merged_lists_go_on_and_all_else_takes_the_place_of_ours() -> None:
@@ -22,4 +22,4 @@ def test_objects_are_merged_lists_go_on_and_all_else_takes_the_place_of_ours() -
 
 
 def test_half_a_character_is_sent_as_a_question_mark() -> None:
-    assert json.loads(encoded({"text": "a \ud800 b"}, {"more": "ü"})) == {"text": "a ? b", "more": "ü"}
+    assert json.loads(encode_body({"text": "a \ud800 b"}, {"more": "ü"})) == {"text": "a ? b", "more": "ü"}

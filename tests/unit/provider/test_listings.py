@@ -6,13 +6,13 @@ import pytest
 
 from cases import FOLDER
 from turnwright_core.models import Capabilities
-from turnwright_provider.domain.listing import COMPARED_MAX, QUESTIONS, Listing, question_of, read_listing
-from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
-from turnwright_provider.domain.published import published
+from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, parse_model_info
+from turnwright_provider.domain.model_list import COMPARED_MAX, QUESTIONS, ModelList, parse_model_list, question_of
+from turnwright_provider.domain.published import published_info
 
 
-def named(*names: str, owner: str = "") -> Listing:
-    return read_listing(json.dumps({"data": [{"id": name, "owned_by": owner} for name in names]}).encode())
+def named(*names: str, owner: str = "") -> ModelList:
+    return parse_model_list(json.dumps({"data": [{"id": name, "owned_by": owner} for name in names]}).encode())
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def named(*names: str, owner: str = "") -> Listing:
 )  # fmt: skip
 def test_a_list_denies_only_names_it_does_not_have(model, listed):
     body = b'{"data":[{"id":"a/b"},{"id":"llama3:latest"},{"id":"x"},{"name":"models/gemini-2"},{},5]}'
-    assert (read_listing(body).listed_name(model) is not None) is listed
+    assert (parse_model_list(body).listed_name(model) is not None) is listed
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_name_without_its_date_is_listed_with_it(model, listed):
     [b"", b"<html>", b"{}", b'{"data":[]}', b'{"data":[{"id":"any","owned_by":"llamacpp"}]}', b"[[1]]", b'{"data":7}'],
 )
 def test_what_is_no_list_denies_nothing(body):
-    assert read_listing(body).denial("any-other") == ""
+    assert parse_model_list(body).denial("any-other") == ""
 
 
 def test_a_mistyped_model_is_told_with_the_one_that_was_meant():
@@ -61,7 +61,7 @@ def test_servers_of_servers_are_not_looked_at_however_deep_they_are():
     inner = '{"id":"m","context_length":5}'
     for _ in range(400):
         inner = f'{{"id":"m","providers":[{inner}]}}'
-    assert read_listing(f'{{"data":[{inner}]}}'.encode()).models == {"m": UNKNOWN}
+    assert parse_model_list(f'{{"data":[{inner}]}}'.encode()).models == {"m": UNKNOWN}
 
 
 def test_blank_lines_in_ollamas_parameters_are_passed_over_in_one_go():
@@ -150,13 +150,17 @@ ITEMS = {
 @pytest.mark.parametrize("vendor", ITEMS)
 def test_what_a_list_says_of_a_model_is_known(vendor):
     item, info = ITEMS[vendor]
-    assert read_listing(json.dumps({"data": [item]}).encode()).info("m") == info
+    assert parse_model_list(json.dumps({"data": [item]}).encode()).info("m") == info
 
 
 def test_a_recorded_list_of_llama_cpp_is_read():
     recorded = json.loads((FOLDER / "wire/real_llama_server/models.json").read_text())
-    listing = read_listing(recorded["response"]["body"].encode())
-    assert (listing.owner, listing.denies, listing.info("whatever it is called")) == ("llamacpp", False, ModelInfo(512))
+    listing = parse_model_list(recorded["response"]["body"].encode())
+    assert (listing.owner, listing.is_exhaustive, listing.info("whatever it is called")) == (
+        "llamacpp",
+        False,
+        ModelInfo(512),
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,14 +168,15 @@ def test_a_recorded_list_of_llama_cpp_is_read():
 )
 def test_a_window_that_is_none_is_not_known(value):
     assert (
-        info_of({"context_length": value, "max_model_len": value, "top_provider": {"context_length": value}}) == UNKNOWN
+        parse_model_info({"context_length": value, "max_model_len": value, "top_provider": {"context_length": value}})
+        == UNKNOWN
     )
 
 
 @pytest.mark.parametrize("value", [None, 7, "tools", [7, None], [["tools"]], {"tools": {"supported": "yes"}}])
 def test_a_capability_that_is_none_is_not_known(value):
     item = dict.fromkeys(("capabilities", "supported_parameters", "architecture", "providers", "thinking"), value)
-    assert info_of(item).capabilities == Capabilities()
+    assert parse_model_info(item).capabilities == Capabilities()
 
 
 PROPS = {
@@ -222,5 +227,5 @@ def test_a_server_is_known_by_its_preset_or_by_what_its_list_says():
      ("vllm", "gpt-5", 0, None)],
 )  # fmt: skip
 def test_what_vendors_publish_is_known_by_the_family(vendor, model, window, tools):
-    info = published(vendor, model)
+    info = published_info(vendor, model)
     assert (info.context_length, info.capabilities.tools) == (window, tools)

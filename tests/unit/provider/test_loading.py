@@ -27,7 +27,7 @@ def loaded() -> set[str]:
 @pytest.mark.parametrize(
     "name",
     ["httpx", "genai_prices", "tomllib", "turnwright_core.runs", "turnwright_core.chat", "turnwright_provider.vendors",
-     "turnwright_provider.app.check_models", "turnwright_provider.domain.listing",
+     "turnwright_provider.app.check_models", "turnwright_provider.domain.model_list",
      "turnwright_provider.domain.model_call", "turnwright_provider.domain.wires.chat"],
 )  # fmt: skip
 def test_what_calls_need_is_loaded_by_the_first_call(loaded, name):

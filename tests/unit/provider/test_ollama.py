@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.listing import read_listing
 from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo
+from turnwright_provider.domain.model_list import parse_model_list
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.ollama import OllamaWire
 from turnwright_provider.domain.wires.refused_fields import refused_field
@@ -214,7 +214,7 @@ def test_a_refused_field_gives_way_once(message, field):
 
 
 def test_the_list_of_models_is_read():
-    listing = read_listing(
+    listing = parse_model_list(
         json.dumps({"models": [{"name": "qwen3:8b", "model": "qwen3:8b"}, {"name": "llama3:latest"}]}).encode()
     )
     assert listing.listed_name("qwen3:8b")

@@ -17,7 +17,7 @@ from turnwright_provider.domain.classify import classify, classify_in_stream
 from turnwright_provider.domain.coalesce import TEXT_CHARS_MAX, DeltaBuffer
 from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes
 from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, to_fault
-from turnwright_provider.domain.overflow import counts_of, is_context_exceeded
+from turnwright_provider.domain.overflow import is_context_exceeded, reported_token_counts
 from turnwright_provider.domain.redact import redact
 from turnwright_provider.domain.retry import RetryPolicy, retry_after_s
 from turnwright_provider.domain.scripts import ScriptedReply, ScriptedSection, ScriptError, parse_script
@@ -393,4 +393,4 @@ def test_a_setting_out_of_range_is_named(monkeypatch):
     ],
 )  # fmt: skip
 def test_a_refusal_tells_the_window_and_the_prompt(message: str, counts: tuple[int, int]) -> None:
-    assert counts_of(message) == counts
+    assert reported_token_counts(message) == counts

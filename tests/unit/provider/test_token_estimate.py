@@ -16,9 +16,9 @@ from turnwright_provider.domain.token_estimate import (
     KEPT_CHARS,
     SAMPLE_CHARS,
     SAMPLES,
-    _weighed_once,
-    counted_call,
-    estimated_tokens,
+    _estimate_cached,
+    count_call_tokens,
+    estimate_tokens,
     family_of,
 )
 from unit.provider import anthropic_requests, chat_requests, gemini_requests, responses_requests
@@ -102,7 +102,7 @@ def is_excepted(name: str) -> bool:
 
 def test_an_estimate_is_within_fifteen_percent_of_what_was_reported():
     known = known_requests()
-    off = {name: counted_call(call, estimated_tokens) / tokens for name, (call, tokens) in known.items()}
+    off = {name: count_call_tokens(call, estimate_tokens) / tokens for name, (call, tokens) in known.items()}
     wrong = {name: round(ratio, 2) for name, ratio in off.items() if abs(ratio - 1) > TOLERANCE}
     assert {name: ratio for name, ratio in wrong.items() if not is_excepted(name)} == {}
     assert len(known) - len(wrong) >= 70
@@ -146,22 +146,22 @@ async def test_what_has_no_tokenizer_here_is_estimated(model):
     ids=["prose", "code", "chinese", "russian", "digits", "emoji"],
 )
 def test_every_kind_of_text_is_estimated_by_its_characters(text, tokens):
-    assert estimated_tokens(text) == pytest.approx(tokens, rel=0.2)
+    assert estimate_tokens(text) == pytest.approx(tokens, rel=0.2)
 
 
 def test_a_long_text_is_estimated_by_samples():
     line = "for name, value in sorted(found.items()):\n    print(name, value)\n"
     short = line * (SAMPLES * SAMPLE_CHARS // len(line))
-    assert estimated_tokens(short * 30) == pytest.approx(30 * estimated_tokens(short), rel=0.05)
-    assert estimated_tokens("") == 0
+    assert estimate_tokens(short * 30) == pytest.approx(30 * estimate_tokens(short), rel=0.05)
+    assert estimate_tokens("") == 0
 
 
 def test_what_a_vendor_adds_depends_on_the_family_of_the_model():
     tool = ToolSpec("look", "Looks.", {"type": "object"})
     said = (text_message(Role.USER, "hi"),)
     added = {
-        model: counted_call(ModelCall(model, said, tools=(tool,)), estimated_tokens)
-        - counted_call(ModelCall(model, said), estimated_tokens)
+        model: count_call_tokens(ModelCall(model, said, tools=(tool,)), estimate_tokens)
+        - count_call_tokens(ModelCall(model, said), estimate_tokens)
         for model in ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-20250514", "gpt-4o", "x-ai/grok-4")
     }
     sonnet_5, sonnet_4, gpt, grok = added.values()
@@ -173,15 +173,15 @@ def test_what_a_vendor_adds_depends_on_the_family_of_the_model():
 def test_calls_results_images_and_thoughts_count():
     image = Message(Role.USER, (Text("what?"), Image("image/png", b"1")))
     called = Message(Role.ASSISTANT, calls=(ToolCall("look", '{"path": "a"}', id="c"),), reasoning="I look it up.")
-    plain = counted_call(ModelCall("m", (text_message(Role.USER, "what?"),)), estimated_tokens)
-    assert counted_call(ModelCall("m", (image,)), estimated_tokens) == plain + IMAGE_TOKENS
-    assert counted_call(ModelCall("m", (called,)), estimated_tokens) > 25
+    plain = count_call_tokens(ModelCall("m", (text_message(Role.USER, "what?"),)), estimate_tokens)
+    assert count_call_tokens(ModelCall("m", (image,)), estimate_tokens) == plain + IMAGE_TOKENS
+    assert count_call_tokens(ModelCall("m", (called,)), estimate_tokens) > 25
 
 
 def test_the_same_long_text_is_estimated_once():
     text = "\n".join(f"Line {number} of the instructions." for number in range(KEPT_CHARS // 16))
-    _weighed_once.cache_clear()
-    assert estimated_tokens(text) == estimated_tokens(f"{text}"[:-1] + ".") > 0
-    assert (_weighed_once.cache_info().misses, _weighed_once.cache_info().hits) == (1, 1)
-    assert estimated_tokens(text[: KEPT_CHARS - 1]) > 0
-    assert _weighed_once.cache_info().misses == 1
+    _estimate_cached.cache_clear()
+    assert estimate_tokens(text) == estimate_tokens(f"{text}"[:-1] + ".") > 0
+    assert (_estimate_cached.cache_info().misses, _estimate_cached.cache_info().hits) == (1, 1)
+    assert estimate_tokens(text[: KEPT_CHARS - 1]) > 0
+    assert _estimate_cached.cache_info().misses == 1

@@ -23,8 +23,8 @@ from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice
 from turnwright_provider.domain.wires.anthropic_blocks import Wired, conversation
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
-from turnwright_provider.domain.wires.extra import encoded, with_extra
-from turnwright_provider.domain.wires.history import history
+from turnwright_provider.domain.wires.extra import encode_body, with_extra
+from turnwright_provider.domain.wires.prepare_messages import prepare_messages
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 VERSION: Final = "2023-06-01"
@@ -72,7 +72,7 @@ class AnthropicWire:
         return AnthropicFold()
 
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        messages, left_out = history(call)
+        messages, left_out = prepare_messages(call)
         dropped = {one.field: one.reason for one in left_out}
         system, turns = conversation(messages, dropped)
         thinking = self._thinking(call, turns, without, dropped)
@@ -89,10 +89,10 @@ class AnthropicWire:
         }
         body = with_extra(with_extra(body, thinking), _format(call, without, dropped))
         return WireRequest(
-            "/messages", encoded(body, call.extra), dropped=tuple(Dropped(*one) for one in dropped.items())
+            "/messages", encode_body(body, call.extra), dropped=tuple(Dropped(*one) for one in dropped.items())
         )
 
-    def removable(self, call: ModelCall) -> AbstractSet[str]:
+    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
         thinks = call.reasoning is not None or self._amount is not None
         sent = {
             "max_tokens": call.output_tokens_max is None,

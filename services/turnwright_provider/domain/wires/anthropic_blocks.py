@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.thinking import with_text
-from turnwright_provider.domain.wires.blocks import in_order, object_in, piece_of
+from turnwright_provider.domain.wires.blocks import object_in, ordered_blocks, piece_of
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
-from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL
-from turnwright_provider.domain.wires.images import inline
+from turnwright_provider.domain.wires.images import inline_image
+from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL
 
 Wired = dict[str, Any]
 """A block on the wire."""
@@ -71,7 +71,7 @@ def _text(part: Text) -> Wired:
 
 def _image(image: Image) -> Wired:
     source: Wired = {"type": "url", "url": image.url}
-    if found := inline(image):
+    if found := inline_image(image):
         source = {"type": "base64", "media_type": found[0], "data": found[1]}
     return {"type": "image", "source": source, **(CACHE_MARK if image.cache else {})}
 
@@ -94,7 +94,7 @@ def _result(message: Message) -> Wired:
 def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
     blocks: list[Wired] = []
     cited = deque(map(_cited, message.citations))
-    for item in in_order(_with_thoughts(message)):
+    for item in ordered_blocks(_with_thoughts(message)):
         match item:
             case Text() | ThinkingBlock(type="text"):
                 blocks += _text_block(item, cited)

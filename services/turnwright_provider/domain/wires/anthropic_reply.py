@@ -19,8 +19,8 @@ from msgspec import Struct, field
 from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.surrogates import whole
-from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.surrogates import join_surrogates
+from turnwright_provider.domain.tool_calls import parse_index
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.json_fold import JsonFold, objects, reply_in, text_of
 
@@ -76,7 +76,7 @@ class AnthropicFold(JsonFold):
         return self.is_done
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        return list(self._deltas(chunk, ordinal(chunk.get("index"))))
+        return list(self._deltas(chunk, parse_index(chunk.get("index"))))
 
     def _deltas(self, event: Mapping[str, Any], index: int | None) -> Iterator[Delta]:
         match event.get("type"):
@@ -91,7 +91,7 @@ class AnthropicFold(JsonFold):
             case "message_delta":
                 more = {"context_management": event.get("context_management")}
                 yield from self._end({**more, **_object(event.get("delta"))})
-                yield from self._use(event.get("usage"))
+                yield from self._add_usage(event.get("usage"))
             case "message_stop":
                 yield from self._stop()
 
@@ -109,13 +109,13 @@ class AnthropicFold(JsonFold):
                 raise failed(FailureClass.PROTOCOL, f"message {own[:100]} begins inside message {self._id[:100]}")
             return
         self._id = own
-        self._answered_by(message.get("model"))
+        self._set_vendor_model(message.get("model"))
         for index, block in enumerate(objects(message.get("content"))):
             yield from self._open(index, block)
-        yield from self._use(message.get("usage"))
+        yield from self._add_usage(message.get("usage"))
 
     def _end(self, fields: Mapping[str, Any]) -> Iterator[Delta]:
-        self._ends(fields.get("stop_reason"))
+        self._set_finish_reason(fields.get("stop_reason"))
         more = {name: fields[name] for name in _MORE if fields.get(name) is not None}
         if more:
             yield MergeExtra(_json(more))
@@ -125,11 +125,11 @@ class AnthropicFold(JsonFold):
             yield from self._close(block)
         self.is_done = True
 
-    def _use(self, raw: Any) -> Iterator[Delta]:
+    def _add_usage(self, raw: Any) -> Iterator[Delta]:
         """Each report has some of the figures; the others stay."""
         if isinstance(raw, dict):
             self._counted |= {name: raw[name] for name in _COUNTED if raw.get(name) is not None}
-            yield from super()._use(self._counted)
+            yield from super()._add_usage(self._counted)
 
     # Its blocks
 
@@ -145,9 +145,9 @@ class AnthropicFold(JsonFold):
             case "text":
                 # Its sources may arrive before it.
                 self._begin_piece(block.place)
-                yield from self._say(text_of(content.get("text")), block.place)
+                yield from self._add_text(text_of(content.get("text")), block.place)
                 for source in objects(content.get("citations")):
-                    yield from self._cite(source)
+                    yield from self._add_citation(source)
             case "thinking":
                 yield from self._thinking_delta(block, text_of(content.get("thinking")))
                 yield from self._sign(block, text_of(content.get("signature")))
@@ -178,7 +178,7 @@ class AnthropicFold(JsonFold):
             return
         match kind:
             case "text_delta":
-                yield from self._say(text_of(delta.get("text")), block.place)
+                yield from self._add_text(text_of(delta.get("text")), block.place)
             case "thinking_delta":
                 yield from self._thinking_delta(block, text_of(delta.get("thinking")))
             case "signature_delta":
@@ -187,7 +187,7 @@ class AnthropicFold(JsonFold):
                 yield from self._input(block, text_of(delta.get("partial_json")))
             case "citations_delta":
                 for source in objects([delta.get("citation")]):
-                    yield from self._cite(source)
+                    yield from self._add_citation(source)
             case "compaction_delta":
                 fields = {name: value for name, value in delta.items() if name != "type" and value is not None}
                 self._count_buffered(len(_json(fields)))
@@ -200,7 +200,7 @@ class AnthropicFold(JsonFold):
         if block.kind == "thinking":
             yield from self._complete_deltas(block)
         elif block.kind == "redacted_thinking":
-            data = whole(text_of(block.content.get("data")))
+            data = join_surrogates(text_of(block.content.get("data")))
             yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, data=data),))
         elif block.kind not in _STREAMED:
             if block.parts:
@@ -212,7 +212,7 @@ class AnthropicFold(JsonFold):
     def _thinking_delta(self, block: _Block, piece: str) -> Iterator[Delta]:
         self._count_buffered(len(piece))
         block.parts.append(piece)
-        yield from self._think(piece)
+        yield from self._add_reasoning(piece)
 
     def _sign(self, block: _Block, signature: str) -> Iterator[Delta]:
         if signature and block.kind == "thinking":
@@ -222,7 +222,7 @@ class AnthropicFold(JsonFold):
                 yield from self._complete_deltas(block)
 
     def _complete_deltas(self, block: _Block) -> Iterator[Delta]:
-        text, signature = whole("".join(block.parts)), whole(block.signature)
+        text, signature = join_surrogates("".join(block.parts)), join_surrogates(block.signature)
         yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, text=text, signature=signature),))
 
     def _call(self, block: _Block, content: Mapping[str, Any]) -> Iterator[Delta]:
@@ -257,4 +257,4 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    return whole(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return join_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -35,7 +35,7 @@ def piece_of(block: ThinkingBlock) -> tuple[int, int, int]:
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
 
 
-def in_order(message: Message) -> list[ReplyBlock]:
+def ordered_blocks(message: Message) -> list[ReplyBlock]:
     """The content of a message in its original order, as far as that is known.
 
     Pieces of text with a known position become blocks of the type `text`, with their text.

@@ -18,11 +18,11 @@ from typing import Any, Final
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.asking import Asking, by_effort
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
+from turnwright_provider.domain.wires.extra import encode_body
+from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
+from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -55,7 +55,7 @@ class ChatWire:
     def __init__(
         self,
         think_tags: ThinkTags,
-        asking: Asking = by_effort,
+        asking: ReasoningFields = by_effort,
         amount: Reasoning | None = None,
         *,
         marks: bool = False,
@@ -81,10 +81,10 @@ class ChatWire:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
         body |= remaining_fields(self._fields(call), without)
         dropped += self._left_out(call)
-        return WireRequest("/chat/completions", encoded(body, call.extra), dropped=tuple(dropped))
+        return WireRequest("/chat/completions", encode_body(body, call.extra), dropped=tuple(dropped))
 
-    def removable(self, call: ModelCall) -> AbstractSet[str]:
-        sent = given(self._fields(call))
+    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
+        sent = present_fields(self._fields(call))
         sent |= {"max_tokens"} if call.output_tokens_max else set()
         sent |= {"cache"} if self._marks and "cache" in call.asked else set()
         return sent

@@ -16,7 +16,7 @@ from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.chat_thinking import is_known, thinking_fields, thinking_parts
-from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL, USER, history
+from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, USER, prepare_messages
 
 CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
@@ -27,7 +27,7 @@ _NO_PLACE: Final = "Chat completions have no place for it."
 
 def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]], list[Dropped]]:
     """The messages, with cache marks if `marks`; and what had to be left out."""
-    messages, dropped = history(call)
+    messages, dropped = prepare_messages(call)
     marks = marks and "cache" in call.asked
     dropped += _left_out(messages)
     sent: list[dict[str, Any]] = []

@@ -14,11 +14,11 @@ from itertools import chain, groupby
 from typing import Any, Final
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta
-from turnwright_provider.domain.error_body import brief, is_error_body
+from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.surrogates import whole
+from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.tool_calls import parse_index
 from turnwright_provider.domain.wires.chat_thinking import ThinkingFold
 from turnwright_provider.domain.wires.json_fold import error_in_stream, objects, text_of
 from turnwright_provider.domain.wires.routed_fold import RoutedFold
@@ -35,18 +35,18 @@ class ChatFold(RoutedFold):
         self._links: list[str] = []
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        self._answered_by(chunk.get("model"))
+        self._set_vendor_model(chunk.get("model"))
         deltas: list[Delta] = []
         for choice in objects(chunk.get("choices")):
             # Only the first alternative; requests never ask for more than one.
-            if ordinal(choice.get("index")) in (0, None):
+            if parse_index(choice.get("index")) in (0, None):
                 deltas += self._choice(choice)
         if "citations" in chunk or "search_results" in chunk:
             deltas += self._sources(chunk)
         if usage := chunk.get("usage"):
-            deltas += self._use(usage)
+            deltas += self._add_usage(usage)
         if isinstance(groq := chunk.get("x_groq"), dict):
-            deltas += self._use(groq.get("usage"))
+            deltas += self._add_usage(groq.get("usage"))
         return deltas
 
     def whole(self, body: Any) -> list[Delta]:
@@ -54,7 +54,7 @@ class ChatFold(RoutedFold):
         if isinstance(body, dict) and is_error_body(body):
             raise error_in_stream(body)
         if not any(isinstance(choice.get("message"), dict) for choice in choices):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat completion: {brief(body)[:200]}")
+            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a chat completion: {truncated_json(body)[:200]}")
         deltas = self.take(body)
         self.is_done = True
         return deltas
@@ -64,7 +64,7 @@ class ChatFold(RoutedFold):
         if blocks := self._thinking.end():
             deltas.append(blocks)
         for link in self._links:
-            deltas += self._cite({"url": link})
+            deltas += self._add_citation({"url": link})
         return deltas
 
     def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
@@ -72,7 +72,7 @@ class ChatFold(RoutedFold):
         if not self.progress:
             # Perplexity repeats the whole so far in `message`; it counts only where no delta has said anything.
             deltas += self._body(choice.get("message"), is_whole=True)
-        self._ends(choice.get("finish_reason"))
+        self._set_finish_reason(choice.get("finish_reason"))
         if self._reason == "error":
             raise error_in_stream(choice)
         return deltas
@@ -82,19 +82,19 @@ class ChatFold(RoutedFold):
         if not isinstance(body, dict):
             return deltas
         if thought := self._reasoning_of(body):
-            deltas += self._think(thought)
+            deltas += self._add_reasoning(thought)
         for part in _content(body.get("content")):
             if isinstance(part, AppendContent):
-                deltas += self._say(part.text)
+                deltas += self._add_text(part.text)
             else:
                 self._text_chars += len(part.text)
                 self._thinking.say("thinking", part.text)
-                deltas.append(AppendReasoning(whole(part.text)))
-        if refusal := whole(text_of(body.get("refusal"))):
+                deltas.append(AppendReasoning(join_surrogates(part.text)))
+        if refusal := join_surrogates(text_of(body.get("refusal"))):
             self._text_chars += len(refusal)
             deltas.append(AppendContent(refusal))
         for source in objects(body.get("annotations")):
-            deltas += self._cite(source)
+            deltas += self._add_citation(source)
         if tools := self._tools.feed(body.get("tool_calls"), are_whole=is_whole):
             deltas.append(tools)
         return deltas
@@ -115,10 +115,10 @@ class ChatFold(RoutedFold):
     def _sources(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
         """Sources of the whole reply, repeated in every chunk: Perplexity's and xAI's objects, else addresses."""
         for source in objects(chunk.get("search_results")):
-            yield from self._cite(source)
+            yield from self._add_citation(source)
         links = chunk.get("citations")
         if isinstance(links, list) and not chunk.get("search_results"):
-            self._links = [whole(link) for link in links if isinstance(link, str)]
+            self._links = [join_surrogates(link) for link in links if isinstance(link, str)]
 
 
 def _content(content: Any) -> list[AppendContent | AppendReasoning]:

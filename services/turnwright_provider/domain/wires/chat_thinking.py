@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import SetThinkingBlocks
 from turnwright_core.chat.message import ThinkingBlock
-from turnwright_provider.domain.surrogates import whole
-from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.surrogates import join_surrogates
+from turnwright_provider.domain.tool_calls import parse_index
 from turnwright_provider.domain.wires.blocks import object_in
 
 THINKING_CHARS_MAX: Final = 3 * 1024 * 1024
@@ -58,7 +58,7 @@ class ThinkingFold:
         if not isinstance(kind, str) or self._chars > THINKING_CHARS_MAX:
             return
         # One index can stand for several blocks of data, such as the signatures of parallel calls.
-        key = (kind, ordinal(detail.get("index")), name if "data" in detail and isinstance(name, str) else "")
+        key = (kind, parse_index(detail.get("index")), name if "data" in detail and isinstance(name, str) else "")
         if key not in self._held and len(self._held) >= BLOCKS_MAX:
             return
         held = self._held.setdefault(key, _Held())
@@ -80,10 +80,10 @@ class ThinkingFold:
 def _block(place: int, held: _Held) -> ThinkingBlock:
     rest = {name: value for name, value in held.rest.items() if name not in _OWN}
     return ThinkingBlock(
-        whole(held.rest["type"]),
+        join_surrogates(held.rest["type"]),
         place,
         _string(held.rest.get("id")),
-        whole("".join(held.texts)),
+        join_surrogates("".join(held.texts)),
         _string(held.rest.get("signature")),
         json.dumps(rest) if rest else "",
     )
@@ -126,7 +126,7 @@ def _text_field(kind: str) -> str:
 
 
 def _string(value: Any) -> str:
-    return whole(value) if isinstance(value, str) else ""
+    return join_surrogates(value) if isinstance(value, str) else ""
 
 
 def _size(value: Any) -> int:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from turnwright_provider.domain.listing import parsed_body
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.model_info import TOKENS_MAX
+from turnwright_provider.domain.model_list import parse_json_body
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 _ANTHROPIC: Final = ("model", "messages", "system", "tools", "tool_choice", "thinking")
@@ -54,9 +54,9 @@ def _only(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: body[name] for name in names if name in body}
 
 
-def counted(answer: bytes) -> int | None:
+def read_token_count(answer: bytes) -> int | None:
     """The count in an answer; None if there is none."""
-    body = parsed_body(answer)
+    body = parse_json_body(answer)
     if not isinstance(body, dict):
         return None
     tokens = body.get("input_tokens", body.get("totalTokens"))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 
-def encoded(body: Mapping[str, Any], extra: Mapping[str, Any]) -> bytes:
+def encode_body(body: Mapping[str, Any], extra: Mapping[str, Any]) -> bytes:
     """The request body as bytes, with the extra fields."""
     merged = with_extra(body, extra)
     try:

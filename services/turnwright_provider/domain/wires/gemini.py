@@ -19,11 +19,11 @@ from urllib.parse import quote
 from turnwright_core.chat.message import Role
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.extra import encoded
+from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.gemini_contents import conversation
 from turnwright_provider.domain.wires.gemini_reply import GeminiFold
-from turnwright_provider.domain.wires.history import history
-from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
+from turnwright_provider.domain.wires.prepare_messages import prepare_messages
+from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -61,7 +61,7 @@ class GeminiWire:
         return GeminiFold()
 
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        messages, dropped = history(call)
+        messages, dropped = prepare_messages(call)
         left_out: dict[str, str] = {}
         unsigned = _ANY_SIGNATURE if _INSISTS.search(call.model) else ""
         system, contents = conversation(messages, left_out, unsigned)
@@ -76,10 +76,10 @@ class GeminiWire:
         if config := self._config(call, without):
             body["generationConfig"] = config
         dropped += [Dropped(name, why) for name, why in left_out.items()]
-        return WireRequest(_path(call.model), encoded(body, call.extra), dropped=(*dropped, *_left_out(call)))
+        return WireRequest(_path(call.model), encode_body(body, call.extra), dropped=(*dropped, *_left_out(call)))
 
-    def removable(self, call: ModelCall) -> AbstractSet[str]:
-        sent = given(self._fields(call))
+    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
+        sent = present_fields(self._fields(call))
         return sent | {"system"} if any(message.role is Role.SYSTEM for message in call.messages) else sent
 
     def _config(self, call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_provider.domain.wires.blocks import TEXT, in_order, object_in
+from turnwright_provider.domain.wires.blocks import TEXT, object_in, ordered_blocks
 from turnwright_provider.domain.wires.gemini_reply import THOUGHT
-from turnwright_provider.domain.wires.history import tool_names
-from turnwright_provider.domain.wires.images import inline
+from turnwright_provider.domain.wires.images import inline_image
+from turnwright_provider.domain.wires.prepare_messages import tool_names
 
 GeminiPart = dict[str, Any]
 """A part on the wire."""
@@ -69,7 +69,7 @@ def _shown(parts: Iterable[Part]) -> list[GeminiPart]:
 
 
 def _image(image: Image) -> GeminiPart:
-    if found := inline(image):
+    if found := inline_image(image):
         return {"inlineData": {"mimeType": found[0], "data": found[1]}}
     mime = image.mime or mimetypes.guess_type(urlsplit(image.url).path)[0]
     return {"fileData": {"fileUri": image.url, **({"mimeType": mime} if mime else {})}}
@@ -86,7 +86,7 @@ def _answer(message: Message, names: Mapping[str, str]) -> list[GeminiPart]:
 
 
 def _reply(message: Message, dropped: dict[str, str]) -> Iterator[GeminiPart]:
-    for item in in_order(message):
+    for item in ordered_blocks(message):
         match item:
             case Text() if item.text:
                 yield {"text": item.text}

@@ -21,10 +21,10 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_provider.domain.error_body import brief, is_error_body
+from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.surrogates import whole
-from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.surrogates import join_surrogates
+from turnwright_provider.domain.tool_calls import parse_index
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
 from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
@@ -67,23 +67,25 @@ class GeminiFold(JsonFold):
         self._kept_chars = 0
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        self._answered_by(chunk.get("modelVersion"))
+        self._set_vendor_model(chunk.get("modelVersion"))
         deltas: list[Delta] = []
         candidates = objects(chunk.get("candidates"))
         for candidate in candidates:
             # Only the first alternative; requests never ask for more than one.
-            if ordinal(candidate.get("index")) in (0, None):
+            if parse_index(candidate.get("index")) in (0, None):
                 deltas += self._candidate(candidate)
-        deltas += self._use(_counts(chunk.get("usageMetadata")))
+        deltas += self._add_usage(_counts(chunk.get("usageMetadata")))
         feedback = chunk.get("promptFeedback")
         if not candidates and isinstance(feedback, dict) and feedback.get("blockReason"):
-            raise failed(FailureClass.INVALID, f"the prompt was blocked: {brief(feedback)[:500]}")
+            raise failed(FailureClass.INVALID, f"the prompt was blocked: {truncated_json(feedback)[:500]}")
         return deltas
 
     def whole(self, body: Any) -> list[Delta]:
         chunks = objects(body if isinstance(body, list) else [body])
         if not any(is_error_body(chunk) or "candidates" in chunk or "promptFeedback" in chunk for chunk in chunks):
-            raise failed(FailureClass.PROTOCOL, f"the JSON body is not a reply of Gemini's: {brief(body)[:200]}")
+            raise failed(
+                FailureClass.PROTOCOL, f"the JSON body is not a reply of Gemini's: {truncated_json(body)[:200]}"
+            )
         deltas = [delta for chunk in chunks for delta in self.take(chunk)]
         self.is_done = bool(self._reason)
         return deltas
@@ -102,14 +104,14 @@ class GeminiFold(JsonFold):
         for part in objects(content.get("parts")) if isinstance(content, dict) else ():
             yield from self._part(part)
         for source in _sources(candidate):
-            yield from self._cite(source)
+            yield from self._add_citation(source)
         reason = candidate.get("finishReason")
-        if (number := ordinal(reason)) and 0 < number < len(_ENUMERATED):
+        if (number := parse_index(reason)) and 0 < number < len(_ENUMERATED):
             reason = _ENUMERATED[number]
-        self._ends("" if reason == _UNSPECIFIED else reason)
+        self._set_finish_reason("" if reason == _UNSPECIFIED else reason)
 
     def _part(self, part: Mapping[str, Any]) -> Iterator[Delta]:
-        signature = whole(text_of(part.get("thoughtSignature")))
+        signature = join_surrogates(text_of(part.get("thoughtSignature")))
         call, text = part.get("functionCall"), part.get("text")
         if isinstance(call, dict):
             yield from self._call(call, signature)
@@ -122,7 +124,7 @@ class GeminiFold(JsonFold):
 
     def _text(self, text: str, signature: str) -> Iterator[Delta]:
         start = self._content_chars
-        yield from self._say(text)
+        yield from self._add_text(text)
         if signature:
             yield from self._last_content(self._content.end())
             signed = f"{start}:{self._content_chars}"
@@ -132,9 +134,9 @@ class GeminiFold(JsonFold):
             self._in_text = True
 
     def _thought(self, text: str, signature: str) -> Iterator[Delta]:
-        yield from self._think(text)
+        yield from self._add_reasoning(text)
         if signature:
-            yield from self._sign(ThinkingBlock(THOUGHT, self._next(), text=whole(text), signature=signature))
+            yield from self._sign(ThinkingBlock(THOUGHT, self._next(), text=join_surrogates(text), signature=signature))
 
     def _call(self, call: Mapping[str, Any], signature: str) -> Iterator[Delta]:
         """A call, or a piece of the open one; an empty piece ends it."""
@@ -168,7 +170,7 @@ class GeminiFold(JsonFold):
                 yield calls
 
     def _server_block(self, part: Mapping[str, Any]) -> Iterator[Delta]:
-        text = whole(json.dumps(part, ensure_ascii=False, separators=(",", ":")))
+        text = join_surrogates(json.dumps(part, ensure_ascii=False, separators=(",", ":")))
         self._text_chars += len(text)
         if self._keeps(len(text)):
             yield AddServerBlock(ServerBlock(self._next(), text))

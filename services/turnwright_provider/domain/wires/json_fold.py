@@ -21,11 +21,11 @@ from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
-from turnwright_provider.domain.error_body import brief, is_error_body
+from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
-from turnwright_provider.domain.surrogates import SurrogateJoiner, whole
+from turnwright_provider.domain.surrogates import SurrogateJoiner, join_surrogates
 from turnwright_provider.domain.tool_calls import ToolCallFold
 from turnwright_provider.domain.usage import merge_usage, read_usage
 from turnwright_provider.domain.wires.blocks import TEXT
@@ -166,7 +166,7 @@ class JsonFold(ABC):
 
     # What a chunk can bring, for the wires.
 
-    def _say(self, text_delta: str, place: int | None = None) -> Iterator[Delta]:
+    def _add_text(self, text_delta: str, place: int | None = None) -> Iterator[Delta]:
         """A piece of the text. `place` is the index of its block, if the wire has blocks."""
         self._text_chars += len(text_delta)
         if place is not None and text_delta:
@@ -180,14 +180,14 @@ class JsonFold(ABC):
         if is_new and len(self._pieces) < PIECES_MAX:
             self._pieces.append(_Piece(place, self._content_chars))
 
-    def _think(self, text_delta: str) -> Iterator[Delta]:
+    def _add_reasoning(self, text_delta: str) -> Iterator[Delta]:
         self._text_chars += len(text_delta)
         if text := self._reasoning.feed(text_delta):
             yield AppendReasoning(text)
 
-    def _cite(self, source: Mapping[str, Any]) -> Iterator[Delta]:
+    def _add_citation(self, source: Mapping[str, Any]) -> Iterator[Delta]:
         """A source, once, however often the server repeats it."""
-        text = whole(json.dumps(source, ensure_ascii=False, separators=(",", ":")))
+        text = join_surrogates(json.dumps(source, ensure_ascii=False, separators=(",", ":")))
         if text not in self._cited and self._cited_chars + len(text) <= CITATIONS_CHARS_MAX:
             self._cited.add(text)
             if self._pieces:
@@ -195,13 +195,13 @@ class JsonFold(ABC):
             self._cited_chars += len(text)
             yield AddCitation(text)
 
-    def _answered_by(self, model: Any) -> None:
-        self._vendor_model = self._vendor_model or whole(text_of(model))[:WORD_CHARS_MAX]
+    def _set_vendor_model(self, model: Any) -> None:
+        self._vendor_model = self._vendor_model or join_surrogates(text_of(model))[:WORD_CHARS_MAX]
 
-    def _ends(self, reason: Any) -> None:
-        self._reason = whole(text_of(reason))[:WORD_CHARS_MAX] or self._reason
+    def _set_finish_reason(self, reason: Any) -> None:
+        self._reason = join_surrogates(text_of(reason))[:WORD_CHARS_MAX] or self._reason
 
-    def _use(self, raw: Any) -> Iterator[Delta]:
+    def _add_usage(self, raw: Any) -> Iterator[Delta]:
         """Usage as the server reports it, in one of several formats."""
         if isinstance(raw, dict) and raw:
             self._usage = merge_usage(self._usage, read_usage(raw))
@@ -220,7 +220,7 @@ def reply_in(body: Any, member: str, kind: type, name: str) -> dict[str, Any]:
     if isinstance(body, dict) and is_error_body(body):
         raise error_in_stream(body)
     if not isinstance(body, dict) or not isinstance(body.get(member), kind):
-        raise failed(FailureClass.PROTOCOL, f"the JSON body is not {name}: {brief(body)[:200]}")
+        raise failed(FailureClass.PROTOCOL, f"the JSON body is not {name}: {truncated_json(body)[:200]}")
     return body
 
 

@@ -17,11 +17,11 @@ from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.history import TOOL, history, tool_names
-from turnwright_provider.domain.wires.images import inline
+from turnwright_provider.domain.wires.extra import encode_body
+from turnwright_provider.domain.wires.images import inline_image
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
-from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
+from turnwright_provider.domain.wires.prepare_messages import TOOL, prepare_messages, tool_names
+from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
 
 _ROLES: Final = {role: role.value for role in Role}
@@ -56,7 +56,7 @@ class OllamaWire:
         return OllamaFold(self._think_tags)
 
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        messages, dropped = history(call)
+        messages, dropped = prepare_messages(call)
         names = tool_names(messages)
         body: dict[str, Any] = {
             "model": call.model,
@@ -69,10 +69,10 @@ class OllamaWire:
         if call.tools and not (call.tool_choice and call.tool_choice.mode == "none"):
             body["tools"] = [_tool(tool) for tool in call.tools]
         body |= remaining_fields(self._fields(call), without)
-        return WireRequest("/api/chat", encoded(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
+        return WireRequest("/api/chat", encode_body(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
 
-    def removable(self, call: ModelCall) -> AbstractSet[str]:
-        return given(self._fields(call))
+    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
+        return present_fields(self._fields(call))
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         """Optional fields: the name of each, and its part of the body."""
@@ -96,7 +96,7 @@ def _options(call: ModelCall) -> dict[str, Any]:
 def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dict[str, Any]:
     sent: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
     shown = _images(message)
-    if images := [found[1] for image in shown if (found := inline(image))]:
+    if images := [found[1] for image in shown if (found := inline_image(image))]:
         sent["images"] = images
     elif shown and not message.text:
         raise failed(FailureClass.INVALID, _ONLY_ADDRESSES)
@@ -125,7 +125,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _left_out(call: ModelCall, messages: Iterable[Message]) -> Iterator[Dropped]:
     listed = tuple(messages)
-    if any(inline(image) is None for message in listed for image in _images(message)):
+    if any(inline_image(image) is None for message in listed for image in _images(message)):
         yield Dropped("images", "Ollama fetches none: it takes the image itself.")
     # That a model must not call is said by giving it no tools.
     if (choice := call.tool_choice) and (choice.tool or choice.single or choice.mode == "required"):

@@ -25,13 +25,13 @@ class OllamaFold(RoutedFold):
         self._calls = 0
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        self._answered_by(chunk.get("model"))
+        self._set_vendor_model(chunk.get("model"))
         message = chunk.get("message")
         deltas = self._message(message) if isinstance(message, dict) else []
-        deltas += self._use({name: chunk[name] for name in _COUNTS if name in chunk})
+        deltas += self._add_usage({name: chunk[name] for name in _COUNTS if name in chunk})
         if chunk.get("done") is True:
             # Old releases give no reason.
-            self._ends(text_of(chunk.get("done_reason")) or "stop")
+            self._set_finish_reason(text_of(chunk.get("done_reason")) or "stop")
             self.is_done = True
         return deltas
 
@@ -39,7 +39,10 @@ class OllamaFold(RoutedFold):
         return self.take(reply_in(body, "message", dict, "a chat of Ollama's"))
 
     def _message(self, message: Mapping[str, Any]) -> list[Delta]:
-        deltas = [*self._think(text_of(message.get("thinking"))), *self._say(text_of(message.get("content")))]
+        deltas = [
+            *self._add_reasoning(text_of(message.get("thinking"))),
+            *self._add_text(text_of(message.get("content"))),
+        ]
         for call in objects(message.get("tool_calls")):
             if tools := self._tools.feed([{**call, "index": self._calls}]):
                 deltas.append(tools)

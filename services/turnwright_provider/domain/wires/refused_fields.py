@@ -1,4 +1,4 @@
-"""Over which field of a request a server refused it."""
+"""The field because of which a server refused a request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refused_field(
     if error.message.startswith("messages.") or not any(refusal in words for refusal in _REFUSALS):
         return None
     named = (field for field, names in wire.names_in_errors.items() if any(name in words for name in names))
-    sent = wire.removable(call) - without
+    sent = wire.droppable_fields(call) - without
     return next((field for field in named if field in sent), None)
 
 
@@ -41,6 +41,6 @@ def remaining_fields(fields: Mapping[str, Mapping[str, Any]], without: AbstractS
     return {key: value for name, inner in fields.items() if name not in without for key, value in inner.items()}
 
 
-def given(fields: Mapping[str, Mapping[str, Any]]) -> set[str]:
+def present_fields(fields: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The names of optional fields with a value."""
     return {name for name, inner in fields.items() if inner}

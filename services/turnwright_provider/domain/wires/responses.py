@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.extra import encoded
-from turnwright_provider.domain.wires.refused_fields import given, remaining_fields
+from turnwright_provider.domain.wires.extra import encode_body
+from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
 from turnwright_provider.domain.wires.responses_items import input_items
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
 from turnwright_provider.domain.wires.wire import Framing, WireRequest
@@ -65,10 +65,10 @@ class ResponsesWire:
         if "summary" in without and "reasoning" in body:
             body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
         dropped += _left_out(call)
-        return WireRequest("/responses", encoded(body, call.extra), dropped=tuple(dropped))
+        return WireRequest("/responses", encode_body(body, call.extra), dropped=tuple(dropped))
 
-    def removable(self, call: ModelCall) -> AbstractSet[str]:
-        sent = given(self._fields(call))
+    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
+        sent = present_fields(self._fields(call))
         return sent | {"summary"} if "reasoning" in sent else sent
 
     def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:

@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_provider.domain.model_call import Dropped, ModelCall
-from turnwright_provider.domain.wires.blocks import TEXT, ReplyBlock, in_order, object_in
+from turnwright_provider.domain.wires.blocks import TEXT, ReplyBlock, object_in, ordered_blocks
 from turnwright_provider.domain.wires.chat_messages import content_of, image_url
-from turnwright_provider.domain.wires.history import ASSISTANT, SYSTEM, TOOL, USER, history
+from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, USER, prepare_messages
 
 REASONING: Final = "reasoning"
 
 
 def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Dropped]]:
     """The instructions and the input items, and what had to be left out."""
-    messages, dropped = history(call)
+    messages, dropped = prepare_messages(call)
     of_others = (message.parts for message in messages if message.role in (SYSTEM, ASSISTANT))
     if any(isinstance(part, Image) for parts in of_others for part in parts):
         dropped.append(Dropped("images", "Responses take images of users and of tools only."))
@@ -37,7 +37,7 @@ def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Droppe
 def _items(message: Message) -> list[dict[str, Any]]:
     role = message.role
     if role is ASSISTANT:
-        return [item for block in in_order(message) if (item := _item(block))]
+        return [item for block in ordered_blocks(message) if (item := _item(block))]
     if role is USER:
         return [{"role": "user", "content": content_of(message.parts, _part)}]
     if role is TOOL:

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_provider.domain.error_body import brief
+from turnwright_provider.domain.error_body import truncated_json
 from turnwright_provider.domain.keyed_texts import KeyedTexts
-from turnwright_provider.domain.surrogates import whole
-from turnwright_provider.domain.tool_calls import ordinal
+from turnwright_provider.domain.surrogates import join_surrogates
+from turnwright_provider.domain.tool_calls import parse_index
 from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, reply_in, text_of
 
 ITEMS_MAX: Final = 1000
@@ -64,24 +64,24 @@ class ResponsesFold(JsonFold):
         return self.take({"type": f"response.{text_of(response.get('status')) or 'completed'}", "response": response})
 
     def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
-        self._answered_by(response.get("model"))
+        self._set_vendor_model(response.get("model"))
         if kind == "response.failed":
-            raise error_in_stream(response if response.get("error") else {"error": brief(response)})
+            raise error_in_stream(response if response.get("error") else {"error": truncated_json(response)})
         if kind not in _ENDS:
             return
         if not self._places:
             # Nothing was streamed, or all came in one body.
             for index, item in enumerate(objects(response.get("output"))[:ITEMS_MAX]):
                 yield from self._item(index, item)
-        yield from self._use(response.get("usage"))
+        yield from self._add_usage(response.get("usage"))
         details = response.get("incomplete_details")
-        self._ends(details.get("reason") if isinstance(details, dict) else None)
-        self._ends(self._reason or text_of(response.get("status")) or kind.removeprefix("response."))
+        self._set_finish_reason(details.get("reason") if isinstance(details, dict) else None)
+        self._set_finish_reason(self._reason or text_of(response.get("status")) or kind.removeprefix("response."))
         self.is_done = True
 
     def _place(self, event: Mapping[str, Any]) -> int | None:
         """The index of an event's item."""
-        index = ordinal(event.get("output_index"))
+        index = parse_index(event.get("output_index"))
         item = event.get("item")
         name = event.get("item_id") or (item.get("id") if isinstance(item, dict) else None)
         key: Hashable = index if index is not None else text_of(name)
@@ -94,18 +94,18 @@ class ResponsesFold(JsonFold):
         key: Hashable
         match what:
             case "output_text" | "refusal":
-                key = place, ordinal(event.get("content_index")) or 0
-                yield from self._say(_new_text(self._texts, key, step, event), place)
+                key = place, parse_index(event.get("content_index")) or 0
+                yield from self._add_text(_new_text(self._texts, key, step, event), place)
             case "reasoning_summary_text":
-                key = place, "summary", ordinal(event.get("summary_index")) or 0
-                yield from self._think(_new_text(self._thoughts, key, step, event))
+                key = place, "summary", parse_index(event.get("summary_index")) or 0
+                yield from self._add_reasoning(_new_text(self._thoughts, key, step, event))
             case "reasoning_text":
-                key = place, "content", ordinal(event.get("content_index")) or 0
-                yield from self._think(_new_text(self._thoughts, key, step, event))
+                key = place, "content", parse_index(event.get("content_index")) or 0
+                yield from self._add_reasoning(_new_text(self._thoughts, key, step, event))
             case "function_call_arguments":
                 yield from self._call(place, _new_text(self._arguments, place, step, event))
             case "output_text.annotation" if isinstance(source := event.get("annotation"), dict):
-                yield from self._cite(source)
+                yield from self._add_citation(source)
             case "output_item" if isinstance(item := event.get("item"), dict):
                 yield from self._item(place, item) if step == "done" else self._begins(place, item)
 
@@ -126,16 +126,16 @@ class ResponsesFold(JsonFold):
             case "function_call":
                 yield from self._call(place, self._arguments.whole(place, text_of(item.get("arguments"))), item)
             case str():
-                text = whole(json.dumps(item, ensure_ascii=False, separators=(",", ":")))
+                text = join_surrogates(json.dumps(item, ensure_ascii=False, separators=(",", ":")))
                 if len(text) <= BLOCK_CHARS_MAX:
                     yield AddServerBlock(ServerBlock(place, text))
 
     def _message(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
         for index, part in enumerate(objects(item.get("content"))):
             text = text_of(part.get(_TEXTS.get(text_of(part.get("type")), "")))
-            yield from self._say(self._texts.whole((place, index), text), place)
+            yield from self._add_text(self._texts.whole((place, index), text), place)
             for source in objects(part.get("annotations")):
-                yield from self._cite(source)
+                yield from self._add_citation(source)
 
     def _reasoned(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
         texts = [
@@ -144,13 +144,13 @@ class ResponsesFold(JsonFold):
             for index, part in enumerate(objects(item.get(kind)))
         ]
         for key, text in texts:
-            yield from self._think(self._thoughts.whole(key, text))
+            yield from self._add_reasoning(self._thoughts.whole(key, text))
         rest = {name: value for name, value in item.items() if name not in ("type", "id", "status")}
-        data = whole(json.dumps(rest, ensure_ascii=False, separators=(",", ":")))
+        data = join_surrogates(json.dumps(rest, ensure_ascii=False, separators=(",", ":")))
         if len(data) <= BLOCK_CHARS_MAX:
-            text = whole("\n\n".join(text for _, text in texts))
+            text = join_surrogates("\n\n".join(text for _, text in texts))
             yield SetThinkingBlocks(
-                (ThinkingBlock("reasoning", place, whole(text_of(item.get("id"))), text, data=data),)
+                (ThinkingBlock("reasoning", place, join_surrogates(text_of(item.get("id"))), text, data=data),)
             )
 
     def _call(self, place: int, arguments: str, item: Mapping[str, Any] | None = None) -> Iterator[Delta]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from turnwright_core.chat.deltas import AppendContent, Delta
 from turnwright_provider.domain.model_call import Finish, VendorEvent
-from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, called_in
+from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, calls_in_reasoning
 from turnwright_provider.domain.wires.json_fold import JsonFold
 
 
@@ -20,11 +20,11 @@ class RoutedFold(JsonFold, ABC):
 
     def close(self) -> list[VendorEvent]:
         *deltas, finish = super().close()
-        if isinstance(finish, Finish) and not finish.is_cut and (calls := called_in(self._router.unclosed)):
+        if isinstance(finish, Finish) and not finish.is_cut and (calls := calls_in_reasoning(self._router.unclosed)):
             deltas.append(AppendContent(calls))
         return [*deltas, finish]
 
-    def _say(self, text_delta: str, place: int | None = None) -> Iterator[Delta]:
+    def _add_text(self, text_delta: str, place: int | None = None) -> Iterator[Delta]:
         del place
         self._text_chars += len(text_delta)
         yield from self._router.feed(self._content.feed(text_delta))

@@ -11,7 +11,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from turnwright_core.runs import Reasoning
     from turnwright_provider.domain.think_tags import ThinkTags
-    from turnwright_provider.domain.wires.asking import Asking
+    from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields
     from turnwright_provider.domain.wires.wire import Wire
 
 
@@ -23,7 +23,7 @@ class WireOptions(Struct, frozen=True):
     """
 
     think_tags: ThinkTags
-    asking: Asking
+    asking: ReasoningFields
     amount: Reasoning | None = None
     marks: bool = False
 

@@ -79,7 +79,7 @@ class Wire(Protocol):
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
         """The request for a call, `without` the fields that the server has refused."""
 
-    def removable(self, call: ModelCall) -> AbstractSet[str]:
+    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
         """Those of `names_in_errors` that are in the request of a call."""
 
     def fold(self) -> ReplyFold:

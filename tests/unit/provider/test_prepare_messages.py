@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from cases import params
 from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_provider.domain.model_call import ModelCall
-from turnwright_provider.domain.wires.history import history
+from turnwright_provider.domain.wires.prepare_messages import prepare_messages
 
 USER = text_message(Role.USER, "hi")
 
@@ -16,7 +16,7 @@ def reply(*calls: ToolCall, vendor_model: str = "v/m", **more: object) -> Messag
 
 
 def sent(*messages: Message, vendor_model: str = "v/m"):
-    return history(ModelCall("m", messages, vendor_model=vendor_model))
+    return prepare_messages(ModelCall("m", messages, vendor_model=vendor_model))
 
 
 OPAQUE = reply(

@@ -1,4 +1,4 @@
-"""How the services that speak chat completions are asked for an amount of reasoning: each in fields of its own.
+"""Request fields for the amount of reasoning, which differ between services with chat completions.
 
 Source: research/wire 2.1; the services' own references.
 """
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     # Lazy: presets are read by every provider.
     from turnwright_core.runs import Reasoning
 
-Asking = Callable[["Reasoning"], Mapping[str, Any]]
-"""From an amount to the fields that ask for it; none where a service has no words for that amount."""
+ReasoningFields = Callable[["Reasoning"], Mapping[str, Any]]
+"""From an amount to the fields that request it; none if the service cannot express that amount."""
 
 
 def by_effort(amount: Reasoning) -> Mapping[str, Any]:

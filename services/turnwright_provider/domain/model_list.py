@@ -13,7 +13,7 @@ from turnwright_core.json_text import parse_json
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.models import Capabilities
 from turnwright_core.suggestions import did_you_mean
-from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, info_of
+from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, parse_model_info
 
 MODELS_MAX: Final = 10_000
 """Maximum number of models of a list that are considered."""
@@ -35,20 +35,20 @@ _NUM_CTX: Final = re.compile(r"^[ \t]*num_ctx[ \t]+(\d{1,9})[ \t\r]*$", re.MULTI
 """Within a line: `\\s` at its beginning would search the rest of a text of blank lines from each of them."""
 
 
-class Listing(Struct, frozen=True):
+class ModelList(Struct, frozen=True):
     """The models that a server lists, by name. `owner` is the `owned_by` of the first one."""
 
     models: Mapping[str, ModelInfo]
     owner: str = ""
 
     @property
-    def denies(self) -> bool:
+    def is_exhaustive(self) -> bool:
         """Whether a name that is not listed is invalid."""
         return bool(self.models) and self.owner not in _ANY_NAME
 
     def info(self, model: str) -> ModelInfo:
         """What it says about a model; UNKNOWN if it does not list it."""
-        if not self.denies:
+        if not self.is_exhaustive:
             return next(iter(self.models.values()), UNKNOWN) if len(self.models) == 1 else UNKNOWN
         name = self.listed_name(model)
         return UNKNOWN if name is None else self.models[name]
@@ -68,7 +68,7 @@ class Listing(Struct, frozen=True):
 
     def denial(self, model: str) -> str:
         """The error for an unlisted model, with suggestions; empty if it may exist."""
-        if not self.denies or self.listed_name(model) is not None:
+        if not self.is_exhaustive or self.listed_name(model) is not None:
             return ""
         some = ", ".join(sorted(self.models)[:SHOWN_MAX])
         more = ", ..." if len(self.models) > SHOWN_MAX else ""
@@ -76,18 +76,18 @@ class Listing(Struct, frozen=True):
         return f"does not list {model}{meant}; it lists {some}{more}"
 
 
-def read_listing(body: bytes) -> Listing:
+def parse_model_list(body: bytes) -> ModelList:
     """The list of models in an answer, in `data`, or in `models` for Google and Ollama; empty if there is none."""
-    parsed = parsed_body(body)
+    parsed = parse_json_body(body)
     items = parsed.get("data", parsed.get("models")) if isinstance(parsed, dict) else parsed
     listed = [item for item in items[:MODELS_MAX] if isinstance(item, dict)] if isinstance(items, list) else []
     models: dict[str, ModelInfo] = {}
     for item in listed:
-        info = info_of(item)
+        info = parse_model_info(item)
         names = (item.get("id"), item.get("name"), item.get("model_name"), item.get("key"))
         models |= {name: info for name in names if _is_name(name)}
     owner = next((item["owned_by"] for item in listed if isinstance(item.get("owned_by"), str)), "")
-    return Listing(models, owner)
+    return ModelList(models, owner)
 
 
 def _is_name(name: Any) -> TypeGuard[str]:
@@ -95,7 +95,7 @@ def _is_name(name: Any) -> TypeGuard[str]:
     return isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX and name.isprintable()
 
 
-def parsed_body(body: bytes) -> Any:
+def parse_json_body(body: bytes) -> Any:
     """The JSON of an answer; None for anything else."""
     try:
         return parse_json(body.decode("utf-8-sig"))
@@ -112,51 +112,51 @@ class ModelQuestion(Struct, frozen=True):
     """Whether it is a POST that names the model."""
 
 
-def _props(body: bytes, model: str) -> ModelInfo:
-    """llama.cpp's, of the one model that it holds. Its template says whether tools can be offered to it."""
+def _read_llamacpp_props(body: bytes, model: str) -> ModelInfo:
+    """The properties of the one model of a llama.cpp server; its chat template says whether it takes tools."""
     del model
-    parsed = parsed_body(body)
+    parsed = parse_json_body(body)
     if not isinstance(parsed, dict):
         return UNKNOWN
     sources = (parsed.get("chat_template_caps"), parsed.get("modalities"))
     can = {name: value for part in sources if isinstance(part, dict) for name, value in part.items()}
-    return info_of({**parsed, "capabilities": can})
+    return parse_model_info({**parsed, "capabilities": can})
 
 
-def _shown(body: bytes, model: str) -> ModelInfo:
-    """Ollama's. The window is what its file sets; without that as much as is assumed of any model.
+def _read_ollama_show(body: bytes, model: str) -> ModelInfo:
+    """Ollama's details of a model. The window is that of its Modelfile, else at most the default window.
 
-    Ollama gives a model the window that a call names, and memory for all of it: the window that the model was trained
-    for may be more than the machine has.
+    Ollama allocates memory for the whole window that a call requests: the window that the model was trained for may
+    need more than the machine has.
     """
     del model
-    parsed = parsed_body(body)
+    parsed = parse_json_body(body)
     if not isinstance(parsed, dict):
         return UNKNOWN
     parameters, fields = parsed.get("parameters"), parsed.get("model_info")
     chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     lengths = fields.items() if isinstance(fields, dict) else ()
     trained = next(
-        (info_of({"n_ctx": size}) for name, size in lengths if str(name).endswith(".context_length")), UNKNOWN
+        (parse_model_info({"n_ctx": size}) for name, size in lengths if str(name).endswith(".context_length")), UNKNOWN
     )
     window = min(trained.context_length, CONTEXT_LENGTH_DEFAULT) if chosen is None else int(chosen[1])
     listed = parsed.get("capabilities")
-    can = info_of({"capabilities": listed}).capabilities
+    can = parse_model_info({"capabilities": listed}).capabilities
     if isinstance(listed, list):
-        # It leaves nothing out, and holds any model to a schema.
+        # The list is complete, and Ollama enforces a schema with any model.
         can = can.or_else(Capabilities(tools=False, images=False, reasoning=False, response_format=True))
     return ModelInfo(window, 0, can)
 
 
-def _listed(body: bytes, model: str) -> ModelInfo:
-    return read_listing(body).info(model)
+def _read_listed_info(body: bytes, model: str) -> ModelInfo:
+    return parse_model_list(body).info(model)
 
 
 QUESTIONS: Final[Mapping[str, ModelQuestion]] = {
-    "llamacpp": ModelQuestion("/props", _props),
-    "ollama": ModelQuestion("/api/show", _shown, names_model=True),
-    "lmstudio": ModelQuestion("/api/v0/models", _listed),
-    "litellm": ModelQuestion("/model/info", _listed),
+    "llamacpp": ModelQuestion("/props", _read_llamacpp_props),
+    "ollama": ModelQuestion("/api/show", _read_ollama_show, names_model=True),
+    "lmstudio": ModelQuestion("/api/v0/models", _read_listed_info),
+    "litellm": ModelQuestion("/model/info", _read_listed_info),
 }
 """By the preset of a server."""
 

@@ -2,8 +2,8 @@
 
 Opaque blocks and signatures are only sent back to the model that wrote them (RD08). Each call has a unique id in the
 request, the vendor's if possible, and every result has the id of its call.
-Arguments that are no JSON object, because a model wrote them so or was cut off, are sent as `{}`: many servers parse
-them and would refuse all that follows.
+Arguments that are not a JSON object, because the model wrote them like that or was truncated, are sent as `{}`: many
+servers parse them, and would refuse every later request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOOL: Final = Role.TOOL
 _FOREIGN: Final = "Only the model that wrote it can be sent it."
 
 
-def history(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
+def prepare_messages(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
     """The messages with the ids to send, and what is left out of replies written by another model."""
     left_out: set[str] = set()
     messages: list[Message] = []
@@ -96,7 +96,7 @@ def _as_sent(call: ToolCall, sent_id: str) -> ToolCall:
 
 
 def _sent_name(name: str) -> str:
-    """The name of a tool in characters that vendors take: a model may call for what nobody offers."""
+    """The name of a tool in characters that vendors take: a model may call a tool that was not offered."""
     return name if _NAME.fullmatch(name) else _ODD.sub("_", name)[:NAME_CHARS_MAX] or "_"
 
 
