@@ -14,6 +14,9 @@ from turnwright_grammar.reply import COMMANDS_MAX, Command, Reply
 from turnwright_grammar.scanner import BracketBalance, SearchTrigger, TextScanner
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
+FENCES: Final = ("```", "~~~")
+"""What a fence of code begins with."""
+
 
 class ReplyReader:
     """Incremental parser of one reply.
@@ -28,12 +31,17 @@ class ReplyReader:
         self._pieces: list[str] = []
         self._watch = RescanPolicy()
         self._yielded = 0
+        self._narrated = 0
+        self._fence_shown = ""
 
     def feed(self, delta: str) -> tuple[Command, ...]:
         """Parse the next delta; return the commands that it completes."""
         self._pieces.append(delta)
         if not self._watch.should_rescan(delta):
             return ()
+        return self._scan()
+
+    def _scan(self) -> tuple[Command, ...]:
         state, position = self._state, self._state.position
         dropped = state.extend("".join(self._pieces))
         self._pieces.clear()
@@ -44,6 +52,25 @@ class ReplyReader:
             return ()
         start, self._yielded = self._yielded, len(commands)
         return tuple(commands[start : state.commands_max])
+
+    def narrated(self) -> str:
+        """The text outside of commands that has become certain since the last call; code in a fence as it is written.
+
+        For a reader that is asked for it after each delta, and once more after `finish`.
+        """
+        if self._pieces and self._watch.is_idle:
+            self._scan()
+        state = self._state
+        state.skip(state.position, state.position)
+        text = "".join(state.narration_parts[self._narrated :])
+        self._narrated = len(state.narration_parts)
+        if text and self._fence_shown:
+            text, self._fence_shown = text.removeprefix(self._fence_shown), ""
+        if state.text.startswith(FENCES, state.position):
+            open_text = state.text[state.position :] + "".join(self._pieces)
+            text += open_text.removeprefix(self._fence_shown)
+            self._fence_shown = open_text
+        return text
 
     def finish(self, rest: str = "", *, is_cut: bool = False) -> Reply:
         """Parse the end of the reply, and return the whole reply; nothing may be fed afterwards.
@@ -69,7 +96,7 @@ class RescanPolicy:
     HELD_CHARS_MIN: Final = 512
 
     def __init__(self) -> None:
-        self._is_idle = True
+        self.is_idle = True
         self._wake: SearchTrigger | BracketBalance | None = None
         self._tries = 0
         self._grown_chars = 0
@@ -78,7 +105,7 @@ class RescanPolicy:
 
     def should_rescan(self, delta: str) -> bool:
         """Whether the parser should run again after this delta."""
-        if self._is_idle:
+        if self.is_idle:
             return CANDIDATE.search(delta) is not None and (
                 TRIGGER.search(delta) is not None or HALF_TRIGGER.search(delta) is not None
             )
@@ -90,8 +117,8 @@ class RescanPolicy:
     def stopped(self, state: ParserState, *, moved: bool) -> None:
         """Note that the parser has stopped at `state.position`."""
         held = len(state.text) - state.position
-        self._is_idle = held == 0
-        if self._is_idle:
+        self.is_idle = held == 0
+        if self.is_idle:
             return
         self._tries = 1 if moved else self._tries + 1
         self._needed_chars = held // 8 if self._tries > self.TRIES_MAX and held > self.HELD_CHARS_MIN else 0

@@ -6,6 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from turnwright_grammar import COMMANDS_MAX, DEFAULT_TOOLS, Command, Reply, ReplyReader, read_reply
+from turnwright_grammar.reader.streaming import FENCES
+
+NOT_TAKEN_BACK = (*FENCES, "functools[")
+"""What is shown as text, and may turn out to have begun a call."""
 
 
 def stream(
@@ -33,3 +37,15 @@ def check_stream(text: str, deltas: Iterable[str], whole: Reply | None = None) -
     yielded, reply = stream(deltas)
     assert reply == (whole or read_reply(text))
     assert tuple(yielded) == reply.commands[: len(yielded)]
+
+
+def check_narrated(text: str, deltas: Iterable[str], whole: Reply) -> None:
+    """The text outside of commands that is shown while the deltas come is that of the whole text."""
+    if any(mark in text for mark in NOT_TAKEN_BACK):
+        return
+    reader, shown = ReplyReader(), ""
+    for delta in deltas:
+        reader.feed(delta)
+        shown += reader.narrated()
+    reader.finish()
+    assert (shown + reader.narrated()).strip() == whole.narration

@@ -13,7 +13,7 @@ from turnwright_grammar import Command, Reply, ReplyReader, read_reply
 from .canonical import unplaced, written
 from .hostile import HOSTILE, SINGLE, Hostile
 from .mixtures import COMMANDS, MIXTURES, PROSE, REPLIES, WHOLE
-from .streams import check_stream, cut_at, in_pieces, stream
+from .streams import check_narrated, check_stream, cut_at, in_pieces, stream
 
 # What every run reads, and what `make soak` reads.
 QUICK_CHARS = 10_000
@@ -93,6 +93,7 @@ def test_the_replies_of_the_cases_read_the_same_in_any_pieces(name):
         whole = read_reply(text)
         check_stream(text, text, whole)
         check_stream(text, in_pieces(text, 7), whole)
+        check_narrated(text, in_pieces(text, 7), whole)
         check_stream(text, cut_at(text, dice.choices(range(len(text) + 1), k=5)), whole)
 
 
