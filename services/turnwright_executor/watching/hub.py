@@ -51,6 +51,8 @@ CAUGHT_UP_TIMEOUT_S: Final = 1.0
 FEED_CRASHES_MAX: Final = 2
 """Consecutive crashes of the feed after which the hub ends."""
 
+STORE_AWAY: Final = "The store does not answer. The run goes on once it does."
+
 Predicate = Callable[["RunHub"], bool]
 """A condition on what the hub has published; it is checked after each change."""
 
@@ -293,6 +295,8 @@ class RunHub:
                     _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
                     return self._end()
                 is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
+                if failures == 1 and error.reason in AWAY:
+                    self._append(events.transient(event_pb2.Notice(level="warning", text=STORE_AWAY)))
                 if error.reason not in AWAY:
                     _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
             failures += 1

@@ -19,7 +19,7 @@ from turnwright_core.kit.service import Service
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.watching.hub import FEED_CRASHES_MAX
+from turnwright_executor.watching.hub import FEED_CRASHES_MAX, STORE_AWAY
 from turnwright_executor.watching.hubs import Hubs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -293,6 +293,22 @@ async def test_a_feed_that_is_refused_is_asked_for_again_and_said_to_be(tmp_path
                 await store.asked_again.wait()
     told = [(line["event"], line["reason"]) for line in lines if line["logger"] == "hub"]
     assert told == [("feed_failed", "WRITER_FORBIDDEN")]
+
+
+class AwayStore(OddStore):
+    """A store whose database is away."""
+
+    async def WatchChanges(self, request, context):
+        raise fault(Reason.DATABASE_UNAVAILABLE, "It is away.")
+        yield read_pb2.WatchChangesResponse()
+
+
+async def test_watchers_are_told_once_that_the_store_is_away(tmp_path) -> None:
+    async with hubs_over(AwayStore(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
+        async with contextlib.aclosing(hub.watch(None)) as events:
+            told = [await anext(events) for _ in range(2)]
+        assert [event.WhichOneof("event") for event in told] == ["snapshot", "notice"]
+        assert told[1].notice.text == STORE_AWAY
 
 
 class LateStore(OddStore):

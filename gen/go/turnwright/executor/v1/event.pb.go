@@ -1229,7 +1229,7 @@ func (x *BudgetExhausted) GetDetail() string {
 	return ""
 }
 
-// A short notice for people, from a plugin or a client. Not stored.
+// A short notice for people, from a plugin, a client, or the executor itself, whose store does not answer. Not stored.
 type Notice struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

@@ -646,7 +646,7 @@ Global___BudgetExhausted: _TypeAlias = BudgetExhausted  # noqa: Y015
 
 @_typing.final
 class Notice(_message.Message):
-    """A short notice for people, from a plugin or a client. Not stored."""
+    """A short notice for people, from a plugin, a client, or the executor itself, whose store does not answer. Not stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

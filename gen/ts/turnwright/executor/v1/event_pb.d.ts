@@ -636,7 +636,7 @@ export declare type BudgetExhausted = Message<"turnwright.executor.v1.BudgetExha
 export declare const BudgetExhaustedSchema: GenMessage<BudgetExhausted>;
 
 /**
- * A short notice for people, from a plugin or a client. Not stored.
+ * A short notice for people, from a plugin, a client, or the executor itself, whose store does not answer. Not stored.
  *
  * @generated from message turnwright.executor.v1.Notice
  */
