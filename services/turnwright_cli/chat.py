@@ -17,6 +17,7 @@ from turnwright_cli.chat_commands import ChatCommands, ChatState
 from turnwright_cli.chat_input import ChatInput, ChatLines, TurnKeys
 from turnwright_cli.exit_codes import FailureError, advice_after, failure_of, usage
 from turnwright_cli.following import Follower
+from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.joining import announce
 from turnwright_cli.output import console, put
@@ -25,16 +26,16 @@ from turnwright_cli.prompting import Prompter
 from turnwright_cli.render import TextScreen
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.session import open_session
-from turnwright_cli.tasks import changes_of, has_terminal
-from turnwright_client import Client
+from turnwright_cli.tasks import LoopToFollow, changes_of, has_terminal, waiting_loop
+from turnwright_client import Client, QueuedLoop
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
-from turnwright_grammar import DEFAULT_TOOLS
 
 HISTORY_FILE: Final = "chat_history"
 """File in the home with what was typed before."""
 
 _WELCOME: Final = "Type a task. /help lists commands, @ completes files, Esc stops a turn, Ctrl-D leaves."
+_STILL_WAITS: Final = "The proposal still waits: /decide asks again. Your next message comes behind it."
 
 
 async def chat(call: Invocation, *, run: str | None, last: bool, model: str | None, yolo: bool) -> int:
@@ -74,7 +75,7 @@ class _Chat:
         self._client = client
         self._state = state
         self._out = console()
-        self._screen = TextScreen(self._out, DEFAULT_TOOLS)
+        self._screen = TextScreen(self._out, session=True)
         self._input = ChatInput(history, state.root, state.status)
         self._commands = ChatCommands(client, state, self._out)
         self._keys = TurnKeys()
@@ -86,11 +87,12 @@ class _Chat:
             await self._recall()
         async for line in self._typed():
             try:
-                if line.startswith("/"):
-                    if not await self._commands.obey(line):
-                        break
-                else:
+                if line == "/decide":
+                    await self._decide()
+                elif not line.startswith("/"):
                     await self._turn(line)
+                elif not await self._obeyed(line):
+                    break
             except TurnwrightError as error:
                 self._say(str(failure_of(error)))
             except FailureError as error:
@@ -104,37 +106,63 @@ class _Chat:
             if text := line.strip():
                 yield text
 
-    def _say(self, text: str) -> None:
-        put(self._out, Text(text, style="red"))
+    def _say(self, text: str, style: str = "red") -> None:
+        self._screen.pause()
+        put(self._out, Text(text, style=style))
+
+    async def _obeyed(self, line: str) -> bool:
+        """Carry out a command, unless Ctrl-C ends the waiting for it; False to leave."""
+        with Interrupts().entered() as stop:
+            done = await unless_stopped(self._commands.obey(line), stop)
+        if done is None:
+            self._say("Stopped waiting for it.", "yellow")
+        return done is not False
 
     async def _turn(self, prompt: str) -> None:
         """Give a task and follow it. Esc or Ctrl-C stops it, and asks nothing more of it."""
         state = self._state
         give = self._client.ask if state.asks else self._client.act
-        queued = await give(
-            state.project,
-            prompt,
-            run=state.run,
-            settings=settings_pb2.LoopSettings(model=state.model, yolo=state.yolo, images=state.images_in(prompt)),
-            run_settings=settings_pb2.RunSettings(model=state.model),
-            request_id=secrets.token_hex(16),
-        )
-        state.run = queued.run
         with self._keys.watched() as stop:
-            follower = Follower(self._client, self._screen, self._person, stop, yolo=state.yolo)
-            followed = await follower.follow(queued)
+            queued = await give(
+                state.project,
+                prompt,
+                run=state.run,
+                settings=settings_pb2.LoopSettings(model=state.model, yolo=state.yolo, images=state.images_in(prompt)),
+                run_settings=settings_pb2.RunSettings(model=state.model),
+                request_id=secrets.token_hex(16),
+            )
+            state.run = queued.run
+            if earlier := earlier_loops(queued):
+                self._say(f"Behind {earlier} earlier message{'s' * (earlier > 1)} of this run.", "yellow")
+            await self._follow(LoopToFollow(queued), stop)
+        await state.refresh(self._client)
+
+    async def _decide(self) -> None:
+        """Ask about what waits, and follow its loop."""
+        if not self._state.run:
+            raise usage("There is no run yet: send a message first.")
+        waiting = await waiting_loop(self._client, self._state.project, self._state.run)
+        with self._keys.watched() as stop:
+            await self._follow(waiting, stop)
+        await self._state.refresh(self._client)
+
+    async def _follow(self, begun: LoopToFollow, stop: Interrupts) -> None:
+        follower = Follower(self._client, self._screen, self._person, stop, yolo=self._state.yolo)
+        followed = await follower.follow(begun.queued, asked=begun.asked)
         if followed.loop.status in LOOP_ENDED:
             self._screen.changed(await changes_of(self._client, followed))
         if advice := advice_after(followed.loop.reason):
             self._say(advice)
         if followed.undecided:
-            put(
-                self._out,
-                Text("The proposal still waits. You are asked again with your next message.", style="yellow"),
-            )
-        await state.refresh(self._client)
+            self._say(_STILL_WAITS, "yellow")
 
     async def _recall(self) -> None:
         """What a run that is continued was about."""
         answer = await self._state.refresh(self._client)
         put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(answer.run.loop.prompt, 200)}"))
+
+
+def earlier_loops(queued: QueuedLoop) -> int:
+    """How many messages are worked on before this one."""
+    latest = queued.state.loop
+    return 0 if not latest.sequence or latest.status in LOOP_ENDED else queued.sequence - latest.sequence

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "ask": "only answer from now on, change nothing; /act goes back",
     "act": "work on the project from now on",
     "yolo": "accept every proposal from now on, or ask again",
+    "decide": "decide on a proposal that was left for later",
     "plan": "show the plan",
     "diff": "show what the run has changed in files",
     "undo": "take back what the latest turn changed in files, or another one: /undo TURN",
@@ -112,6 +113,8 @@ class ChatCommands:
     async def obey(self, line: str) -> bool:
         """Carry out `/command [argument]`; False to leave."""
         name, _, argument = line[1:].partition(" ")
+        if name == "quit":
+            return False
         work: Callable[[str], Any] | None = getattr(self, f"_{name}", None) if name in COMMANDS else None
         if work is None:
             near = difflib.get_close_matches(name, COMMANDS, 1)
@@ -121,13 +124,10 @@ class ChatCommands:
         done = work(argument.strip())
         if inspect.isawaitable(done):
             await done
-        return name != "quit"
+        return True
 
     def _say(self, text: str, style: str = "") -> None:
         put(self._out, Text(text, style=style))
-
-    def _quit(self, _argument: str) -> None:
-        """Nothing: the session ends."""
 
     def _help(self, _argument: str) -> None:
         for name, meaning in COMMANDS.items():

@@ -76,7 +76,7 @@ class Follower:
         is_blocked = queued.state.status == runs.PROPOSED and not decided
         after = None if is_blocked else queued.cursor
         async with contextlib.aclosing(
-            self._client.watch(queued.project, queued.run, after, plans="operations")
+            self._client.watch(queued.project, queued.run, after, plans="operations", lost=self._screen.lost)
         ) as events:
             followed = await self._pump(events)
         self._screen.end(followed.run, followed.loop)

@@ -5,18 +5,17 @@ Source: rows RU013, RU244; architecture 15.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.types.v1 import proposal_pb2 as types_pb2
 
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
-from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.json_lines import show_lines, to_line
 from turnwright_cli.output import write_line
@@ -65,29 +64,15 @@ def _waits(item: proposal_pb2.InboxItem) -> str:
 
 async def show_watch(call: Invocation, messages: AsyncGenerator[M, None], show: Callable[[M], None]) -> None:
     """Show each message of a watch until Ctrl-C. JSON includes heartbeats, by which a program sees a dead stream."""
+    shown = _show_json if call.as_json else show
     with Interrupts().entered() as interrupts:
         async with contextlib.aclosing(messages):
-            await _pump(messages, interrupts.asked, _show_json if call.as_json else show)
+            while (message := await unless_stopped(anext(messages), interrupts)) is not None:
+                shown(message)
 
 
 def _show_json(message: Message) -> None:
     write_line(to_line(message))
-
-
-async def _pump(changes: Any, stopped: asyncio.Event, show: Callable[[Any], None]) -> None:
-    stopping = asyncio.ensure_future(stopped.wait())
-    coming: asyncio.Future[Any] = asyncio.ensure_future(anext(changes))
-    try:
-        while True:
-            await asyncio.wait({stopping, coming}, return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done():
-                return
-            show(coming.result())
-            coming = asyncio.ensure_future(anext(changes))
-    finally:
-        for task in (stopping, coming):
-            task.cancel()
-        await asyncio.gather(stopping, coming, return_exceptions=True)
 
 
 def _show_change(change: proposal_pb2.WatchProposalsResponse) -> None:

@@ -7,10 +7,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from typing import TypeVar
 
 from turnwright_cli.exit_codes import INTERRUPTED
 
+T = TypeVar("T")
 _SHOW_CURSOR = "\x1b[?25h\x1b[0m"
 
 
@@ -39,6 +41,19 @@ class Interrupts:
             leave_at_once()
         self.is_terminated = number == signal.SIGTERM
         self.asked.set()
+
+
+async def unless_stopped(work: Awaitable[T], stop: Interrupts) -> T | None:
+    """What the work returns; None if somebody asked to stop first, and it was cancelled."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.asked.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 def leave_at_once() -> None:

@@ -6,8 +6,8 @@ the same lines come without styles and without anything that moves a cursor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -18,7 +18,6 @@ from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
 from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.markdown_stream import MarkdownStream
-from turnwright_cli.narration import Narration
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_changes import PlanChanges
@@ -35,9 +34,13 @@ from turnwright_cli.status_words import (
     turns_words,
     usage_words,
 )
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import COMPLETED, PROPOSED
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.run_view import Event
+
+if TYPE_CHECKING:
+    from turnwright_grammar import ReplyReader
 
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""
@@ -58,14 +61,21 @@ _ENDS: Final[Mapping[int, tuple[str, str]]] = {
 """What the status of a loop says to a person, and its style."""
 
 
+def reply_reader() -> ReplyReader:
+    """What takes commands out of a reply as it comes."""
+    from turnwright_grammar import ReplyReader  # noqa: PLC0415 - only a session needs the grammar
+
+    return ReplyReader()
+
+
 class TextScreen(Screen):
     """Lines for people, on a terminal or in a pipe."""
 
-    def __init__(self, console: Console, tools: Collection[str] = ()) -> None:
-        """`tools`: commands of these names are not shown as the model wrote them, only by what became of them."""
+    def __init__(self, console: Console, *, session: bool = False) -> None:
+        """`session`: commands are not shown as the model wrote them, only by what became of them."""
         self._console = console
-        self._tools = tools
-        self._narration = Narration(tools)
+        self._session = session
+        self._reader = reply_reader() if session else None
         self._status = StatusLine(console, above=self._panel)
         self._sequence = 0
         self._turn = 0
@@ -74,11 +84,13 @@ class TextScreen(Screen):
         self._reported: set[str] = set()
         self._streaming = ""
         self._mid_line = False
+        self._line_feeds = ""
         self._is_stopping = False
+        self._is_lost = False
         self._icons = "utf" in (console.encoding or "").lower()
         self._output = LiveOutput(self._output_line)
         self._plans = PlanChanges(whole=not console.is_terminal)
-        draws = bool(tools) and console.is_terminal and not console.is_dumb_terminal
+        draws = session and console.is_terminal and not console.is_dumb_terminal
         self._markdown = MarkdownStream(console) if draws else None
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
@@ -90,6 +102,7 @@ class TextScreen(Screen):
 
     def show(self, event: Event) -> None:
         """Print an event for a person; most kinds print nothing."""
+        self._is_lost = False
         kind = event.WhichOneof("event")
         act = _SHOWN.get(kind or "")
         if act is not None:
@@ -118,6 +131,15 @@ class TextScreen(Screen):
     def note(self, text: str) -> None:
         self._line(Text(text, style="yellow"))
 
+    def lost(self, error: TurnwrightError) -> None:
+        """Said once for each time that the services are away."""
+        if not self._is_lost:
+            self._is_lost = True
+            self.note(
+                f"{safe_line(error.message.partition(': ')[0]).rstrip('.')}. The run is shown again once it does."
+            )
+            self._status.waiting("trying again")
+
     def notice(self, event: Event) -> None:
         notice = event.notice
         source = f"{safe_line(notice.source)}: " if notice.source else ""
@@ -125,7 +147,7 @@ class TextScreen(Screen):
         self._line(Text(f"{source}{safe_line(notice.text)}", style=style))
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
-        if self._tools and loop.status == PROPOSED:
+        if self._session and loop.status == PROPOSED:
             return self.pause()
         words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
         if loop.status == COMPLETED and reason_word(loop.reason) not in ("update", "text"):
@@ -133,12 +155,12 @@ class TextScreen(Screen):
         sentence = reason_sentence(loop.reason)
         reason = f" ({loop.status} {reason_word(loop.reason)})" if loop.reason else f" ({loop.status})"
         # In a session the answer says that all went well.
-        if not (self._tools and loop.summary and loop.status == COMPLETED and style == _ENDS[COMPLETED][1]):
+        if not (self._session and loop.summary and loop.status == COMPLETED and style == _ENDS[COMPLETED][1]):
             self._line(Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim")))
         if loop.summary and not self._replies.ended_with(loop.summary):
             self.pause()
             self._answer(safe_text(loop.summary))
-        name = [] if self._tools else [f"run {safe_line(run.run)}"]
+        name = [] if self._session else [f"run {safe_line(run.run)}"]
         parts = [*name, turns_words(loop.turns), *usage_words(loop.usage), *seconds_words(loop)]
         return self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
 
@@ -151,7 +173,7 @@ class TextScreen(Screen):
 
     def stopping(self) -> None:
         self._is_stopping = True
-        if self._tools:
+        if self._session:
             self.pause()
             self._status.waiting(STOPPING)
         else:
@@ -177,7 +199,7 @@ class TextScreen(Screen):
             else:
                 self._console.print()
             self._mid_line = False
-        self._streaming = ""
+        self._streaming = self._line_feeds = ""
 
     def turn_started(self, event: Event) -> None:
         self._begin_turn(event.turn_started.turn.number)
@@ -193,8 +215,11 @@ class TextScreen(Screen):
 
     def started(self, event: Event) -> None:
         """Show a repeated attempt at a reply from its beginning."""
-        self._replies.started(event.stream_started.turn)
-        self._narration = Narration(self._tools)
+        self._begin_turn(event.stream_started.turn)
+        if self._replies.started(event.stream_started.turn):
+            self.note("The reply begins again.")
+        if self._reader:
+            self._reader = reply_reader()
 
     def delta(self, event: Event) -> None:
         """Streamed text: reasoning in italics, content plain."""
@@ -206,14 +231,23 @@ class TextScreen(Screen):
             self._stream(kind, text)
 
     def _stream(self, kind: str, raw: str) -> None:
-        text = safe_text(self._narration.feed(raw) if self._tools and kind == CONTENT else raw)
-        if not self._mid_line and self._tools:
-            text = text.lstrip("\n")
+        if self._reader and kind == CONTENT:
+            self._reader.feed(raw)
+            raw = self._reader.narrated()
+        self._print(kind, raw)
+
+    def _print(self, kind: str, raw: str) -> None:
+        if raw and self._streaming not in ("", kind):
+            self._break()
+        text = safe_text(raw)
+        if self._session:
+            # Whether empty lines behind a text stand within it is only known once it goes on.
+            text = self._line_feeds + text if self._mid_line else text.lstrip("\n")
+            whole, text = text, text.rstrip("\n")
+            self._line_feeds = whole[len(text) :]
         if not text or self._is_stopping:
             return
         self._status.clear()
-        if self._streaming not in ("", kind):
-            self._break()
         self._streaming = kind
         if self._markdown and kind == CONTENT:
             self._markdown.feed(text)
@@ -297,12 +331,12 @@ class TextScreen(Screen):
 
     def _panel(self) -> list[str]:
         """The plan above the status, in a session on a terminal with room for it."""
-        if not self._tools:
+        if not self._session:
             return []
         return panel_lines(self._plans.latest(), self._console.width - 1, self._console.height // 3)
 
     def turn_finished(self, event: Event) -> None:
-        if self._tools:
+        if self._session:
             # The end says it for the whole task.
             return
         words = turn_words(event.turn_finished.turn)
@@ -316,10 +350,18 @@ class TextScreen(Screen):
             return
         if text := self._replies.text_of(entry):
             self._catch_up(*text, entry.body)
+            self._finish_reply(text[1])
         elif scheme_of(entry.path) == "log":
             self._command(entry)
         else:
             self._output.entered(entry)
+
+    def _finish_reply(self, kind: str) -> None:
+        """Show what could have been the beginning of a command until the reply ended."""
+        if self._reader and kind == CONTENT:
+            self._reader.finish()
+            self._print(kind, self._reader.narrated())
+            self._reader = reply_reader()
 
     def _is_of_loop(self, entry: entry_pb2.Entry) -> bool:
         return entry.loop in (0, self._sequence) and entry.turn > 0
@@ -329,7 +371,7 @@ class TextScreen(Screen):
             return
         self._reported.add(entry.path)
         self._output.ended(entry.path)
-        if self._tools:
+        if self._session:
             line = session_line(entry, icons=self._icons)
         else:
             line = None if ends_loop(entry) else record_line(entry, icons=self._icons)

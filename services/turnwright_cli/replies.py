@@ -31,10 +31,10 @@ class ShownReplies:
         """Show only replies after this turn; earlier ones belong to another command."""
         self._first = after_turn + 1
 
-    def started(self, turn: int) -> None:
-        """The model starts to answer, possibly again."""
-        for kind in (CONTENT, REASONING):
-            self._shown.pop((turn, kind), None)
+    def started(self, turn: int) -> bool:
+        """The model starts to answer; whether some text of an earlier attempt was shown."""
+        content, reasoning = (self._shown.pop((turn, kind), None) for kind in (CONTENT, REASONING))
+        return bool(content or reasoning)
 
     def jumped(self) -> None:
         """A snapshot replaced events: the next text of a turn need not continue what was shown."""

@@ -13,6 +13,7 @@ from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run
 
 from turnwright_cli.changes import FileChanges
 from turnwright_cli.json_lines import to_line
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.run_view import Event
 
 
@@ -44,6 +45,9 @@ class Screen:
 
     def note(self, text: str) -> None:
         """A sentence of the command itself."""
+
+    def lost(self, error: TurnwrightError) -> None:
+        """The services do not answer; they are asked again."""
 
     def stopping(self) -> None:
         """The person has asked to stop the loop."""

@@ -266,17 +266,21 @@ async def _ask_for(call: Invocation, run: str, path: str) -> int:
         nonlocal run
         name = (await client.init_project(call.root)).name
         run = await full_alias(client, name, run)
-        state = (await client.get_run(name, run)).run
-        found = [proposal.path for proposal in await pending_proposals(client, name, run)]
-        if not found:
-            raise usage(_nothing_waits(run))
-        if path and path not in found:
-            raise usage(f"{safe_line(path)} does not wait for a decision. What waits in run {run}:\n{_listed(found)}")
-        return LoopToFollow(
-            QueuedLoop(name, run, state.loop.sequence, task_pb2.EventCursor(), state), asked=path or found[0]
-        )
+        return await waiting_loop(client, name, run, path)
 
     return await _follow(call.settings, begin, yolo=False, as_json=False)
+
+
+async def waiting_loop(client: Client, project: str, run: str, path: str = "") -> LoopToFollow:
+    """The loop that waits for a decision, about the proposal at this path first. Raises FailureError if none waits."""
+    state = (await client.get_run(project, run)).run
+    found = [proposal.path for proposal in await pending_proposals(client, project, run)]
+    if not found:
+        raise usage(_nothing_waits(run))
+    if path and path not in found:
+        raise usage(f"{safe_line(path)} does not wait for a decision. What waits in run {run}:\n{_listed(found)}")
+    queued = QueuedLoop(project, run, state.loop.sequence, task_pb2.EventCursor(), state)
+    return LoopToFollow(queued, asked=path or found[0])
 
 
 def _nothing_waits(run: str) -> str:
@@ -341,9 +345,7 @@ def _screen(*, as_json: bool) -> tuple[Screen, Prompter | None]:
         return JsonScreen(write_line), None
     if not has_terminal():
         return TextScreen(console()), None
-    from turnwright_grammar import DEFAULT_TOOLS  # noqa: PLC0415 - not in a pipe
-
-    screen = TextScreen(console(), DEFAULT_TOOLS)
+    screen = TextScreen(console(), session=True)
     stdout = guarded_stdout()
 
     def ask(question: str) -> None:

@@ -11,12 +11,12 @@ from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console
 from turnwright_cli.render import TextScreen
 from turnwright_cli.run_names import full_alias
+from turnwright_cli.screen import Screen
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words
 from turnwright_client.client import loop_in
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.run_view import Event
-from turnwright_grammar import DEFAULT_TOOLS
 
 
 async def watch_run(call: Invocation, *, run: str) -> int:
@@ -24,15 +24,16 @@ async def watch_run(call: Invocation, *, run: str) -> int:
     async with open_project(call) as (client, name):
         run = await full_alias(client, name, run)
         answer = await client.get_run(name, run)
-        await show_watch(call, client.watch(name, run, plans="operations"), _shown(answer))
+        screen = Screen() if call.as_json else TextScreen(console(), session=True)
+        screen.begin(answer.run, answer.run.loop.sequence)
+        screen.note(f"{run_words(answer.run)}; Ctrl-C leaves, and the run goes on")
+        events = client.watch(name, run, plans="operations", lost=screen.lost)
+        await show_watch(call, events, _shown(screen, answer))
     return 0
 
 
-def _shown(answer: query_pb2.GetRunResponse) -> Callable[[Event], None]:
+def _shown(screen: Screen, answer: query_pb2.GetRunResponse) -> Callable[[Event], None]:
     """A function that shows an event: whichever loop is the current one, and each proposal that waits."""
-    screen = TextScreen(console(), DEFAULT_TOOLS)
-    screen.begin(answer.run, answer.run.loop.sequence)
-    screen.note(f"{run_words(answer.run)}; Ctrl-C leaves, and the run goes on")
     ended: set[int] = set()
 
     def show(event: Event) -> None:

@@ -35,7 +35,7 @@ from turnwright_client.plans import PLAN_FORMS, PlanCalls, PlanForm
 from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
 from turnwright_client.streams import StreamCalls
-from turnwright_client.watch import InboxChange, WatchPolicy, watch_events, watch_inbox
+from turnwright_client.watch import InboxChange, Lost, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import MissingError, Reason, fault
 from turnwright_core.kit.certificates import Tls
@@ -156,12 +156,18 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
         return _queued(project, answer.queued)
 
     def watch(
-        self, project: str, run: str, after: EventCursor | None = None, *, plans: PlanForm = "none"
+        self,
+        project: str,
+        run: str,
+        after: EventCursor | None = None,
+        *,
+        plans: PlanForm = "none",
+        lost: Lost | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Stream events of the run after the cursor, or a snapshot and then events. Reconnects by itself.
 
-        `plans` selects how plans are sent: each by its id ("operations"), or all as one list ("legacy"). If you stop
-        before it ends, close it (`contextlib.aclosing`).
+        `lost` is told while that fails again and again. `plans` selects how plans are sent: each by its id
+        ("operations"), or all as one list ("legacy"). If you stop before it ends, close it (`contextlib.aclosing`).
         """
         form = PLAN_FORMS[plans]
 
@@ -171,7 +177,7 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
             )
             return self._messages(self._stub.WatchRun, request)
 
-        return watch_events(open_stream, after, self._policy)
+        return watch_events(open_stream, after, self._policy, lost)
 
     async def resolve(
         self,

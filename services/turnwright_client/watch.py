@@ -23,6 +23,8 @@ InboxChange = proposal_pb2.WatchProposalsResponse
 M = TypeVar("M")
 OpenStream = Callable[[task_pb2.EventCursor | None], AsyncGenerator[Event, None]]
 """Opens the stream of events after a cursor."""
+Lost = Callable[[TurnwrightError], None]
+"""Told from the second failure in a row on that the connection is lost; it is tried again."""
 
 RECONNECT_AFTER: Final = frozenset(
     {Reason.SERVICE_UNAVAILABLE, Reason.DATABASE_UNAVAILABLE, Reason.DRAINING, Reason.LEASE_LOST}
@@ -50,8 +52,9 @@ class WatchPolicy(Struct, frozen=True):
 class _Failures:
     """Connections lost since the watch last received anything."""
 
-    def __init__(self, policy: WatchPolicy) -> None:
+    def __init__(self, policy: WatchPolicy, lost: Lost | None = None) -> None:
         self._policy = policy
+        self._lost = lost
         self._all = 0
         self._unanswered = 0
 
@@ -66,17 +69,19 @@ class _Failures:
         self._unanswered = 0 if ANSWERED in error.metadata else self._unanswered + 1
         if self._unanswered > self._policy.retries_max:
             raise error
+        if self._lost is not None and self._all > 1:
+            self._lost(error)
         return self._policy.pause_s(self._all)
 
 
 async def watch_events(
-    open_stream: OpenStream, after: task_pb2.EventCursor | None, policy: WatchPolicy
+    open_stream: OpenStream, after: task_pb2.EventCursor | None, policy: WatchPolicy, lost: Lost | None = None
 ) -> AsyncGenerator[Event, None]:
     """Events after the cursor, over as many connections as necessary.
 
     Raises the last TurnwrightError if no executor answered `retries_max` consecutive reconnects.
     """
-    cursor, failures = after, _Failures(policy)
+    cursor, failures = after, _Failures(policy, lost)
     while True:
         try:
             async with contextlib.aclosing(open_stream(cursor)) as stream:

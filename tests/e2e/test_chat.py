@@ -149,12 +149,13 @@ def test_a_key_stops_the_turn_and_the_session_goes_on(bench) -> None:
 def test_a_question_can_be_left_for_later(bench) -> None:
     bench.script("m", EDIT, *[DONE] * 4)
     with terminal(bench) as person:
-        for key in ("\x1b", "\x03", "\x04"):
+        for key, typed in (("\x1b", "edit it"), ("\x03", "and more"), ("\x04", "/decide")):
             ready(person)
-            person.type("edit it\r")
+            person.type(f"{typed}\r")
             person.expect_text(QUESTION)
+            assert ("Behind 1 earlier message" in person.seen) == (typed == "and more")
             person.type(key)
-            person.expect_text("The proposal still waits")
+            person.expect_text("/decide asks again")
         assert (bench.project / "a.txt").read_text() == "old\n"
         leave(person)
 

@@ -22,6 +22,7 @@ from turnwright.types.v1 import (
 from turnwright_cli.effects import effect_title
 from turnwright_cli.render import TextScreen
 from turnwright_cli.screen import JsonScreen
+from turnwright_core.errors import Reason, fault
 
 Event = executor_service_pb2.WatchRunResponse
 RUN = run_pb2.Run(project="p", run="r\x1b[2Jun", status=102)
@@ -70,9 +71,9 @@ LOOP = loop_pb2.Loop(
 )  # fmt: skip
 
 
-def told(*tools: str, events=STORY, loop=LOOP, **console) -> str:
+def told(*, session=False, events=STORY, loop=LOOP, **console) -> str:
     out = io.StringIO()
-    screen = TextScreen(Console(file=out, highlight=False, soft_wrap=True, **console), tools)
+    screen = TextScreen(Console(file=out, highlight=False, soft_wrap=True, **console), session=session)
     screen.begin(RUN, 1)
     for event in events:
         screen.show(event)
@@ -109,7 +110,7 @@ def test_a_session_shows_no_codes_and_tells_nothing_twice() -> None:
         *STORY[7:9],
         STORY[10],
     ]
-    assert told("get", events=events, width=80).splitlines()[5:] == [
+    assert told(session=True, events=events, width=80).splitlines()[5:] == [
         "  ✓ get a .py  12 lines",
         "  ✗ set d.py  rejected: Not here.",
         "  ✗ sh make  exit=3",
@@ -119,12 +120,46 @@ def test_a_session_shows_no_codes_and_tells_nothing_twice() -> None:
         "Given up.",
         "1 turn · 1,234 tokens in (82% cached), 5 out · $0.0125 · 2.0 s",
     ]
-    assert told("get", events=[], loop=loop_pb2.Loop(sequence=1, status=202), width=80).count("\n") == 1
+    assert told(session=True, events=[], loop=loop_pb2.Loop(sequence=1, status=202), width=80).count("\n") == 1
 
 
 def test_an_answer_that_was_the_reply_is_not_told_again() -> None:
     loop = loop_pb2.Loop(sequence=1, status=200, reason="text", summary="Then I edit.", turns=1)
     assert told(events=STORY[:4], loop=loop, width=80).count("Then I edit.") == 1
+
+
+def test_a_session_shows_calls_of_unknown_tools_by_what_became_of_them_and_html_as_text() -> None:
+    reply = "I try <b>it</b>:\n<run_shell><command>ls</command></run_shell>\n```\n<get path='x'/>\n```\nEnd <a"
+    assistant = entry_pb2.Entry(path="assistant://1", body=reply, body_size_bytes=len(reply), turn=1, loop=1)
+    events = [
+        Event(stream_started=event_pb2.StreamStarted(turn=1)),
+        delta(append_content="A first att"),
+        Event(stream_started=event_pb2.StreamStarted(turn=1)),
+        *(delta(append_content=char) for char in reply),
+        Event(message_added=event_pb2.MessageAdded(entry=assistant)),
+    ]
+    shown = told(session=True, events=events, loop=loop_pb2.Loop(sequence=1, status=202), width=80)
+    assert shown.splitlines()[2:] == [
+        "A first att",
+        "The reply begins again.",
+        "I try <b>it</b>:",
+        "",
+        "```",
+        "<get path='x'/>",
+        "```",
+        "End <a",
+    ]
+
+
+def test_services_that_are_away_are_told_of_once_each_time() -> None:
+    out = io.StringIO()
+    screen = TextScreen(Console(file=out, highlight=False, width=100))
+    away = fault(Reason.SERVICE_UNAVAILABLE, "The executor at a:1 does not answer: refused.")
+    for _ in range(2):
+        screen.lost(away)
+        screen.lost(away)
+        screen.show(Event(heartbeat=event_pb2.Heartbeat()))
+    assert out.getvalue() == "The executor at a:1 does not answer. The run is shown again once it does.\n" * 2
 
 
 @pytest.mark.parametrize("width", [10, 40, 200])

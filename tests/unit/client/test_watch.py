@@ -104,12 +104,13 @@ async def test_an_event_before_any_snapshot_is_not_told() -> None:
 
 @pytest.mark.asyncio
 async def test_tries_in_a_row_without_an_event_are_bounded() -> None:
-    server = Connections()
+    server, lost = Connections(), []
 
     with pytest.raises(TurnwrightError, match="gone"):
-        await anext(watch_events(server.open, None, QUICK))
+        await anext(watch_events(server.open, None, QUICK, lost.append))
 
     assert len(server.asked) == QUICK.retries_max + 1
+    assert [error.message for error in lost] == ["gone"] * (QUICK.retries_max - 1)
 
 
 @pytest.mark.asyncio
