@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import RenderableType
-from rich.text import Text
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.plain import shown_line, shown_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
 
 LINES_MAX: Final = 200
 """Lines of one text that a terminal shows unless the full text is requested."""
@@ -83,19 +85,19 @@ def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
 def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool = True) -> Iterator[RenderableType]:
     """What would happen. Long texts are truncated and show their length, unless `full`."""
     title = effect_title(proposal, TITLE_CHARS_MAX)
-    yield Text(f"proposal: {shown_line(proposal.tool)} wants to {title}", style="bold yellow")
+    yield _line(f"proposal: {shown_line(proposal.tool)} wants to {title}", style="bold yellow")
     yield from _words(proposal, whole=whole)
     kind = proposal.WhichOneof("effect")
     if kind == "command":
         yield from _block(proposal.command.command, "  $ ", whole=whole)
-        yield Text(f"  time limit {proposal.command.timeout_s:g} s", style="dim")
+        yield _line(f"  time limit {proposal.command.timeout_s:g} s", style="dim")
     for number, option in enumerate(proposal.question.options, 1):
-        yield Text(f"  {number}. {shown_line(option)}")
+        yield _line(f"  {number}. {shown_line(option)}")
     for change in proposal.files.changes:
         patch, more = (change.patch, "") if whole else _cut(change.patch)
         yield diff_view(patch, styled=styled)
         if more:
-            yield Text(f"  {more}", style="yellow")
+            yield _line(f"  {more}", style="yellow")
     if kind == "call":
         yield from _named("data", dict(_fields(proposal.call.data_json)), whole=whole)
     if proposal.HasField("command_written"):
@@ -104,11 +106,17 @@ def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool =
         yield from _block(written.body, "    | ", whole=whole, size=written.body_size_bytes)
 
 
+def _line(text: str, style: str = "") -> Text:
+    from rich.text import Text  # noqa: PLC0415 - lists draw nothing
+
+    return Text(text, style=style)
+
+
 def _words(proposal: proposal_pb2.Proposal, *, whole: bool) -> Iterator[Text]:
     """What the tool says about it, unless that only repeats what is shown anyway."""
     if proposal.WhichOneof("effect") == "question":
         if proposal.target and proposal.target not in proposal.question.question:
-            yield Text(f"  about {shown_line(proposal.tool)} {shown_line(proposal.target)}")
+            yield _line(f"  about {shown_line(proposal.tool)} {shown_line(proposal.target)}")
         if proposal.HasField("command_written"):
             yield from _block(proposal.body, "  ", whole=whole, size=proposal.body_size_bytes)
         return
@@ -119,13 +127,13 @@ def _words(proposal: proposal_pb2.Proposal, *, whole: bool) -> Iterator[Text]:
 def _named(title: str, values: Mapping[str, str], *, whole: bool) -> Iterator[Text]:
     """Names with their values; a value of several lines as a block."""
     if values:
-        yield Text(f"  {title}:")
+        yield _line(f"  {title}:")
     for name, value in values.items():
         if "\n" in value or len(value) > TITLE_CHARS_MAX:
-            yield Text(f"    {shown_line(name)}:")
+            yield _line(f"    {shown_line(name)}:")
             yield from _block(value, "      | ", whole=whole)
         else:
-            yield Text(f"    {shown_line(name)}: {shown_text(value)}")
+            yield _line(f"    {shown_line(name)}: {shown_text(value)}")
 
 
 def _block(text: str, margin: str, *, whole: bool, size: int = 0) -> Iterator[Text]:
@@ -134,11 +142,11 @@ def _block(text: str, margin: str, *, whole: bool, size: int = 0) -> Iterator[Te
         return
     shown, more = (text, "") if whole else _cut(text)
     for line in shown.removesuffix("\n").split("\n"):
-        yield Text(margin + shown_text(line))
+        yield _line(margin + shown_text(line))
     if not more and len(text.encode()) < size:
         more = f"... truncated; in full it has {size:,} bytes"
     if more:
-        yield Text(margin + more, style="yellow")
+        yield _line(margin + more, style="yellow")
 
 
 def _cut(text: str) -> tuple[str, str]:
@@ -168,7 +176,7 @@ def diff_view(patch: str, *, styled: bool) -> RenderableType:
     """A diff: coloured and wrapped on a terminal, unchanged in a pipe."""
     text = shown_text(patch).rstrip("\n")
     if not styled:
-        return Text(text)
+        return _line(text)
     from rich.syntax import Syntax  # noqa: PLC0415 - it loads the highlighter
 
     return Syntax(text, "diff", theme="ansi_dark", background_color="default", word_wrap=True)

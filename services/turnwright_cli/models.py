@@ -6,14 +6,13 @@ import os
 from typing import Any, Final
 
 from msgspec import Struct
-from rich.text import Text
 from turnwright.types.v1 import model_pb2
 
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.json_lines import show_lines
-from turnwright_cli.output import complain, console, put
+from turnwright_cli.output import complain, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import Session, open_session
 from turnwright_cli.tables import Cell, Column, show_table
@@ -106,7 +105,7 @@ def _say_model(call: Invocation, model: model_pb2.Model) -> int:
     context = f"{model.context_length:,}" if model.context_length else "as its vendor says"
     facts = [f"context {context}", (words := output_words(model)) and f"output {words}", can_words(model)]
     description = ", ".join(filter(None, facts))
-    put(console(), Text(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {description}"))
+    write_line(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {description}")
     for prefix in (MODEL_PREFIX, CONTEXT_PREFIX):
         if (variable := f"{prefix}{model.alias}") in os.environ:
             complain(f"{variable} is set here: the next command that starts its own services uses it.")
@@ -120,7 +119,7 @@ async def remove_model(call: Invocation, *, alias: str) -> int:
         left = await session.client.list_models()
     if call.as_json:
         return show_lines(left)
-    put(console(), Text(f"{safe_line(alias)}: removed"))
+    write_line(f"{safe_line(alias)}: removed")
     if (variable := f"{MODEL_PREFIX}{alias}") in os.environ:
         complain(f"{variable} is set here: the next command that starts its own services adds the model again.")
     return 0

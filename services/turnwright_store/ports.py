@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, overload
 
 from msgspec import Struct, field
-from sqlalchemy import Dialect
 
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
@@ -21,6 +20,9 @@ from turnwright_core.owner_calls import ReturnView
 from turnwright_store.domain.path_state import PathState
 
 T = TypeVar("T")
+
+POSTGRESQL: Final = "postgresql"
+SQLITE: Final = "sqlite"
 
 
 class Rows(Protocol):
@@ -47,7 +49,9 @@ class Connection(Protocol):
     """Executes statements of SQLAlchemy Core (see edge.statements)."""
 
     @property
-    def dialect(self) -> Dialect: ...
+    def dialect(self) -> str:
+        """POSTGRESQL or SQLITE."""
+
     @property
     def is_remote(self) -> bool:
         """Whether results cost a network round trip."""

@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
-from turnwright_store.ports import Connection, Database, Durability, Transaction
+from turnwright_store.ports import POSTGRESQL, Connection, Database, Durability, Transaction
 from turnwright_store.sql import compaction as rows
+from turnwright_store.sql.packing import stored_text
 
 PIECES_MAX: Final = 4096
 """Number of chunks from which a growing body is compacted; at 4 KB each they make the longest body."""
@@ -70,7 +71,8 @@ def _joined(connection: Connection, waiting: rows.UncompactedVersion, pieces: ro
     body = "".join([pieces.body, *pieces.chunks])
     data = body.encode()
     digest = hashlib.sha256(data).hexdigest()
-    return CompactedBody(waiting, pieces.stored_bytes, len(data), digest, rows.pack(connection, body))
+    stored = stored_text(body, as_bytes=connection.dialect == POSTGRESQL)
+    return CompactedBody(waiting, pieces.stored_bytes, len(data), digest, stored)
 
 
 def store(tx: Transaction, folded: list[CompactedBody]) -> bool:

@@ -34,3 +34,7 @@ class WriteLimits(Struct, frozen=True):
     writes_max: int = WRITES_MAX
     run_entries_max: int = RUN_ENTRIES_MAX
     bodies_bytes_max: int = BODIES_BYTES_MAX
+
+
+REVISIONS_OF_ENTRY: Final = 2**32
+"""Revisions that a scope can have, and keys of versions that belong to one entry; of entries there can be 2**31."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import sqlalchemy
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.pool import StaticPool
-
+from turnwright_store.edge import precompiled
 from turnwright_store.edge.batch import Job, fail_all, run_batch
 from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection, Durability, Query, no_followers, single_writer_lock
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 T = TypeVar("T")
 
 STATEMENTS_CACHED = 512
 """Prepared statements that the driver keeps; ours are few, but IN lists of each length count."""
 
-_STATEMENTS: Final = Statements(SQLiteDialect_pysqlite())
+_STATEMENTS: Final = Statements(precompiled.compile_if_new, precompiled.find)
 
 BUSY_TIMEOUT_MS: Final = 5000
 """How long a statement waits for another process with the file open (a backup, a shell)."""
@@ -69,7 +69,6 @@ class SqliteLink:
     """One sqlite3 connection, and the SQLAlchemy connection on it."""
 
     raw: CountingConnection
-    core: sqlalchemy.Connection
     _direct: DirectConnection
 
     def __init__(self, path: Path, pragmas: tuple[str, ...]) -> None:
@@ -78,7 +77,7 @@ class SqliteLink:
         self._pragmas = pragmas
 
     def open(self) -> None:
-        """Open the file, and let SQLAlchemy look at it, so that the first request need not wait for that."""
+        """Open the file."""
         self.raw = sqlite3.connect(
             self.path,
             isolation_level=None,
@@ -97,21 +96,28 @@ class SqliteLink:
     def _prepare(self) -> None:
         for pragma in self._pragmas:
             self.raw.execute(f"PRAGMA {pragma}").close()
-        engine = sqlalchemy.create_engine(
+        # Not the counting one: DirectConnection counts its statements itself.
+        cursor = partial(sqlite3.Connection.cursor, self.raw)
+        self._direct = DirectConnection(_STATEMENTS, cursor)
+
+    @cached_property
+    def core(self) -> sqlalchemy.Connection:
+        """SQLAlchemy's connection, made when something needs it."""
+        from sqlalchemy import StaticPool, create_engine  # noqa: PLC0415 - reading needs none of it
+
+        engine = create_engine(
             "sqlite://",
             creator=lambda: self.raw,
             poolclass=StaticPool,
             isolation_level="AUTOCOMMIT",
             pool_reset_on_return=None,
         )
-        self.core = engine.connect()
-        # Not the counting one: DirectConnection counts its statements itself.
-        self._direct = DirectConnection(self.core, _STATEMENTS, partial(sqlite3.Connection.cursor, self.raw))
+        return engine.connect()
 
     def close(self) -> None:
-        engine = self.core.engine
-        self.core.close()
-        engine.dispose()
+        if core := self.__dict__.pop("core", None):
+            core.close()
+            core.engine.dispose()
         self.raw.close()
 
     @property

@@ -194,7 +194,7 @@ class PostgresLink:
         self._core = self._links.engine.connect()
         self._raw = cast("psycopg.Connection[Any]", self._core.connection.driver_connection)
         self._pipe = StatementPipeline(self._raw, self._links.server.lost_after_s)
-        self._direct = PostgresConnection(self._core, _STATEMENTS, self._pipe)
+        self._direct = PostgresConnection(_STATEMENTS, self._pipe)
         self._lost_s = None
 
     def close(self) -> None:

@@ -212,12 +212,6 @@ class StatementPipeline:
         with contextlib.suppress(psycopg.Error):
             self.sync()
 
-    def leave(self) -> None:
-        """Leave pipeline mode, so that the driver can use the connection until the next statement."""
-        self.sync()
-        if self._pgconn.pipeline_status:
-            self._pgconn.exit_pipeline_mode()
-
     def rows(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
         self._loader.set_pgresult(result)
         return self._loader.load_rows(0, result.ntuples, tuple)

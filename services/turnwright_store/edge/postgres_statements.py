@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final
 
-import sqlalchemy
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Dialect, Insert, TextClause, Update
+from sqlalchemy import Dialect, Insert, Update
 
+from turnwright_store.edge.compiling import compile_for
 from turnwright_store.edge.postgres_pipe import (
     BIGINT,
     BOOLEAN,
@@ -37,7 +37,7 @@ from turnwright_store.edge.statements import (
     converted,
     values_getter,
 )
-from turnwright_store.ports import RowsOf
+from turnwright_store.ports import POSTGRESQL, RowsOf
 
 _IN: Final = re.compile(r"(NOT )?IN \((__\[POSTCOMPILE_\w+\])\)")
 _MARK: Final = re.compile(r"__\[POSTCOMPILE_\w+\]|%s|%%")
@@ -68,25 +68,12 @@ class PostgresStatements(Statements):
     """The compiled statements for PostgreSQL."""
 
     def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
+        super().__init__(self._compile_numbered, lambda _digest: None)
+        self._dialect = dialect
         self._many: dict[int, BulkStatement | None] = {}
 
-    def compiled(self, statement: Any, values: Values) -> CompiledStatement | None:
-        """The compiled statement, also for text; None if it must go through Core."""
-        if isinstance(statement, TextClause) and id(statement) not in self._compiled:
-            self._compiled[id(statement)] = (statement, self._compile_text(statement))
-        return super().compiled(statement, values)
-
-    def _compile_text(self, statement: TextClause) -> CompiledStatement:
-        compiled: Any = statement.compile(dialect=self.dialect)
-        names = tuple(compiled.positiontup or ())
-        expanded = frozenset(name for name in names if compiled.binds[name].expanding)
-        return self._numbered(
-            CompiledStatement(str(compiled), names, values_getter(names), {}, (), expanded, (), returns=True)
-        )
-
-    def _compile(self, statement: Any, values: Values) -> CompiledStatement:
-        compiled = super()._compile(statement, values)
+    def _compile_numbered(self, statement: Any, values: Values) -> CompiledStatement:
+        compiled = compile_for(self._dialect, statement, values)
         numbered = self._numbered(compiled)
         self._many[id(numbered)] = self._for_many(statement, compiled)
         return numbered
@@ -108,7 +95,7 @@ class PostgresStatements(Statements):
         return _update_many(compiled) if isinstance(statement, Update) else None
 
     def _insert_many(self, statement: Insert, compiled: CompiledStatement) -> BulkStatement:
-        columns = [statement.table.c[name].type.compile(dialect=self.dialect) for name in compiled.names]
+        columns = [statement.table.c[name].type.compile(dialect=self._dialect) for name in compiled.names]
         kinds = tuple(_KINDS[column.partition(" ")[0]] for column in columns)
         arrays = ", ".join(f"%s::{_SQL[kind]}[]" for kind in kinds)
         rows = f" SELECT * FROM unnest({arrays})"  # noqa: S608 - made of constants
@@ -162,10 +149,11 @@ def _numbered(sql: str) -> str:
 class PostgresConnection(DirectConnection):
     """Replaces a SQLAlchemy connection for executing statements, which go through the pipeline."""
 
+    dialect = POSTGRESQL
     is_remote = True
 
-    def __init__(self, core: sqlalchemy.Connection, statements: PostgresStatements, pipe: StatementPipeline) -> None:
-        super().__init__(core, statements, lambda: None)
+    def __init__(self, statements: PostgresStatements, pipe: StatementPipeline) -> None:
+        super().__init__(statements, lambda: None)
         self._texts = statements
         self._pipe = pipe
 
@@ -174,16 +162,13 @@ class PostgresConnection(DirectConnection):
             return self._add(statement, values)
         given = [values] if isinstance(values, dict) else [{}] if values is None else values
         compiled = self._texts.compiled(statement, given[0])
-        if compiled is None:
-            self._pipe.leave()
-            return self.core.execute(statement, values)
         many = self._texts.for_many(compiled) if len(given) > 1 else None
         if many:
             return self._in_arrays(many, compiled, given)
         answers = [self._send(compiled, one) for one in given]
         return CursorRows(answers[-1], compiled.results)
 
-    def _add(self, statement: Insert, given: RowsOf) -> CursorRows:
+    def _add(self, statement: Any, given: RowsOf) -> CursorRows:
         compiled = self._texts.for_columns(statement, given.columns)
         rows = converted(compiled, given.rows)
         if len(rows) == 1:
@@ -200,7 +185,6 @@ class PostgresConnection(DirectConnection):
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
         """Send a query without waiting for its rows; an error is raised at the next wait."""
         compiled = self._texts.compiled(statement, values)
-        assert compiled, "what is asked ahead is a statement of Core"
         return CursorRows(self._send(compiled, values, waits=False), compiled.results)
 
     def _send(self, compiled: CompiledStatement, values: Values, *, waits: bool = True) -> PipelineResult:

@@ -11,14 +11,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy.exc import DBAPIError
-
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.connection import READER_PRAGMAS, SqliteLink
 from turnwright_store.edge.schema import is_behind
 from turnwright_store.edge.sqlite_codes import to_fault, unusable
 from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
+from turnwright_store.ports import ANY_SCOPE, SQLITE, Durability, Query, Stats, Subscription, Work
 
 T = TypeVar("T")
 
@@ -45,10 +43,10 @@ class ReadOnlyDatabase:
                 return False
             self._link.open()
             self._is_open = True
-            return not is_behind(self._link.raw, self._link.core.dialect.name)
+            return not is_behind(self._link.raw, SQLITE)
         except FileNotFoundError:
             return False
-        except (sqlite3.Error, DBAPIError) as error:
+        except sqlite3.Error as error:
             raise unusable(self._path, error) from error
 
     async def close(self) -> None:
@@ -71,7 +69,7 @@ class ReadOnlyDatabase:
         del inline
         try:
             return self._link.snapshot(query)
-        except (sqlite3.Error, DBAPIError) as error:
+        except sqlite3.Error as error:
             raise to_fault(error) from error.__cause__
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:

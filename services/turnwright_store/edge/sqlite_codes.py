@@ -9,8 +9,6 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
-
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 
@@ -75,4 +73,4 @@ def _code(error: BaseException) -> int:
 
 def _raised(error: BaseException) -> BaseException:
     """The driver's error inside SQLAlchemy's."""
-    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return getattr(error, "orig", None) or error

@@ -3,8 +3,7 @@
 Theory of operation. Core generates the SQL and knows the types; but its execution costs many times what the database
 needs for a row (a context, a result, events at each call). Our statements are module constants, so each is compiled
 once for the dialect, with positional parameters and their converters; a call is then: convert, execute, convert. An IN
-list is padded to the next power of two (its last value repeated), for few distinct texts to prepare. Other statements
-(text(), an empty IN list, many rows with RETURNING) are executed by Core.
+list is padded to the next power of two (its last value repeated), for few distinct texts to prepare.
 Source: architecture 12.2; docs/adr/0007.
 """
 
@@ -17,14 +16,14 @@ from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Self
 
-import sqlalchemy
 from msgspec import Struct
 from msgspec.structs import force_setattr
-from sqlalchemy import CompoundSelect, Delete, Dialect, Float, Insert, Select, Update
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.types import TypeEngine
 
-from turnwright_store.ports import RowsOf
+from turnwright_store.ports import SQLITE, RowsOf
+from turnwright_store.sql.lazy import Lazy, built, digest_of
+
+Kept = Callable[[str], "CompiledStatement | None"]
+"""Finds what was compiled before, by its digest."""
 
 _EXPANDED: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
 _ROW: Final = re.compile(r"(?<= VALUES )(\(.*?\))(?= RETURNING |$)")
@@ -58,6 +57,8 @@ class CompiledStatement(Struct, frozen=True):
     results: Results
     returns: bool
     """Whether there are rows."""
+    is_of_columns: bool = False
+    """Whether it is of the columns that it was compiled for."""
     lists: tuple[int, ...] = ()
     """Where the lists stand among the parameters, the last one first."""
 
@@ -114,7 +115,7 @@ class CursorRows:
     def one(self) -> tuple[Any, ...]:
         found = self.one_or_none()
         if found is None:
-            raise sqlalchemy.exc.NoResultFound("no row where one was expected")
+            raise LookupError("no row where one was expected")
         return found
 
     def scalar_one(self) -> Any:
@@ -137,71 +138,37 @@ class CursorRows:
 
 
 class Statements:
-    """The compiled statements of one database; shared by its connections."""
+    """The compiled statements of one kind of database; shared by its connections."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        """For a dialect whose parameters go by position."""
-        self.dialect = dialect
+    def __init__(self, compiler: Callable[[Any, Values], CompiledStatement], kept: Kept) -> None:
+        """`compiler` compiles for a dialect whose parameters go by position; `kept` finds what was compiled before."""
+        self._compile = compiler
+        self._kept = kept
         # The statement is kept too, so that its id is not reused.
         self._compiled: dict[int, tuple[Any, CompiledStatement]] = {}
         self._inserts: dict[tuple[int, tuple[str, ...]], tuple[Any, CompiledStatement]] = {}
         self._with_list_lengths: dict[tuple[int, tuple[int, ...]], str] = {}
 
-    def compiled(self, statement: Any, values: Values) -> CompiledStatement | None:
-        """The compiled statement; None for one that has to go through Core."""
-        found = self._compiled.get(id(statement))
-        if found is not None:
-            return found[1]
-        if isinstance(statement, Insert):
-            return self._insert(statement, values)
-        if not isinstance(statement, CompoundSelect | Select | Update | Delete):
-            return None
-        compiled = self._compile(statement, values)
-        self._compiled[id(statement)] = (statement, compiled)
+    def compiled(self, statement: Any, values: Values) -> CompiledStatement:
+        """The compiled statement; an insert for these columns."""
+        found = self._compiled.get(id(statement)) or self._inserts.get((id(statement), tuple(values)))
+        return found[1] if found else self._first(statement, values)
+
+    def _first(self, statement: Any, values: Values) -> CompiledStatement:
+        kept = self._kept(digest_of(statement)) if isinstance(statement, Lazy) else None
+        compiled = kept or self._compile(built(statement), values)
+        if compiled.is_of_columns:
+            # An insert for the given columns; the others get their defaults.
+            self._inserts[id(statement), tuple(values)] = (statement, compiled)
+        else:
+            self._compiled[id(statement)] = (statement, compiled)
         return compiled
 
-    def _insert(self, statement: Insert, values: Values) -> CompiledStatement:
-        """An insert for the given columns; the others get their defaults."""
-        key = (id(statement), tuple(values))
-        found = self._inserts.get(key)
-        if found is None:
-            found = self._inserts[key] = (statement, self._compile(statement, values))
-        return found[1]
-
-    def for_columns(self, statement: Insert, columns: tuple[str, ...]) -> CompiledStatement:
+    def for_columns(self, statement: Any, columns: tuple[str, ...]) -> CompiledStatement:
         """The insert of values in this order."""
-        found = self._inserts.get((id(statement), columns))
-        if found is None:
-            compiled = self._compile(statement, dict.fromkeys(columns))
-            assert compiled.names == columns, f"the order of the table is {compiled.names}"
-            found = self._inserts[id(statement), columns] = (statement, compiled)
-        return found[1]
-
-    def _compile(self, statement: Any, values: Values) -> CompiledStatement:
-        keys = list(values) if isinstance(statement, Insert) else None
-        # Compiled as for many rows: for a single one, Core would add RETURNING for its key.
-        compiled: SQLCompiler = statement.compile(dialect=self.dialect, column_keys=keys, for_executemany=True)
-        names = tuple(compiled.positiontup or ())
-        binds = [compiled.binds[name] for name in names]
-        writes = [bind.type.dialect_impl(self.dialect).bind_processor(self.dialect) for bind in binds]
-        columns = [column.type for column in statement.exported_columns]
-        reads = map(self._reads, columns)
-        return CompiledStatement(
-            sql=str(compiled),
-            names=names,
-            take=values_getter(names),
-            constants={
-                name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required
-            },
-            converts=tuple((index, convert) for index, convert in enumerate(writes) if convert is not None),
-            expanded=frozenset(name for name, bind in zip(names, binds, strict=True) if bind.expanding),
-            results=tuple((index, convert) for index, convert in enumerate(reads) if convert is not None),
-            returns=bool(columns),
-        )
-
-    def _reads(self, kind: TypeEngine[Any]) -> Convert | None:
-        # Drivers return floats as floats; no need for Core's converter.
-        return None if isinstance(kind, Float) else kind.dialect_impl(self.dialect).result_processor(self.dialect, None)
+        compiled = self.compiled(statement, dict.fromkeys(columns))
+        assert compiled.names == columns, f"the order of the table is {compiled.names}"
+        return compiled
 
     def expand_lists(self, compiled: CompiledStatement, counts: tuple[int, ...]) -> str:
         """The SQL with lists of these lengths."""
@@ -209,8 +176,7 @@ class Statements:
         found = self._with_list_lengths.get(key)
         if found is None:
             left = iter(counts)
-            mark = "?" if self.dialect.paramstyle == "qmark" else "%s"
-            found = _EXPANDED.sub(lambda _: ", ".join([mark] * next(left)), compiled.sql)
+            found = _EXPANDED.sub(lambda _: ", ".join("?" * next(left)), compiled.sql)
             self._with_list_lengths[key] = found
         return found
 
@@ -227,20 +193,16 @@ class Statements:
 class DirectConnection:
     """Stands for a SQLAlchemy connection where statements are executed; `cursor` opens the driver's cursor."""
 
+    dialect = SQLITE
     is_remote = False
     """Whether each answer that is waited for costs a trip."""
 
-    def __init__(self, core: sqlalchemy.Connection, statements: Statements, cursor: Callable[[], Any]) -> None:
-        """Both faces are of the same connection of the driver."""
-        self.core = core
+    def __init__(self, statements: Statements, cursor: Callable[[], Any]) -> None:
+        self.cursor = cursor
+        """Opens one of the driver's."""
         self.executed = 0
         """Statements that went through the driver's cursor."""
         self._statements = statements
-        self._cursor = cursor
-
-    @property
-    def dialect(self) -> Dialect:
-        return self.core.dialect
 
     def execute(self, statement: Any, values: dict[str, Any] | Sequence[Values] | None = None) -> Any:
         if values is None or isinstance(values, dict):
@@ -250,11 +212,11 @@ class DirectConnection:
         if len(values) == 1:
             return self._one(statement, values[0])
         compiled = self._statements.compiled(statement, values[0])
-        if compiled is None or compiled.expanded:
-            return self.core.execute(statement, values)
-        if compiled.returns:
+        if compiled.expanded:
+            return [self._one(statement, one) for one in values][-1]
+        if compiled.returns and compiled.is_of_columns:
             return self._many_returning(compiled, values)
-        cursor = self._cursor()
+        cursor = self.cursor()
         self.executed += 1
         cursor.executemany(compiled.sql, [arguments_of(compiled, one) for one in values])
         return CursorRows(cursor, ())
@@ -262,10 +224,10 @@ class DirectConnection:
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
         return self.execute(statement, values)
 
-    def _add(self, statement: Insert, given: RowsOf) -> CursorRows:
+    def _add(self, statement: Any, given: RowsOf) -> CursorRows:
         compiled = self._statements.for_columns(statement, given.columns)
         rows = converted(compiled, given.rows)
-        cursor = self._cursor()
+        cursor = self.cursor()
         self.executed += 1
         if len(rows) == 1:
             cursor.execute(compiled.sql, rows[0])
@@ -280,7 +242,7 @@ class DirectConnection:
         found: list[tuple[Any, ...]] = []
         for first in range(0, len(values), ROWS_A_STATEMENT):
             part = values[first : first + ROWS_A_STATEMENT]
-            cursor = self._cursor()
+            cursor = self.cursor()
             self.executed += 1
             arguments = [value for one in part for value in arguments_of(compiled, one)]
             cursor.execute(self._statements.for_rows(compiled, len(part)), arguments)
@@ -289,31 +251,27 @@ class DirectConnection:
 
     def _one(self, statement: Any, values: Values) -> Any:
         compiled = self._statements.compiled(statement, values)
-        if compiled is None:
-            return self.core.execute(statement, values)
         if compiled.expanded:
-            return self._with_lists(statement, compiled, values)
+            return self._with_lists(compiled, values)
         is_plain = not (compiled.constants or compiled.converts)
-        cursor = self._cursor()
+        cursor = self.cursor()
         self.executed += 1
         cursor.execute(compiled.sql, compiled.take(values) if is_plain else arguments_of(compiled, values))
         return CursorRows(cursor, compiled.results)
 
-    def _with_lists(self, statement: Any, compiled: CompiledStatement, values: Values) -> Any:
+    def _with_lists(self, compiled: CompiledStatement, values: Values) -> Any:
         arguments = list(arguments_of(compiled, values))
         counts: list[int] = []
         # From the last on, so that the places of those before it stay.
         for place in compiled.lists:
             listed = list(arguments[place])
-            if not listed:
-                return self.core.execute(statement, values)
-            count = 1 << (len(listed) - 1).bit_length()
+            count = 1 << (len(listed) - 1).bit_length() if listed else 0
             if count > len(listed):
                 listed += listed[-1:] * (count - len(listed))
             arguments[place : place + 1] = listed
             counts.append(count)
         counts.reverse()
-        cursor = self._cursor()
+        cursor = self.cursor()
         self.executed += 1
         cursor.execute(self._statements.expand_lists(compiled, tuple(counts)), arguments)
         return CursorRows(cursor, compiled.results)

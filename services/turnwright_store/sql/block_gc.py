@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import ColumnElement, bindparam, delete, exists, func, or_, select
-
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import ColumnElement, bindparam, delete, exists, func, or_, select
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of
-from turnwright_store.sql.tables import blocks, entries, packets, projects, runs, scopes, versions
+from turnwright_store.sql.lazy_tables import blocks, entries, packets, projects, runs, scopes, versions
 
 _RUNS: Final = select(runs.c.id).where(runs.c.project_id == bindparam("project"))
 # A turn writes its run's row when it begins and when it ends.

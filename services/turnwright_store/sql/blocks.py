@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, insert, select
-
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import bindparam, insert, select
 from turnwright_store.sql.entries import batched
-from turnwright_store.sql.tables import blocks
+from turnwright_store.sql.lazy_tables import blocks
 
 _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
     blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))

@@ -19,7 +19,8 @@ from sqlalchemy import (
     text,
 )
 
-from turnwright_store.sql.dialect import SQLITE, CompressedText, Key, Path
+from turnwright_store.ports import SQLITE
+from turnwright_store.sql.dialect import CompressedText, Key, Path
 
 NAMING: Final = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -8,24 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import and_, bindparam, delete, func, literal_column, or_, select, update
-from sqlalchemy.types import UserDefinedType
 
 from turnwright_core.entries import State
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import and_, bindparam, delete, func, literal_column, or_, select, update
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.tables import chunks, entries, projects, runs, versions, views
-
-
-class _Packed(UserDefinedType[Any]):
-    """A column value in stored form, without conversion."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_kw: Any) -> str:
-        """Unused: no column has this type."""
-        return "BLOB"
-
+from turnwright_store.sql.lazy_tables import Packed, chunks, entries, projects, runs, versions, views
 
 _CHUNKED: Final = (
     select(chunks.c.entry_id, chunks.c.version_rev, func.count().label("pieces"))
@@ -75,7 +63,7 @@ _FOLD: Final = (
         stored_bytes=bindparam("after"),
         hash=bindparam("digest", type_=versions.c.hash.type),
         # Compressed outside the writer thread.
-        body=bindparam("packed", type_=_Packed()),
+        body=bindparam("packed", type_=Packed()),
     )
 )
 _DROP: Final = delete(chunks).where(
@@ -121,12 +109,6 @@ def load_chunks(connection: Connection, one: UncompactedVersion) -> VersionChunk
     if first_offset != stored_bytes - one.body_size_bytes:
         return None
     return VersionChunks(stored_bytes, body, [data for _, data in found])
-
-
-def pack(connection: Connection, body: str) -> Any:
-    """The stored form of a body."""
-    process = versions.c.body.type.bind_processor(connection.dialect)
-    return process(body) if process else body
 
 
 def compact(connection: Connection, one: UncompactedVersion, before: int, after: int, digest: str, packed: Any) -> bool:

@@ -7,15 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 
 from turnwright_core.entries import State
 from turnwright_core.runs import RunSettings
 from turnwright_store.ports import Connection
-from turnwright_store.sql.columns import not_zero
+from turnwright_store.sql.core import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 from turnwright_store.sql.keys import number_in
+from turnwright_store.sql.lazy_tables import not_zero, runs, scopes, turns, views
 from turnwright_store.sql.runs import RUN, RunRow, run_of, setting_values
-from turnwright_store.sql.tables import runs, scopes, turns, views
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(
     or_(

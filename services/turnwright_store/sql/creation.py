@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, and_, text
 
-from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
+from turnwright_store.ports import POSTGRESQL, SQLITE
 from turnwright_store.sql.tables import metadata, views
 
 _FIXED: Final = (

@@ -6,16 +6,14 @@ docs/adr/0006.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, CheckConstraint, Dialect, Integer, LargeBinary, Text
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy import BigInteger, CheckConstraint, Dialect, FunctionElement, Integer, LargeBinary, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
-from turnwright_store.sql.packing import COMPRESSED_FROM_BYTES, is_compressed, packed, unpacked
-
-POSTGRESQL: Final = "postgresql"
-SQLITE: Final = "sqlite"
+from turnwright_store.ports import POSTGRESQL, SQLITE
+from turnwright_store.sql.packing import READERS, packed, stored_text
 
 Key: Final = BigInteger().with_variant(Integer, SQLITE)
 """A surrogate key: on SQLite only INTEGER is an alias of the row id."""
@@ -24,7 +22,17 @@ Path: Final = Text().with_variant(Text(collation="C"), POSTGRESQL)
 """A text that is compared and sorted by code points on every database."""
 
 
-class CompressedText(TypeDecorator[str]):
+class _Stored(TypeDecorator[Any]):
+    """A value that is not stored as it is."""
+
+    impl: Any = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - stored values say what they are
+        return None if value is None else READERS[type(self).__name__](value)
+
+
+class CompressedText(_Stored):
     """Text of any code points, including NUL, compressed if that pays.
 
     PostgreSQL stores it as bytes, since its text cannot contain NUL; SQLite as text, or as a blob if it is compressed.
@@ -38,49 +46,28 @@ class CompressedText(TypeDecorator[str]):
         return dialect.type_descriptor(LargeBinary() if dialect.name == POSTGRESQL else Text())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        if dialect.name == POSTGRESQL:
-            return packed(value.encode())
-        stored = packed(value.encode()) if len(value) >= COMPRESSED_FROM_BYTES else b""
-        return stored if is_compressed(stored) else value
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - stored values say what they are
-        if value is None or isinstance(value, str):
-            return value
-        return unpacked(bytes(value)).decode()
+        return None if value is None else stored_text(value, as_bytes=dialect.name == POSTGRESQL)
 
 
-class Serialized(TypeDecorator[bytes]):
+class Serialized(_Stored):
     """A serialized protobuf message, compressed if that pays; NULL if there is none.
 
     It cannot begin like a compressed value, since its first field is a text.
     """
 
-    impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
         return packed(value) if value else None
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        return None if value is None else unpacked(bytes(value))
 
-
-class Digest(TypeDecorator[str]):
+class Digest(_Stored):
     """A hexadecimal digest, stored as bytes."""
 
-    impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
         return None if value is None else bytes.fromhex(value)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else bytes(value).hex()
-
-
-DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 
 class DigestOrText(Digest):
@@ -88,11 +75,32 @@ class DigestOrText(Digest):
 
     cache_ok = True
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
-        if value is None:
-            return None
-        stored = value.encode() if isinstance(value, str) else bytes(value)
-        return (stored if len(stored) == DIGEST_BYTES else hashlib.sha256(stored).digest()).hex()
+
+class Packed(UserDefinedType[Any]):
+    """A column value in stored form, without conversion."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_kw: Any) -> str:
+        """Unused: no column has this type."""
+        return "BLOB"
+
+
+class DatabaseNow(FunctionElement[int]):
+    """The database's clock in a statement, in milliseconds since 1970: for readers, which have no transaction time."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(DatabaseNow, SQLITE)
+def _now_on_sqlite(*_: Any, **__: Any) -> str:
+    return "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+@compiles(DatabaseNow, POSTGRESQL)
+def _now_on_postgresql(*_: Any, **__: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 
 
 def json_object(column: str) -> tuple[CheckConstraint, CheckConstraint]:

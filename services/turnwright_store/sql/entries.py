@@ -8,14 +8,24 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Select, and_, bindparam, case, func, insert, literal_column, select, type_coerce, update
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.path_state import StoredVersion, View
 from turnwright_store.ports import Connection, RowsOf
-from turnwright_store.sql.dialect import DigestOrText
+from turnwright_store.sql.core import (
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal_column,
+    select,
+    type_coerce,
+    update,
+)
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.tables import chunks, entries, versions, views
+from turnwright_store.sql.lazy_tables import DigestOrText, chunks, entries, versions, views
 
 T = TypeVar("T")
 

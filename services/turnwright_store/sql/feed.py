@@ -12,14 +12,14 @@ from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import CompoundSelect, Select, and_, func, literal_column, or_, select, union_all
 
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import CompoundSelect, Select, and_, func, literal_column, or_, select, union_all
 from turnwright_store.sql.history import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
 from turnwright_store.sql.keys import newest
+from turnwright_store.sql.lazy_tables import entries, versions, views
 from turnwright_store.sql.runs import RunHead
-from turnwright_store.sql.tables import entries, versions, views
-from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, EntryRow, ViewKind, Wanted, filter_values, fits
+from turnwright_store.sql.views import ENTRY, SHOWN, SHOWN_COLUMNS, EntryRow, ViewKind, Wanted, filter_values, fits
 
 FeedPosition = tuple[int, int]
 """A position in the feed: a revision, and an id within it."""
@@ -46,10 +46,7 @@ def _left(kind: ViewKind) -> Any:
             fits(kind, _now_views, _now_entries),
         )
     )
-    nothing = [
-        views.c.path if column.name == "path" else literal_column(_EMPTY.get(column.name, "0")).label(column.name)
-        for column in SHOWN_COLUMNS
-    ]
+    nothing = [views.c.path if name == "path" else literal_column(_EMPTY.get(name, "0")).label(name) for name in SHOWN]
     return (
         select(views.c.to_rev.label("at_rev"), views.c.id.label("row"), *nothing)
         .select_from(views)

@@ -10,7 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import (
+
+from turnwright_core.entries import State
+from turnwright_core.runs import QUEUED
+from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
@@ -26,12 +30,7 @@ from sqlalchemy import (
     select,
     union_all,
 )
-
-from turnwright_core.entries import State
-from turnwright_core.runs import QUEUED
-from turnwright_store.ports import Connection
-from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.tables import runs, scopes, turns, views
+from turnwright_store.sql.lazy_tables import not_zero, runs, scopes, turns, views
 
 _UNSETTLED: Final[list[ColumnElement[int]]] = [
     literal_column(str(int(state))) for state in State if state and not state.is_settled

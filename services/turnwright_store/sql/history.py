@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
-from sqlalchemy import (
+
+from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
@@ -26,13 +28,10 @@ from sqlalchemy import (
     select,
     union_all,
 )
-
-from turnwright_store.ports import Connection
-from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
+from turnwright_store.sql.lazy_tables import entries, not_zero, versions, views
 from turnwright_store.sql.runs import RunHead
-from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.views import (
     ENTRY,
     IN_RANGE,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, delete, exists, insert, select, tuple_
-
 from turnwright_store.ports import Connection
-from turnwright_store.sql.tables import idempotency, projects, runs
+from turnwright_store.sql.core import bindparam, delete, exists, insert, select, tuple_
+from turnwright_store.sql.lazy_tables import idempotency, projects, runs
 
 IdempotencyKey = tuple[str, str, str, str]
 """Project, principal, method, request id."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import (
-    BigInteger,
-    FunctionElement,
+
+from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
     and_,
     bindparam,
     case,
@@ -25,29 +25,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.ext.compiler import compiles
-
-from turnwright_store.ports import Connection
-from turnwright_store.sql.dialect import POSTGRESQL, SQLITE
-from turnwright_store.sql.tables import executors, projects, runs
-
-
-class DatabaseNow(FunctionElement[int]):
-    """The database's clock in a statement, in milliseconds since 1970: for readers, which have no transaction time."""
-
-    type = BigInteger()
-    inherit_cache = True
-
-
-@compiles(DatabaseNow, SQLITE)
-def _now_on_sqlite(*_: Any, **__: Any) -> str:
-    return "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-
-
-@compiles(DatabaseNow, POSTGRESQL)
-def _now_on_postgresql(*_: Any, **__: Any) -> str:
-    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
-
+from turnwright_store.sql.lazy_tables import DatabaseNow, executors, projects, runs
 
 IS_CLAIMED: Final = runs.c.lease_owner != literal_column("''")
 """The run was claimed and not released; a separate condition, so that its index is used."""

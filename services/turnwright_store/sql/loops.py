@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
-from sqlalchemy import ColumnElement, bindparam, insert, literal_column, select, update
 
 from turnwright_core.converters import converter
 from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import ColumnElement, bindparam, insert, literal_column, select, update
 from turnwright_store.sql.keys import number_in
+from turnwright_store.sql.lazy_tables import loops
 from turnwright_store.sql.revision_range import rows_in_revisions
-from turnwright_store.sql.tables import loops
 
 LOOP_COLUMNS: Final = (
     loops.c.sequence,

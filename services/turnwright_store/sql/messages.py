@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, func, literal_column, select
-
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_store.ports import Connection
-from turnwright_store.sql.columns import not_zero
+from turnwright_store.sql.core import Select, bindparam, func, literal_column, select
 from turnwright_store.sql.history import number
-from turnwright_store.sql.tables import entries, views
+from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, VISIBLE_VERSIONS, EntryRow, shown_rows
 
 PAGE: Final = 1000

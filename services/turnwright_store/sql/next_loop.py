@@ -8,16 +8,25 @@ Source: architecture 3 (fair between projects); rows RU109, RU110; docs/adr/0010
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
-
-from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, literal_column, or_, select, update
 
 from turnwright_core.entries import State
 from turnwright_core.runs import PROPOSED, QUEUED
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
+    ColumnElement,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.tables import loops, runs, views
+from turnwright_store.sql.lazy_tables import loops, runs, views
 
 
 def _is_undecided(turn_open: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -44,7 +53,7 @@ _OLDEST: Final = (
 )
 
 
-def next_loop(new: Mapping[str, ColumnElement[Any]]) -> ColumnElement[int]:
+def next_loop(new: Any) -> ColumnElement[int]:
     """The loop that an owner can continue, of a run whose columns have these new values."""
     loop_continues = or_(
         loops.c.status != number_in(PROPOSED), new["abort_requested"], ~_is_undecided(new["turn_open"])
@@ -63,7 +72,7 @@ def next_loop(new: Mapping[str, ColumnElement[Any]]) -> ColumnElement[int]:
     return func.coalesce(found, zero)
 
 
-_SETTLE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=next_loop(dict(runs.c)))
+_SETTLE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=next_loop(runs.c))
 
 
 def update_next_loop(connection: Connection, run_id: int) -> None:

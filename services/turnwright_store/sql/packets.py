@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import bindparam, delete, insert, select, update
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.tables import packets
+from turnwright_store.sql.core import bindparam, delete, insert, select, update
+from turnwright_store.sql.lazy_tables import packets
 
 _ROW: Final = (
     packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout, packets.c.calls

@@ -7,9 +7,11 @@ UTF-8 nor a record (a protobuf message whose first field is a text), so stored v
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import zlib
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import zstandard
 
@@ -166,6 +168,37 @@ def unpacked(stored: bytes) -> bytes:
     if stored.startswith(_BY_DEFLATE):
         return zlib.decompress(stored[1:], -zlib.MAX_WBITS)
     return _codecs.unpacker_alone.decompress(stored) if stored.startswith(_ALONE) else stored
+
+
+def stored_text(text: str, *, as_bytes: bool) -> str | bytes:
+    """The stored form of a text, which is bytes if it is compressed, or if they are asked for."""
+    if as_bytes:
+        return packed(text.encode())
+    stored = packed(text.encode()) if len(text) >= COMPRESSED_FROM_BYTES else b""
+    return stored if is_compressed(stored) else text
+
+
+def _text_of(stored: Any) -> str:
+    return stored if isinstance(stored, str) else unpacked(bytes(stored)).decode()
+
+
+DIGEST_BYTES: Final = hashlib.sha256().digest_size
+
+
+def _digest_of(stored: Any) -> str:
+    data = stored.encode() if isinstance(stored, str) else bytes(stored)
+    return (data if len(data) == DIGEST_BYTES else hashlib.sha256(data).digest()).hex()
+
+
+READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "Boolean": bool,
+    "CompressedText": _text_of,
+    "Digest": lambda stored: bytes(stored).hex(),
+    "DigestOrText": _digest_of,
+    "LargeBinary": bytes,
+    "Serialized": lambda stored: unpacked(bytes(stored)),
+}
+"""How a stored value that is not NULL is read, by the name of its type; those of other types are as they are stored."""
 
 
 def packed_by(data: bytes, shown: bytes) -> bytes:

@@ -11,14 +11,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, msgpack
-from sqlalchemy import bindparam, literal_column, select
 
 from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import bindparam, literal_column, select
 from turnwright_store.sql.entries import batched, of_seen_paths
+from turnwright_store.sql.lazy_tables import entries, packets, versions, views
 from turnwright_store.sql.packing import packed_by, unpacked_by
-from turnwright_store.sql.tables import entries, packets, versions, views
 
 GROUP_BYTES: Final = 64 * 1024
 """Length of texts and bodies from which a group ends."""

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import (
+
+from turnwright_core.plans import SCHEME
+from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
     BigInteger,
     ColumnElement,
     Select,
@@ -21,11 +24,8 @@ from sqlalchemy import (
     select,
     union_all,
 )
-
-from turnwright_core.plans import SCHEME
-from turnwright_store.ports import Connection
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.tables import CURRENT_PLANS, versions, views
+from turnwright_store.sql.lazy_tables import CURRENT_PLANS, versions, views
 
 _PLANS_A_STATEMENT: Final = 100
 

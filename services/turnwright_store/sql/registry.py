@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import bindparam, delete, insert, literal, select, update
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
@@ -18,8 +17,9 @@ from turnwright_core.runs import Assembly, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import bindparam, delete, insert, literal, select, update
+from turnwright_store.sql.lazy_tables import meta, models, projects, schemes
 from turnwright_store.sql.scopes import find_meta, put_meta
-from turnwright_store.sql.tables import meta, models, projects, schemes
 
 
 class ProjectRow(Struct, frozen=True):

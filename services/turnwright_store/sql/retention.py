@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import (
+
+from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
     ColumnElement,
     Delete,
     Select,
@@ -25,15 +27,13 @@ from sqlalchemy import (
     select,
     update,
 )
-
-from turnwright_store.ports import Connection
-from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of
-from turnwright_store.sql.tables import (
+from turnwright_store.sql.lazy_tables import (
     chunks,
     entries,
     loops,
+    not_zero,
     packets,
     projects,
     runs,

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import (
+
+from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
     ColumnElement,
     Select,
     and_,
@@ -24,13 +26,10 @@ from sqlalchemy import (
     union_all,
     update,
 )
-
-from turnwright_store.ports import Connection
-from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.forks import COPIED
 from turnwright_store.sql.history import number
+from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.runs import RunHead
-from turnwright_store.sql.tables import entries, views
 from turnwright_store.sql.views import MESSAGES_OF
 
 KEPT_SCHEMES: Final = ("run", "draft", "command", "image")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import asdict
-from sqlalchemy import bindparam, delete, exists, func, insert, select
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import bindparam, delete, exists, func, insert, select
 from turnwright_store.sql.entries import batched
-from turnwright_store.sql.tables import entries, file_constraints, scopes
+from turnwright_store.sql.lazy_tables import entries, file_constraints, scopes
 
 # One look into the index of each scope: entries have no index by scheme.
 _USED: Final = (

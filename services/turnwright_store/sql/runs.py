@@ -8,17 +8,17 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
-from sqlalchemy import Select, Update, and_, bindparam, case, insert, literal_column, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import Select, Update, and_, bindparam, case, insert, literal_column, select, update
+from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import next_loop
 from turnwright_store.sql.registry import get_project
-from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 
 class RunHead(Struct, frozen=True):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
 
 from turnwright_store.domain.schedules import Schedule
 from turnwright_store.ports import Connection
-from turnwright_store.sql.leases import DatabaseNow
-from turnwright_store.sql.tables import projects, runs, schedules
+from turnwright_store.sql.core import bindparam, delete, func, insert, literal_column, select, update
+from turnwright_store.sql.lazy_tables import DatabaseNow, projects, runs, schedules
 
 _FIELDS: Final = ("schedule_id", "cron", "every_s", "prompt", "next_ms", "last_ms", "fired", "due_ms", "reader_turn")
 _COLUMNS: Final = tuple(schedules.c[name] for name in _FIELDS)

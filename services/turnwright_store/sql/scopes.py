@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import BigInteger, bindparam, case, insert, select, text, update
 
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.sql.tables import meta, scopes
+from turnwright_store.sql.core import BigInteger, bindparam, case, insert, select, text, update
+from turnwright_store.sql.lazy_tables import meta, scopes
 
 GLOBAL: Final = "global"
 

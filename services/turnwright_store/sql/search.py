@@ -17,15 +17,14 @@ from itertools import chain, count
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 
 from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, words_of
-from turnwright_store.ports import Connection
-from turnwright_store.sql.dialect import POSTGRESQL
+from turnwright_store.ports import POSTGRESQL, Connection
+from turnwright_store.sql.core import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 from turnwright_store.sql.entries import HEAD, batched
 from turnwright_store.sql.keys import version_key
+from turnwright_store.sql.lazy_tables import entries, projects, scopes, search_marks, versions
 from turnwright_store.sql.scopes import find_meta, put_meta
-from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
 from turnwright_store.sql.views import cut
 
 TEXT_BYTES_MAX: Final = 256 * 1024
@@ -231,7 +230,7 @@ def still_heads(connection: Connection, documents: Sequence[Document]) -> list[D
 def read_document(connection: Connection, head: Head) -> Document:
     """Tokenize an entry for the index: most of the work, done on a reader connection."""
     body = indexed_text(connection, head.entry, head.revision)
-    if connection.dialect.name == POSTGRESQL:
+    if connection.dialect == POSTGRESQL:
         return Document(head, lexemes(head.path, body))
     revision = connection.execute(_FTS5_INDEXED, {"entry": head.entry}).scalar_one_or_none()
     if revision is None:
@@ -245,7 +244,7 @@ def put_documents(connection: Connection, scope: int, documents: Sequence[Docume
     if not documents:
         return
     values = [_columns(scope, one) for one in documents]
-    if connection.dialect.name == POSTGRESQL:
+    if connection.dialect == POSTGRESQL:
         connection.execute(_LEXEMES_PUT, values)
         return
     if replaced := [one for one in values if one["indexed"] is not None]:
@@ -269,7 +268,7 @@ def _columns(scope: int, one: Document) -> dict[str, object]:
 
 def is_outdated(connection: Connection) -> bool:
     """Whether the index was made by another tokenizer, so that FTS5 could not delete from it."""
-    return connection.dialect.name != POSTGRESQL and find_meta(connection, _RULES_KEY) != _RULES
+    return connection.dialect != POSTGRESQL and find_meta(connection, _RULES_KEY) != _RULES
 
 
 def reset_index(connection: Connection) -> None:
@@ -324,7 +323,7 @@ def find_hits(
     connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int
 ) -> list[SearchHit]:
     """The entries of a scope that hold some of the words and that some run sees, best first."""
-    is_postgresql = connection.dialect.name == POSTGRESQL
+    is_postgresql = connection.dialect == POSTGRESQL
     wanted = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
     if not wanted:
         return []

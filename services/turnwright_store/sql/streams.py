@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, func, literal_column, or_, select
-
 from turnwright_core.entries import State
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import and_, bindparam, func, literal_column, or_, select
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.leases import DatabaseNow
-from turnwright_store.sql.tables import chunks, projects, runs, versions, views
+from turnwright_store.sql.lazy_tables import DatabaseNow, chunks, projects, runs, versions, views
 from turnwright_store.sql.views import EntryRow
 
 StreamPosition = tuple[int, int]

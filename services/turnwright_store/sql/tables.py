@@ -29,6 +29,7 @@ from sqlalchemy import (
     text,
 )
 
+from turnwright_store.domain.limits import REVISIONS_OF_ENTRY
 from turnwright_store.sql import columns, packet_tables
 from turnwright_store.sql.columns import (
     compressed_column,
@@ -46,9 +47,6 @@ metadata: Final = columns.metadata
 """All tables."""
 
 blocks, packets = packet_tables.blocks, packet_tables.packets
-
-REVISIONS_OF_ENTRY: Final = 2**32
-"""Revisions that a scope can have, and keys of versions that belong to one entry; of entries there can be 2**31."""
 
 meta = Table(
     "meta", metadata, Column("key", Path, primary_key=True), text_column("value", None), sqlite_with_rowid=False

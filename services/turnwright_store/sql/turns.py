@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from msgspec.json import Decoder, encode
 from msgspec.structs import replace
-from sqlalchemy import bindparam, insert, select, update
 
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Turn, TurnRequest, TurnResult
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import bindparam, insert, select, update
+from turnwright_store.sql.lazy_tables import turns
 from turnwright_store.sql.revision_range import rows_in_revisions
-from turnwright_store.sql.tables import turns
 
 _COLUMNS: Final = (
     turns.c.number,

@@ -12,14 +12,25 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal_column, or_, select, true, type_coerce
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
 from turnwright_store.ports import Connection
+from turnwright_store.sql.core import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    literal_column,
+    or_,
+    select,
+    true,
+    type_coerce,
+)
 from turnwright_store.sql.entries import BODY_HASH, SEEN_VERSION, batched
+from turnwright_store.sql.lazy_tables import chunks, entries, versions, views
 from turnwright_store.sql.runs import RunHead, run_not_found
-from turnwright_store.sql.tables import chunks, entries, versions, views
 
 
 class ViewFilter(IntEnum):
@@ -97,28 +108,29 @@ def fits(kind: ViewKind, view: Any = views, entry: Any = entries) -> ColumnEleme
     return or_(condition(wanted, view, entry), view.c.path.in_(bindparam("include", expanding=True)))
 
 
-SHOWN_COLUMNS: Final = (
-    views.c.path.label("path"),
-    entries.c.scheme.label("scheme"),
-    entries.c.scope_id.label("scope"),
-    views.c.visibility.label("visibility"),
-    views.c.state.label("state"),
-    views.c.outcome.label("outcome"),
-    views.c.turn.label("turn"),
-    views.c.loop.label("loop"),
-    views.c.position.label("position"),
-    views.c.write_count.label("write_count"),
-    views.c.from_rev.label("revision"),
-    views.c.chunk_bytes.label("chunk_bytes"),
-    views.c.create_ms.label("view_ms"),
-    versions.c.id.label("content"),
-    versions.c.entry_id.label("entry"),
-    versions.c.from_rev.label("version"),
-    versions.c.body_size_bytes.label("version_bytes"),
-    versions.c.writer.label("writer"),
-    versions.c.create_ms.label("version_ms"),
-    versions.c.attributes_bytes.label("attributes_bytes"),
-)
+SHOWN: Final = {
+    "path": views.c.path,
+    "scheme": entries.c.scheme,
+    "scope": entries.c.scope_id,
+    "visibility": views.c.visibility,
+    "state": views.c.state,
+    "outcome": views.c.outcome,
+    "turn": views.c.turn,
+    "loop": views.c.loop,
+    "position": views.c.position,
+    "write_count": views.c.write_count,
+    "revision": views.c.from_rev,
+    "chunk_bytes": views.c.chunk_bytes,
+    "view_ms": views.c.create_ms,
+    "content": versions.c.id,
+    "entry": versions.c.entry_id,
+    "version": versions.c.from_rev,
+    "version_bytes": versions.c.body_size_bytes,
+    "writer": versions.c.writer,
+    "version_ms": versions.c.create_ms,
+    "attributes_bytes": versions.c.attributes_bytes,
+}
+SHOWN_COLUMNS: Final = tuple(column.label(name) for name, column in SHOWN.items())
 """The fields of Shown."""
 
 

@@ -148,7 +148,7 @@ async def test_a_transaction_that_is_lost_fails_its_whole_batch(database):
     """Where SQLite gives up the transaction (a full disk), nobody is told that he was written."""
 
     def lose(tx):
-        tx.connection.core.connection.driver_connection.execute("ROLLBACK")
+        tx.connection.cursor().execute("ROLLBACK")
         raise OSError("disk full")
 
     task, release = await occupied(database)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from functools import cache
 
 import pytest
-import sqlalchemy
 
+from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.history import Moment
@@ -28,10 +27,10 @@ class Run:
     """A run with entries, half of them its project's, and the same few changes behind a cursor however many there are."""
 
     def __init__(self, entries: int, *, analyzed: bool) -> None:
-        self._raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        engine = sqlalchemy.create_engine("sqlite://", creator=lambda: self._raw, poolclass=sqlalchemy.StaticPool)
-        self.connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        bring_to_head(self._raw, self.connection)
+        link = SqliteLink(":memory:", ())
+        link.open()
+        bring_to_head(link.raw, link.core)
+        self._raw, self.connection = link.raw, link.direct
         self._add_run()
         self.cursor = 10 * entries
         self._add_entries(range(1, entries + 1))

@@ -1,11 +1,9 @@
 """How long the answers to requests are kept: seven days, and at least until the work that they started has ended."""
 
-import sqlite3
-
 import pytest
-import sqlalchemy
 
 from turnwright_store.app.idempotency import RequestKey, forget, once
+from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import idempotency as rows
@@ -16,22 +14,19 @@ WEEK_MS = 7 * DAY_MS
 
 @pytest.fixture
 def core():
-    raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    engine = sqlalchemy.create_engine(
-        "sqlite://", creator=lambda: raw, poolclass=sqlalchemy.StaticPool, isolation_level="AUTOCOMMIT"
+    link = SqliteLink(":memory:", ())
+    link.open()
+    bring_to_head(link.raw, link.core)
+    link.raw.execute("INSERT INTO scopes (id, key) VALUES (10, 'project:p'), (11, 'run:1'), (12, 'run:2')")
+    link.raw.execute(
+        "INSERT INTO projects (id, scope_id, name, root, workspace_id, create_ms) VALUES (1, 10, 'p', '/', 'w', 1)"
     )
-    with engine.connect() as connection:
-        bring_to_head(raw, connection)
-        raw.execute("INSERT INTO scopes (id, key) VALUES (10, 'project:p'), (11, 'run:1'), (12, 'run:2')")
-        raw.execute(
-            "INSERT INTO projects (id, scope_id, name, root, workspace_id, create_ms) VALUES (1, 10, 'p', '/', 'w', 1)"
-        )
-        yield connection
-    raw.close()
+    yield link.direct
+    link.close()
 
 
 def add_run(core, alias, scope, *, active=0, queued=0):
-    core.exec_driver_sql(
+    core.cursor().execute(
         "INSERT INTO runs (project_id, scope_id, alias, status, model, loop_active, loops_queued, create_ms, update_ms)"
         " VALUES (1, ?, ?, 100, 'm', ?, ?, 1, 1)",
         (scope, alias, active, queued),
@@ -43,7 +38,7 @@ def keep(core, name, run="", age_ms=WEEK_MS + 1):
 
 
 def kept(core):
-    return {name for (name,) in core.exec_driver_sql("SELECT request_id FROM idempotency")}
+    return {name for (name,) in core.cursor().execute("SELECT request_id FROM idempotency")}
 
 
 def test_answers_of_the_last_seven_days_are_kept(core):
@@ -62,7 +57,7 @@ def test_an_answer_that_started_work_is_kept_until_the_run_has_no_loop_left(core
     forget(Transaction(core, lambda: WEEK_MS * 2), 7)
     assert kept(core) == {"one"}
 
-    core.exec_driver_sql("UPDATE runs SET loop_active = 0, loops_queued = 0")
+    core.cursor().execute("UPDATE runs SET loop_active = 0, loops_queued = 0")
     forget(Transaction(core, lambda: WEEK_MS * 2), 7)
 
     assert kept(core) == set()
@@ -110,4 +105,4 @@ def test_an_answer_is_stored_with_the_run_that_its_response_names(core):
         Transaction(core, lambda: 1), key, Text("ask"), Text, lambda _tx: Text("made-alias"), lambda answer: answer.text
     )
 
-    assert core.exec_driver_sql("SELECT request_id, run FROM idempotency").all() == [("id", "made-alias")]
+    assert core.cursor().execute("SELECT request_id, run FROM idempotency").fetchall() == [("id", "made-alias")]

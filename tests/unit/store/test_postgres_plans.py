@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 import turnwright_store.sql
 from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
 from turnwright_store.edge.postgres_statements import PostgresStatements
+from turnwright_store.sql.lazy import built
 
 FEW = {
     *("ix_loops_open", "uq_loops_active", "ix_runs_claimed", "ix_runs_removed", "uq_turns_open"),
@@ -42,7 +43,7 @@ def statements():
             if getattr(value, "__module__", "").startswith("turnwright_store"):
                 continue
             for key, one in value.items() if isinstance(value, dict) else [("", value)]:
-                if isinstance(one, CompoundSelect | Select | Update | Delete):
+                if isinstance(built(one), CompoundSelect | Select | Update | Delete):
                     yield f"{found.name}.{name}{key or ''}", one
 
 

@@ -40,7 +40,7 @@ def fill(tx, waiting, ended):
 
 def steps(connection, ask):
     """The answer to a question, and how many steps the database took for it, in tens."""
-    raw = connection.core.connection.driver_connection
+    raw = connection.cursor().connection
     taken = [0]
 
     def count():

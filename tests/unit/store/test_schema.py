@@ -7,10 +7,11 @@ import sys
 
 import pytest
 import sqlalchemy
-from sqlalchemy.exc import IntegrityError
 
 from turnwright_core.runs import RUN_TRANSITIONS
+from turnwright_store.edge import precompiled
 from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.sql import history, inbox, plans, views
 from turnwright_store.sql.entries import find_visible
 from turnwright_store.sql.feed import Feed
@@ -39,7 +40,7 @@ def core(raw):
     )
     with engine.connect() as connection:
         bring_to_head(raw, connection)
-        yield connection
+        yield DirectConnection(Statements(precompiled.compile_if_new, precompiled.find), raw.cursor)
 
 
 # ---- What the database enforces by itself
@@ -190,31 +191,32 @@ def test_a_run_has_one_current_view_of_a_path(core, raw):
         add_view(raw, from_rev=3)
 
 
-def test_rows_refer_to_rows_that_exist(core):
-    with pytest.raises(IntegrityError, match="FOREIGN KEY"):
-        core.execute(sqlalchemy.text("INSERT INTO loops (run_id, sequence, settings, prompt, status, create_ms, revision)"
-                                     " VALUES (99, 1, '{}', 'x', 100, 1, 1)"))  # fmt: skip
+def test_rows_refer_to_rows_that_exist(core, raw):
+    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
+        raw.execute("INSERT INTO loops (run_id, sequence, settings, prompt, status, create_ms, revision)"
+                    " VALUES (99, 1, '{}', 'x', 100, 1, 1)")  # fmt: skip
 
 
 # ---- Questions use their indexes
 
 
-class Sent:
+class Sent(sqlite3.Cursor):
     """What was sent to the database, as it was sent, and how the database would find it."""
 
     def __init__(self, core):
-        self.core = core
+        self.raw = core.cursor().connection
+        super().__init__(self.raw)
         self.statements = []
-        sqlalchemy.event.listen(core, "before_cursor_execute", self._keep)
+        core.cursor = lambda: self
 
-    def _keep(self, _connection, _cursor, statement, parameters, *_rest):
-        if not statement.startswith("EXPLAIN"):
-            self.statements.append((statement, parameters))
+    def execute(self, statement, parameters=()):
+        self.statements.append((statement, parameters))
+        return super().execute(statement, parameters)
 
     def plans(self):
         return [
-            [row[3] for row in self.core.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-            for statement, parameters in list(self.statements)
+            [row[3] for row in self.raw.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            for statement, parameters in self.statements
         ]
 
 
