@@ -1,8 +1,8 @@
 """One model call: tries with retries before the first delta, then the reply's deltas, joined, to the caller.
 
     Generate ── checks the vendor
-       └─ a task reads: try ── fails before a delta ── Retry is told, wait ── try ...
-                          └── deltas into the outbox ── Finish
+       └─ the caller's task reads: try ── fails before a delta ── Retry is told, wait ── try ... ── the first delta
+       └─ then a task reads on: deltas into the outbox ── Finish
        └─ the caller reads the outbox; when the caller goes, the task is cancelled and the connection closed
 
 Source: architecture 8, 12.6, 15; RU305.
@@ -11,8 +11,8 @@ Source: architecture 8, 12.6, 15; RU305.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from itertools import count as numbers
 
 from msgspec import Struct
@@ -73,6 +73,17 @@ def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
     return vendor
 
 
+async def _read_ahead(parts: AsyncIterator[ReplyPart], outbox: Outbox) -> None:
+    try:
+        async for part in parts:
+            if isinstance(part, Finish):
+                outbox.end(part)
+            elif not isinstance(part, Retry):
+                await outbox.put(part)
+    finally:
+        outbox.close()
+
+
 class ReplyStream:
     """One call in progress; not reusable."""
 
@@ -83,74 +94,80 @@ class ReplyStream:
         self._policy = policy
         self._pace = pace
         self._chance = chance
-        self._outbox = Outbox(DeltaBuffer(pace.flush_s, pace.flush_bytes), pace.outbox_bytes_max, chance.clock)
         self._started = False
         self._failed_at: float | None = None
 
     async def parts(self, call: ModelCall) -> AsyncGenerator[ReplyPart, None]:
         """Retries, deltas, the end. Raises TurnwrightError."""
-        reading = asyncio.create_task(self._read(call), name=f"generate {self._name}/{call.model}")
-        try:
-            async with aclosing(self._outbox.parts()) as parts:
-                async for part in parts:
-                    yield part
-            await reading
-        finally:
-            reading.cancel()
-            # Its error was reported above, or the caller is gone.
-            with suppress(asyncio.CancelledError, TurnwrightError):
-                await reading
-
-    async def _read(self, call: ModelCall) -> None:
-        with span(f"chat {call.model}", {**self._span_attributes(call), OPERATION: "chat"}, calls_out=True):
-            begin_s = self._chance.clock()
+        async with aclosing(self._read(call)) as read:
+            # Until the reply begins, the caller's task reads itself: the first delta waits for no other one, and it is
+            # sent before more is read. Vendors send the first words together with others.
+            async for part in read:
+                yield part
+                if not isinstance(part, Retry):
+                    break
+            pace, clock = self._pace, self._chance.clock
+            outbox = Outbox(DeltaBuffer(pace.flush_s, pace.flush_bytes, clock()), pace.outbox_bytes_max, clock)
+            reading = asyncio.create_task(_read_ahead(read, outbox), name=f"generate {self._name}/{call.model}")
             try:
-                await self._read_on(call)
+                async with aclosing(outbox.parts()) as parts:
+                    async for part in parts:
+                        yield part
+                await reading
             finally:
-                measure(MODEL_DURATION, self._chance.clock() - begin_s, self._span_attributes(call))
+                reading.cancel()
+                # Its error was reported above, or the caller is gone.
+                with suppress(asyncio.CancelledError, TurnwrightError):
+                    await reading
 
     def _span_attributes(self, call: ModelCall) -> dict[str, str]:
         return {PROVIDER: self._name, REQUEST_MODEL: call.model}
 
-    async def _read_on(self, call: ModelCall) -> None:
-        try:
+    @contextmanager
+    def _measured(self, call: ModelCall) -> Iterator[None]:
+        begin_s, attributes = self._chance.clock(), self._span_attributes(call)
+        with span(f"chat {call.model}", {**attributes, OPERATION: "chat"}, calls_out=True):
+            try:
+                yield
+            finally:
+                measure(MODEL_DURATION, self._chance.clock() - begin_s, attributes)
+
+    async def _read(self, call: ModelCall) -> AsyncGenerator[ReplyPart, None]:
+        """As `parts`, while the vendor sends it."""
+        with self._measured(call):
             for attempt in numbers(1):
+                early: SetUsage | None = None
                 try:
-                    return await self._try(call, attempt)
+                    async with aclosing(self._vendor.stream(call, attempt)) as events:
+                        async for event in events:
+                            if isinstance(event, SetUsage) and not self._started:
+                                # Usage alone does not begin a reply: an attempt that fails after it can be retried.
+                                early = event
+                                continue
+                            if isinstance(event, Finish):
+                                self._measure(call, event)
+                                yield event
+                                return
+                            self._started = True
+                            yield event
+                            if early is not None:
+                                yield early
+                                early = None
+                    raise failed(FailureClass.SERVER, "the stream ended without an end")
                 except VendorError as error:
                     failure = error.failure
-                count(VENDOR_ERRORS, 1, {PROVIDER: self._name, ERROR_TYPE: failure.kind.name.lower()})
-                wait_s = self._wait_s(attempt, failure)
-                if wait_s is None:
-                    key_setting = self._vendor.describe().key_setting
-                    raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
-                self._outbox.post(Retry(attempt, wait_s, failure.retry_class, clean(failure.detail)))
-                await self._chance.sleep(wait_s)
-        finally:
-            self._outbox.close()
+                retry = self._retry(call, attempt, failure)
+                yield retry
+                await self._chance.sleep(retry.wait_s)
 
-    async def _try(self, call: ModelCall, attempt: int) -> None:
-        early: SetUsage | None = None
-        async with aclosing(self._vendor.stream(call, attempt)) as events:
-            async for event in events:
-                if isinstance(event, Finish):
-                    self._outbox.post(event)
-                    self._measure(call, event)
-                    return
-                if isinstance(event, SetUsage) and not self._started:
-                    # Usage alone does not begin a reply: an attempt that fails after it can still be retried.
-                    early = event
-                    continue
-                if early is not None:
-                    await self._outbox.put(early)
-                is_first, self._started, early = not self._started, True, None
-                await self._outbox.put(event)
-                if is_first:
-                    # It is sent before more is read: vendors send the first words together with others. The event loop
-                    # runs once for the caller's task, and once for the stream that carries the call.
-                    await asyncio.sleep(0)
-                    await asyncio.sleep(0)
-        raise failed(FailureClass.SERVER, "the stream ended without an end")
+    def _retry(self, call: ModelCall, attempt: int, failure: Failure) -> Retry:
+        """The next attempt. Raises TurnwrightError if there is none."""
+        count(VENDOR_ERRORS, 1, {PROVIDER: self._name, ERROR_TYPE: failure.kind.name.lower()})
+        wait_s = self._wait_s(attempt, failure)
+        if wait_s is None:
+            key_setting = self._vendor.describe().key_setting
+            raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
+        return Retry(attempt, wait_s, failure.retry_class, clean(failure.detail))
 
     def _measure(self, call: ModelCall, finish: Finish) -> None:
         if not is_on():

@@ -1,8 +1,8 @@
 """A bounded buffer between the producer that reads a reply and the caller who consumes it.
 
-The producer adds deltas without waiting while there is room. The consumer is woken for the first delta, for a full
-batch, for a notice and for the end, and otherwise once each flush interval. So a delta costs a list append, not a task
-switch. Source: architecture 12.6, 12.10.
+The producer adds deltas without waiting while there is room. The consumer is woken for a full batch and for the end,
+and otherwise once each flush interval. So a delta costs a list append, not a task switch.
+Source: architecture 12.6, 12.10.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from turnwright_core.chat.deltas import Delta, SetUsage
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.model_call import Finish, ReplyPart, Retry
+from turnwright_provider.domain.model_call import Finish, ReplyPart
 
 
 class Outbox:
@@ -22,8 +22,7 @@ class Outbox:
         self._buffer = buffer
         self._bytes_max = bytes_max
         self._clock = clock
-        self._retries: list[Retry] = []
-        self._finish: list[Finish] = []
+        self._finish: Finish | None = None
         self._awake = asyncio.Event()
         self._urgent = asyncio.Event()
         self._room = asyncio.Event()
@@ -39,12 +38,9 @@ class Outbox:
             self._room.clear()
             await self._room.wait()
 
-    def post(self, notice: Retry | Finish) -> None:
-        """Send a notice at once: retries before all deltas, the end after them."""
-        if isinstance(notice, Retry):
-            self._retries.append(notice)
-        else:
-            self._finish.append(notice)
+    def end(self, finish: Finish) -> None:
+        """The end, after all deltas; it is sent at once."""
+        self._finish = finish
         self._wake()
 
     def close(self) -> None:
@@ -63,13 +59,13 @@ class Outbox:
             closed = self._closed
             self._awake.clear()
             self._urgent.clear()
-            parts: list[ReplyPart] = [*self._retries, *self._take(), *self._finish]
-            if any(finish.usage for finish in self._finish):
-                # The end says it too.
-                parts = [part for part in parts if not isinstance(part, SetUsage)]
-            self._retries, self._finish = [], []
-            for part in parts:
-                yield part
+            finish, self._finish = self._finish, None
+            for part in self._take():
+                # The end says what was used, too.
+                if not (isinstance(part, SetUsage) and finish and finish.usage):
+                    yield part
+            if finish:
+                yield finish
             if closed:
                 return
 

@@ -26,14 +26,15 @@ class _Run(Struct):
 class DeltaBuffer:
     """Holds deltas until they are due. `flush_s` is the interval in seconds; `now` is any monotonic clock."""
 
-    def __init__(self, flush_s: float, flush_bytes: int) -> None:
+    def __init__(self, flush_s: float, flush_bytes: int, sent_s: float = float("-inf")) -> None:
+        """`sent_s`: when the last one was sent that did not come through here."""
         self._flush_s = flush_s
         self._flush_bytes = flush_bytes
         self._runs: list[_Run] = []
         self._tools: SetToolCalls | None = None
         self._usage: SetUsage | None = None
         self._blocks: list[Delta] = []
-        self._next_at = float("-inf")
+        self._next_at = sent_s + flush_s
         self.size_bytes = 0
         """Size of the held deltas, in bytes of UTF-8."""
 

@@ -7,10 +7,9 @@ import pytest
 from turnwright_core.chat.deltas import AppendContent
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.model_call import Finish, Retry
+from turnwright_provider.domain.model_call import Finish
 
 HOURS_S = 10_000.0
-RETRY = Retry(1, 2.0, "server", "oops")
 FINISH = Finish("stop", None, "tiny")
 
 
@@ -25,7 +24,7 @@ async def settle() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("urge", ["full", "notice", "close"])
+@pytest.mark.parametrize("urge", ["full", "close"])
 async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
     box = outbox()
     parts = box.parts()
@@ -39,8 +38,6 @@ async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
     match urge:
         case "full":
             await box.put(AppendContent("c" * 10))
-        case "notice":
-            box.post(FINISH)
         case "close":
             box.close()
 
@@ -51,12 +48,11 @@ async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
 @pytest.mark.asyncio
 async def test_everything_comes_in_order_and_then_the_end():
     box = outbox()
-    box.post(RETRY)
     await box.put(AppendContent("a"))
-    box.post(FINISH)
+    box.end(FINISH)
     box.close()
 
-    assert [part async for part in box.parts()] == [RETRY, AppendContent("a"), FINISH]
+    assert [part async for part in box.parts()] == [AppendContent("a"), FINISH]
 
 
 @pytest.mark.asyncio
