@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -40,6 +40,14 @@ class PastMoment(Struct, frozen=True):
     packet_of_turn: int = 0
 
 
+class PacketRead(Struct, frozen=True):
+    """A packet as the store has it."""
+
+    messages: tuple[tuple[str, tuple[str, ...]], ...]
+    """Roles, each with the pieces of its message."""
+    note: str
+
+
 class RunReader(Protocol):
     """Reads the input of packets."""
 
@@ -58,5 +66,10 @@ class RunReader(Protocol):
     ) -> AsyncGenerator[ViewPart, None]:
         """A snapshot as `read` or `read_messages` reads it, of a moment; None: now. Raises TurnwrightError."""
 
-    async def read_packet(self, project: str, run: str, turn: int) -> Sequence[tuple[str, str]] | None:
-        """Roles and texts of the stored packet of a turn; None if there is none. Raises TurnwrightError."""
+    async def read_packet(
+        self, project: str, run: str, turn: int = 0, wanted: Callable[[str], object] | None = None
+    ) -> PacketRead | None:
+        """The stored packet of a turn; 0: the latest of the run itself. None if there is none.
+
+        With `wanted` it is read only if that says so of its note. Raises TurnwrightError.
+        """

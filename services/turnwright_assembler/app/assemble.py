@@ -7,7 +7,7 @@ Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +24,7 @@ from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
 from turnwright_assembler.app.transcript import Transcript, fitting_messages, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block, active_prompt
+from turnwright_assembler.domain.checkpoint import checkpoint_in
 from turnwright_assembler.domain.compression import Unfit
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.folding import Folded, fold
@@ -35,11 +36,15 @@ from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
 from turnwright_core.chat.edited import added_chars_max
 from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, edited
+from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.differences import Copied
 from turnwright_core.entries import Cursor, EntryWrite
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
+
+_log = get_logger("transcripts")
 
 R = TypeVar("R")
 PacketMessages = Sequence[tuple[str, Sequence[str]]]
@@ -79,6 +84,8 @@ class Assembled(Struct, frozen=True):
     """The part of the packet's tokens that edits take."""
     after_reply: tuple[EntryWrite, ...] = ()
     """The writes by which the reply, a summary, replaces messages."""
+    checkpoint: str = ""
+    """What is noted with a transcript, so that the next one can begin with it."""
 
 
 class Checked(Struct, frozen=True):
@@ -134,19 +141,46 @@ class Assembler:
             lambda ask, rows: reader.read_messages(ask.project, ask.run, rows.cursor),
             lambda change, _: change.messages,
             self.runner,
+            self._resumed,
         )
+        self._reader = reader
 
     async def assemble(self, ask: PacketRequest) -> Assembled:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
         if ask.transcript:
             self._check_unfiltered()
-            async with self._cache.hold((ask.project, ask.run)) as held:
-                messages = await self._transcripts.up_to_date(ask, held)
-                return self._transcript(await self._with_plugins(ask, self._messages_of, messages), messages)
+
+            async def transcript(rows: TranscriptRows) -> Assembled:
+                return self._transcript(await self._with_plugins(ask, self._messages_of, rows), rows)
+
+            return await self._on_messages(ask, transcript)
         async with self._cache.hold((ask.project, ask.run)) as held:
             rows = await self._packets.up_to_date(ask, held)
             ask = await self._with_plugins(ask, self._message_of, rows)
             return await self.runner.run(self._assembled, ask, rows)
+
+    async def _on_messages(self, ask: PacketRequest, work: Callable[[TranscriptRows], Awaitable[R]]) -> R:
+        """Work on the messages of a run, which are made of all entries if more than their text is needed."""
+        async with self._cache.hold((ask.project, ask.run)) as held:
+            try:
+                return await work(await self._transcripts.up_to_date(ask, held))
+            except TextOnlyError:
+                return await work(await self._transcripts.up_to_date(ask, held, anew=True))
+
+    async def _resumed(self, ask: PacketRequest) -> TranscriptRows | None:
+        """The messages of the latest stored packet, if that is a transcript which the next one may begin with."""
+        if ask.turn == 1:
+            return None
+        version = self.packet_plugins.render_version
+        try:
+            stored = await self._reader.read_packet(
+                ask.project, ask.run, wanted=lambda note: checkpoint_in(note, version) is not None
+            )
+        except TurnwrightError as error:
+            _log.warning("packet_read_failed", project=ask.project, run=ask.run, error=str(error))
+            return None
+        checkpoint = checkpoint_in(stored.note, version) if stored else None
+        return TranscriptRows.resumed(checkpoint, dict(stored.messages)) if stored and checkpoint else None
 
     async def _with_plugins(
         self, ask: PacketRequest, messages_of: Callable[[PacketRequest, R], list[PromptMessage]], rows: R
@@ -168,6 +202,8 @@ class Assembler:
         """The messages of a run, as far as they fit."""
         made = self.fit_transcript(ask, rows)
         assert rows.cursor is not None
+        is_as_stored = not (made.effects or ask.edits or ask.compaction)
+        version = self.packet_plugins.render_version
         return Assembled(
             digest=made.digest,
             messages=made.messages,
@@ -184,6 +220,7 @@ class Assembler:
             edits=ask.edits,
             edit_tokens=made.edit_tokens,
             after_reply=made.after_reply,
+            checkpoint=rows.checkpoint(version, made.digest) if is_as_stored else "",
         )
 
     def _check_unfiltered(self) -> None:
@@ -199,15 +236,15 @@ class Assembler:
 
     async def check(self, ask: PacketRequest) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
+        if ask.transcript:
+            return await self._on_messages(ask, partial(self._checked_messages, ask))
         async with self._cache.hold((ask.project, ask.run)) as held:
-            if ask.transcript:
-                rows = await self._transcripts.up_to_date(ask, held)
-                divisor = self.rules.token_divisor
-                summarize = needs_summary(rows, replace(ask, turn=ask.turn + 1), divisor, self.budget(ask))
-                return Checked(
-                    (), tokens_of(rows.chars, divisor) + self._edit_tokens(ask), self.ceiling(ask), summarize
-                )
             return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
+
+    async def _checked_messages(self, ask: PacketRequest, rows: TranscriptRows) -> Checked:
+        divisor = self.rules.token_divisor
+        summarize = needs_summary(rows, replace(ask, turn=ask.turn + 1), divisor, self.budget(ask))
+        return Checked((), tokens_of(rows.chars, divisor) + self._edit_tokens(ask), self.ceiling(ask), summarize)
 
     def ceiling(self, ask: PacketRequest) -> int:
         """Maximum tokens of a packet; for a transcript at most the window without the reserve for the reply."""

@@ -110,9 +110,9 @@ class Explainer:
 
     async def explain(self, ask: ExplainRequest) -> Explanation:
         """What a packet consists of, and why. Raises TURN_NOT_FOUND if nothing is known about it, TurnwrightError."""
-        packet, reader = ask.packet, self._reader
+        packet = ask.packet
         async with self._turn():
-            sent = await reader.read_packet(packet.project, packet.run, packet.turn) if ask.is_sent else None
+            sent = await self._sent(packet, packet.turn) if ask.is_sent else None
             gaps: list[str] = []
             again = await self._again(ask, gaps)
             if sent is None and again is None:
@@ -122,10 +122,14 @@ class Explainer:
                 gaps.append("The packet is not stored: it was never sent. This is what is assembled from its moment.")
             before = None
             if ask.before_turn:
-                before = await reader.read_packet(packet.project, packet.run, ask.before_turn)
+                before = await self._sent(packet, ask.before_turn)
                 if before is None:
                     gaps.append(f"The packet of turn {ask.before_turn} is not stored, so prefixes are not compared.")
             return await self._off_loop(self._explained, ask, sent, again, before, gaps)
+
+    async def _sent(self, packet: PacketRequest, turn: int) -> Messages | None:
+        stored = await self._reader.read_packet(packet.project, packet.run, turn)
+        return [(role, "".join(pieces)) for role, pieces in stored.messages] if stored else None
 
     async def _off_loop(self, work: Callable[..., T], *given: object) -> T:
         """Work in a thread: a packet that is not cached is assembled from scratch, and must not block turns.

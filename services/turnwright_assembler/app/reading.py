@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
@@ -13,6 +13,7 @@ from turnwright_assembler.app.run_rows import OtherRulesError
 from turnwright_assembler.app.step_runner import StepRunner
 from turnwright_assembler.ports import ViewPart, ViewPatch
 from turnwright_core.chat.prompt_edits import PromptEdit
+from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
 from turnwright_core.runs import TurnRequest
@@ -50,6 +51,10 @@ class PacketRequest(Struct, frozen=True):
 R = TypeVar("R", bound=CachedRows)
 
 
+async def _never(_ask: PacketRequest) -> None:
+    return None
+
+
 class RowsReader(Generic[R]):
     """Reads rows of one kind."""
 
@@ -60,39 +65,49 @@ class RowsReader(Generic[R]):
         read: Callable[[PacketRequest, R], AsyncGenerator[ViewPart, None]],
         takes: Callable[[ViewPatch, R], bool],
         runner: StepRunner,
+        resume: Callable[[PacketRequest], Awaitable[R | None]] = _never,
     ) -> None:
-        """`make` begins empty ones, `read` reads what changed since theirs, `takes` says which changes they take."""
+        """`make` begins empty ones, `read` reads what changed since theirs, `takes` says which changes they take.
+
+        `resume` begins those of a stored packet, if there is one to go on from.
+        """
+        self._resume = resume
         self._kind = kind
         self._make = make
         self._read = read
         self._takes = takes
         self._runner = runner
 
-    async def up_to_date(self, ask: PacketRequest, held: BorrowedRows) -> R:
-        """The rows of a run as of now. Raises TurnwrightError."""
-        rows = held.rows if isinstance(held.rows, self._kind) else None
-        if rows and ask.at_least and self._lead_to(ask.at_least, ask.view_changes, rows):
-            for change in ask.view_changes:
-                await self._runner.run(rows.apply, change.part)
-            return rows
-        # Where reading them fails half way, they are not kept.
+    async def up_to_date(self, ask: PacketRequest, held: BorrowedRows, *, anew: bool = False) -> R:
+        """The rows of a run as of now; `anew` makes them of all entries. Raises TurnwrightError."""
+        rows = held.rows if isinstance(held.rows, self._kind) and not anew else None
+        # Where updating them fails half way, they are not kept.
         held.rows = None
-        rows = await self._refreshed(ask, rows)
+        if rows and ask.at_least and self._lead_to(ask.at_least, ask.view_changes, rows):
+            try:
+                for change in ask.view_changes:
+                    await self._runner.run(rows.apply, change.part)
+            except TextOnlyError:
+                rows, anew = None, True
+            else:
+                held.rows = rows
+                return rows
+        rows = await self._refreshed(ask, rows, anew=anew)
         if not is_shown(rows.cursor, ask.at_least):
-            rows = await self._refreshed(ask, rows)
+            rows = await self._refreshed(ask, rows, anew=anew)
         if not is_shown(rows.cursor, ask.at_least):
             message = "The store does not have the requested revision yet; retry."
             raise fault(Reason.SERVICE_UNAVAILABLE, message, service="store")
         held.rows = rows
         return rows
 
-    async def _refreshed(self, ask: PacketRequest, rows: R | None) -> R:
-        """The rows, brought up to date; or a snapshot if there are none or they are unusable."""
-        if rows:
-            try:
+    async def _refreshed(self, ask: PacketRequest, rows: R | None, *, anew: bool) -> R:
+        """The rows, or those that a stored packet is, brought up to date; a snapshot if they are unusable."""
+        try:
+            if rows or (not anew and (rows := await self._resume(ask))):
                 return await self._read_into(ask, rows)
-            except (RangeError, OtherRulesError):
-                pass
+        except (RangeError, OtherRulesError, TextOnlyError):
+            pass
         return await self._read_into(ask, await self._runner.run(self._make))
 
     async def _read_into(self, ask: PacketRequest, rows: R) -> R:

@@ -82,7 +82,7 @@ def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, b
     """The transcript of a run, after eviction if it would not fit, with the writes that make that last.
 
     Edits are applied to what is left; `budget` is the room beside them. Raises PROMPT_MESSAGE_UNKNOWN,
-    PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
+    PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED, TextOnlyError.
     """
     before = rows.condensed_by_packets()
     if not before:
@@ -183,7 +183,8 @@ def _after_eviction(rows: TranscriptRows, evicted: Evicted, ask: PacketRequest, 
 
 
 def _made(rows: TranscriptRows, ask: PacketRequest, divisor: int) -> Transcript:
-    segments = tuple(rows.conversation.segments())
+    is_text = rows.conversation.begins_as_text and not ask.is_draft
+    segments = () if is_text else tuple(rows.conversation.segments())
     tokens = tokens_of(rows.chars, divisor)
     if ask.is_draft:
         return Transcript((), "", tokens, rows.chars, segments, rows.strength)

@@ -6,31 +6,31 @@ Source: architecture 4; rows RL02-RL06, RH05; decisions C40-C44.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from sys import getsizeof
 from typing import Final
 
+from msgspec import DecodeError
 from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, short_pieces
+from turnwright_assembler.domain.checkpoint import Checkpoint
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
 from turnwright_assembler.domain.condensed import condensed, stub
-from turnwright_assembler.domain.envelope import element, fenced, well_formed
-from turnwright_assembler.domain.fixed import EventPart, event_element
+from turnwright_assembler.domain.envelope import well_formed
+from turnwright_assembler.domain.worded import in_words
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
-from turnwright_core.chat.transcript import Conversation, PlacedMessage, encoded
+from turnwright_core.chat.transcript import Conversation, PlacedMessage, TextOnlyError, encoded
 from turnwright_core.differences import Copied, Differences, alike
 from turnwright_core.entries import Cursor, Entry, Visibility
-from turnwright_core.events import COMPRESSION_SOURCE, Subkind
-from turnwright_core.instructions import INSTRUCTION_PATHS
+from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION, GrowingDigest
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.wire.command_records import recorded_call
@@ -81,6 +81,12 @@ class TranscriptRows:
         self.size_bytes = 0
         self.entries: dict[str, Entry] = {}
         self.conversation = Conversation(pieces_of)
+        self._began: Checkpoint | None = None
+        """That of the transcript of which only the text is known, if there is one."""
+        self._position = 0
+        """The last of all entries."""
+        self._missing: set[str] = set()
+        """Parts of messages that no entry was known for."""
         self.kinds: dict[str, MessageKind] = {}
         """Of the entries that are messages."""
         self._reports: dict[str, Compression] = {}
@@ -89,7 +95,10 @@ class TranscriptRows:
         """By record, while changes are applied."""
         self._used_by: dict[str, tuple[str, ...]] = {}
         """The messages that an entry is a part of beside its own."""
-        self._system: Sequence[str] = short_pieces((system_text("{}"),))
+        self._rules = system_text("{}")
+        self._of_project = ""
+        """The end of the system message: the instructions of the project."""
+        self._system: Sequence[str] = short_pieces((self._rules,))
         self._tools: Sequence[str] = ()
         self._digest = GrowingDigest()
         self._edited: list[str] = []
@@ -100,9 +109,45 @@ class TranscriptRows:
         self._same = 0
         """How many pieces of the conversation are the same since then, from its beginning on."""
 
+    @classmethod
+    def resumed(cls, checkpoint: Checkpoint, sent: Mapping[str, Sequence[str]]) -> TranscriptRows | None:
+        """Rows that go on from a transcript that was sent, its pieces by role; None if it is not the checkpoint's.
+
+        The entries that it was made of are not read. What needs them, or changes them, raises TextOnlyError.
+        """
+        rows = cls()
+        rows._began = checkpoint
+        rows.cursor, rows._position = checkpoint.cursor, checkpoint.position
+        rows._system, rows._tools = sent.get("system", ()), sent.get("tools", ())
+        system = "".join(rows._system)
+        rows._rules = system[: len(system) - checkpoint.project_chars]
+        rows._of_project = system[len(rows._rules) :]
+        try:
+            rows.conversation.begin_with(sent.get(CONVERSATION, ()), checkpoint.position)
+        except DecodeError:
+            return None
+        if rows.digest() != checkpoint.digest:
+            return None
+        rows._note_sent(checkpoint.digest, rows.messages())
+        rows.size_bytes = 2 * sum(map(getsizeof, rows.conversation.pieces))
+        return rows
+
+    def checkpoint(self, render_version: str, digest: str) -> str:
+        """What `resumed` needs to go on from the transcript as it is now, of this digest; empty: it cannot."""
+        if self.cursor is None or any(report.of_packet for report in self._reports.values()):
+            return ""
+        compressed, of_project = (self.strength, self.broken_in), len(self._of_project)
+        return Checkpoint(render_version, digest, self.cursor, self._position, of_project, *compressed).to_json()
+
     def apply(self, part: ViewPart) -> None:
-        """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows."""
+        """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows.
+
+        Raises TextOnlyError.
+        """
         entries, used_by = self.entries, self._used_by
+        if self._began and not self._is_new(part):
+            raise TextOnlyError
+        self._position = max([self._position, *(entry.position for entry in part.entries)])
         changed: dict[str, None] = {}
         for entry in part.entries:
             path = entry.path
@@ -123,13 +168,22 @@ class TranscriptRows:
         if part.cursor:
             self.cursor = part.cursor
 
+    def _is_new(self, part: ViewPart) -> bool:
+        """Whether no entry changes of which only the text is known. Instructions may change."""
+        begin = self._began.position if self._began else 0
+        old = (*part.removed, *(one.path for one in part.entries if one.position <= begin))
+        return all(path in self.entries or path in INSTRUCTION_PATHS for path in old)
+
     def _make(self, path: str) -> None:
         entry = self.entries.get(path)
         if path in INSTRUCTION_PATHS:
-            system, project = (self.entries.get(one) for one in INSTRUCTION_PATHS)
-            attributes = system.attributes_json if system else "{}"
-            self._system = short_pieces((system_with(system_text(attributes), project),))
-            self._tools = short_pieces((tools,)) if (tools := tools_text(attributes)) else ()
+            if path == SYSTEM_PATH:
+                attributes = entry.attributes_json if entry else "{}"
+                self._rules, tools = system_text(attributes), tools_text(attributes)
+                self._tools = short_pieces((tools,)) if tools else ()
+            else:
+                self._of_project = system_with("", entry)
+            self._system = short_pieces((self._rules + self._of_project,))
             return
         if path in self.kinds:
             del self.kinds[path]
@@ -169,7 +223,7 @@ class TranscriptRows:
             return PlacedMessage(path, position, message, is_gone)
         if kind is MessageKind.SUMMARY:
             position = self._place_of_summary(entry)
-        text = shown(RunMessage(path, kind, turn_of(entry), position, 0, message))
+        text = in_words(RunMessage(path, kind, turn_of(entry), position, 0, message))
         return PlacedMessage(path, position, text_message(Role.USER, text), is_gone)
 
     def _part_of(self, path: str, part: str) -> Entry | None:
@@ -177,10 +231,16 @@ class TranscriptRows:
         users = self._used_by.get(part, ())
         if path not in users:
             self._used_by[part] = (*users, path)
-        return self.entries.get(part)
+        found = self.entries.get(part)
+        # Nobody but the runtime writes reasoning, and before its reply.
+        if found is None and self._began and not part.startswith("reasoning://"):
+            self._missing.add(part)
+        return found
 
     def _place_of_summary(self, entry: Entry) -> int:
         """A summary stands where the first of the messages stood that it replaces."""
+        if self._began:
+            raise TextOnlyError
         listed = entry.attributes.get(SUMMARIZES)
         paths = listed if isinstance(listed, list) else ()
         replaced = (self.entries[path].position for path in paths if path in self.entries)
@@ -194,12 +254,14 @@ class TranscriptRows:
     @property
     def strength(self) -> CompressionStrength:
         """How far the transcript is compressed."""
-        return max(self._evicted.values(), default=CompressionStrength.ABSENT)
+        before = self._began.strength if self._began else CompressionStrength.ABSENT
+        return max([before, *self._evicted.values()])
 
     @property
     def broken_in(self) -> int:
         """The latest turn in which a compression broke the prefix; 0: none."""
-        return max((one.turn for one in self._reports.values() if one.breaks_prefix), default=0)
+        before = self._began.broken_in if self._began else 0
+        return max([before, *(one.turn for one in self._reports.values() if one.breaks_prefix)])
 
     @property
     def reports(self) -> list[Compression]:
@@ -210,6 +272,8 @@ class TranscriptRows:
         """The results that were summarized so that a packet fits."""
         if not any(report.of_packet for report in self._reports.values()):
             return []
+        if self._began:
+            raise TextOnlyError
         found = (self.entries.get(path) for path in restorable(self.reports))
         return [
             entry
@@ -218,7 +282,12 @@ class TranscriptRows:
         ]
 
     def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
-        """Roles with their pieces: the system message, the conversation, and the tools where there are some."""
+        """Roles with their pieces: the system message, the conversation, and the tools where there are some.
+
+        Raises TextOnlyError.
+        """
+        if self._missing - self.entries.keys():
+            raise TextOnlyError
         same = self.conversation.compose()
         self._digest.cut(same)
         self._same = min(self._same, same)
@@ -258,9 +327,12 @@ class TranscriptRows:
             copied = (Copied(first, same),) if same else ()
             parts.append((role, (*copied, *differences.of(pieces[same:]))))
             first += len(as_delta)
+        self._note_sent(digest, messages)
+        return tuple(parts)
+
+    def _note_sent(self, digest: str, messages: Iterable[tuple[str, Sequence[str]]]) -> None:
         self._sent_digest, self._sent = digest, tuple(tuple(pieces) for _, pieces in messages)
         self._same = len(self.conversation.pieces)
-        return tuple(parts)
 
     def edited_digest(self, pieces: list[str]) -> str:
         """The digest with another conversation in the place of the own one: what edits have made of it."""
@@ -277,7 +349,7 @@ class TranscriptRows:
         is_based = bool(base_digest) and base_digest == self._sent_digest
         differences = Differences(tuple(chain.from_iterable(self._sent)) if is_based else ())
         parts = tuple((role, tuple(differences.of(texts))) for role, texts in messages)
-        self._sent_digest, self._sent = digest, tuple(tuple(texts) for _, texts in messages)
+        self._note_sent(digest, messages)
         self._same = alike(pieces, self.conversation.pieces)
         return parts
 
@@ -305,27 +377,3 @@ def _is_gone(entry: Entry, kind: MessageKind) -> bool:
 def _as_evicted(entry: Entry, message: Message) -> Message:
     made = stub if entry.visibility is Visibility.ARCHIVED else condensed
     return replace(message, parts=(Text(made(entry.path, message.text)),))
-
-
-def shown(message: RunMessage) -> str:
-    """In words, what no vendor has a role for: an event, a plan, a result of a tag, an error."""
-    content = message.message
-    extra = json.loads(content.extra) if content.extra else {}
-    if message.kind is MessageKind.EVENT:
-        event = extra.get("event") or {}
-        if event.get("source") == COMPRESSION_SOURCE and event.get("subkind") == Subkind.SUMMARIZATION_MARKER.value:
-            return ""
-        part = EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
-        return event_element(message.path, part, content.text)
-    body = fenced(message.path, content.text)
-    if message.kind is MessageKind.PLAN:
-        plan = extra.get("plan") or {}
-        attributes = {name: plan[name] for name in ("plan_id", "version", "sequence", "change") if name in plan}
-        return element("plan-update" if "sequence" in plan else "plan", attributes, body)
-    if not body:
-        return ""
-    tags: dict[MessageKind, tuple[str, dict[str, str | int]]] = {
-        MessageKind.SUMMARY: ("summary", {"turn": message.turn}),
-        MessageKind.RESULT: ("result", {"tool": content.tool, "failed": "true" if content.failed else ""}),
-    }
-    return element(*tags.get(message.kind, ("notice", {})), body)

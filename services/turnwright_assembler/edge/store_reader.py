@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any, Final
 
+from msgspec import Struct, field
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
 
-from turnwright_assembler.ports import PastMoment, ViewPart
+from turnwright_assembler.ports import PacketRead, PastMoment, ViewPart
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import INSTRUCTION_PATHS
@@ -21,6 +22,22 @@ READ_TIMEOUT_S: Final = 60.0
 """Timeout for reading a run's view, in seconds: the first packet of a long run reads all of it."""
 
 
+class _StoredMessage(Struct):
+    """A message of a stored packet as it is read. Mutable."""
+
+    role: str
+    texts: list[str] = field(default_factory=list)
+    piece_chars: list[int] = field(default_factory=list)
+
+    def pieces(self) -> Iterator[str]:
+        text, begin = "".join(self.texts), 0
+        for chars in self.piece_chars:
+            yield text[begin : begin + chars]
+            begin += chars
+        if begin < len(text):
+            yield text[begin:]
+
+
 class StoreReader:
     """A RunReader over a connection to the store."""
 
@@ -30,56 +47,37 @@ class StoreReader:
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
         self._schemes = BUILT_IN
 
-    async def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
+    def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
         """The parts of the view, as they come."""
-        request = read_pb2.ReadViewRequest(
-            project=project,
-            run=run,
-            after=cursor_to_pb(after) if after else None,
-            filter=read_pb2.VIEW_FILTER_PACKET,
-            include_paths=INSTRUCTION_PATHS,
-            schemes_version=schemes,
-        )
-        async for part in self._read(request):
-            yield part
+        since = cursor_to_pb(after) if after else None
+        return self._read(project, run, messages=False, after=since, schemes_version=schemes)
 
-    async def read_messages(self, project: str, run: str, after: Cursor | None) -> AsyncGenerator[ViewPart, None]:
+    def read_messages(self, project: str, run: str, after: Cursor | None) -> AsyncGenerator[ViewPart, None]:
         """The same of the entries that messages are made of."""
-        request = read_pb2.ReadViewRequest(
-            project=project,
-            run=run,
-            after=cursor_to_pb(after) if after else None,
-            filter=read_pb2.VIEW_FILTER_MESSAGES,
-            include_paths=INSTRUCTION_PATHS,
-        )
-        async for part in self._read(request):
-            yield part
+        return self._read(project, run, messages=True, after=cursor_to_pb(after) if after else None)
 
-    async def read_at(
+    def read_at(
         self, project: str, run: str, at: PastMoment | None, *, messages: bool
     ) -> AsyncGenerator[ViewPart, None]:
         """The same of an earlier moment."""
-        request = read_pb2.ReadViewRequest(
-            project=project,
-            run=run,
-            filter=read_pb2.VIEW_FILTER_MESSAGES if messages else read_pb2.VIEW_FILTER_PACKET,
-            include_paths=INSTRUCTION_PATHS,
-            at=_moment(at) if at else None,
-        )
-        async for part in self._read(request):
-            yield part
+        return self._read(project, run, messages=messages, at=_moment(at) if at else None)
 
-    async def read_packet(self, project: str, run: str, turn: int) -> Sequence[tuple[str, str]] | None:
-        """A stored packet, its messages joined."""
+    async def read_packet(
+        self, project: str, run: str, turn: int = 0, wanted: Callable[[str], object] | None = None
+    ) -> PacketRead | None:
+        """A stored packet in the pieces that it was stored in."""
         request = read_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
-        roles: dict[int, str] = {}
-        texts: dict[int, list[str]] = {}
-        is_whole = False
+        messages: dict[int, _StoredMessage] = {}
+        note, is_whole = "", False
         try:
             async with self._peer.stream(self._stub.ReadPacket, request, READ_TIMEOUT_S) as parts:
                 async for part in parts:
-                    roles[part.index] = part.role
-                    texts.setdefault(part.index, []).append(part.text)
+                    note = note or part.note
+                    if wanted and not messages and not wanted(note):
+                        return None
+                    message = messages.setdefault(part.index, _StoredMessage(part.role))
+                    message.texts.append(part.text)
+                    message.piece_chars.extend(part.piece_chars)
                     is_whole = part.last
         except TurnwrightError as error:
             if error.reason is Reason.TURN_NOT_FOUND:
@@ -87,9 +85,16 @@ class StoreReader:
             raise
         if not is_whole:
             raise self._peer.cut_short("its last part")
-        return [(roles[index], "".join(texts[index])) for index in sorted(roles)]
+        return PacketRead(tuple((one.role, tuple(one.pieces())) for _, one in sorted(messages.items())), note)
 
-    async def _read(self, request: read_pb2.ReadViewRequest) -> AsyncGenerator[ViewPart, None]:
+    async def _read(self, project: str, run: str, *, messages: bool, **more: Any) -> AsyncGenerator[ViewPart, None]:
+        request = read_pb2.ReadViewRequest(
+            project=project,
+            run=run,
+            filter=read_pb2.VIEW_FILTER_MESSAGES if messages else read_pb2.VIEW_FILTER_PACKET,
+            include_paths=INSTRUCTION_PATHS,
+            **more,
+        )
         async with self._peer.stream(self._stub.ReadView, request, READ_TIMEOUT_S) as parts:
             async for part in parts:
                 yield ViewPart(

@@ -126,4 +126,5 @@ def _report(
         unfit=[assembler_service_pb2.UnfitPiece(path=one.path, tokens=one.tokens) for one in assembled.unfit],
         edits=map(edit_to_pb, assembled.edits),
         edit_tokens=assembled.edit_tokens,
+        checkpoint=assembled.checkpoint,
     )

@@ -28,11 +28,16 @@ conversation that begins with a reply, and many chat templates two replies in a 
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Message)
+_CALL_ID: Final = '"call_id":"'
 
 # Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
 _USER: Final = Role.USER
 _ASSISTANT: Final = Role.ASSISTANT
 _TOOL: Final = Role.TOOL
+
+
+class TextOnlyError(Exception):
+    """The beginning of a conversation is known as text only, and its messages are needed."""
 
 
 class PlacedMessage(Struct, frozen=True, eq=False):
@@ -85,6 +90,31 @@ class Conversation:
         unless somebody used an id again."""
         self._fresh_from: int | None = 0
         """From where in the order on there are changes that segments do not show yet; None: nowhere."""
+        self.begins_as_text = False
+        self._ids_in_text: frozenset[str] | None = None
+
+    def begin_with(self, pieces: Sequence[str], position: int) -> None:
+        """Begin with what was sent earlier, which is not divided into messages; all of them are up to this position.
+
+        Only for an empty conversation. What needs those messages raises TextOnlyError. Raises DecodeError.
+        """
+        if not pieces:
+            return
+        begin = len(pieces) - 1
+        while begin and not pieces[begin - 1].endswith("\n"):
+            begin -= 1
+        last = _DECODER.decode("".join(pieces[begin:]).rstrip("\n").rpartition("\n")[2])
+        self.begins_as_text = True
+        # What users said last may go on.
+        if is_users := last.role is _USER:
+            self.put("", PlacedMessage("", position, last))
+        text = Segment(0, 0, [], is_reply=True, pieces=pieces[:begin] if is_users else pieces)
+        text.ids = () if last.role is _ASSISTANT else ("",)
+        if text.pieces:
+            text.chars = sum(map(len, text.pieces))
+            self.chars += text.chars
+            self.pieces += text.pieces
+            self._segments.append(text)
 
     def put(self, path: str, one: PlacedMessage | None) -> None:
         """Add, replace or remove a message."""
@@ -113,7 +143,10 @@ class Conversation:
             self._fresh_from = at
 
     def compose(self) -> int:
-        """Bring the pieces up to date; the answer is how many at the beginning are what they were before."""
+        """Bring the pieces up to date; the answer is how many at the beginning are what they were before.
+
+        Raises TextOnlyError.
+        """
         if self._fresh_from is None:
             return len(self.pieces)
         before: dict[int, Segment] = {}
@@ -140,7 +173,9 @@ class Conversation:
         return len(self.pieces) if last is None or last.is_reply else last.pieces_begin
 
     def segments(self) -> Iterator[Segment]:
-        """What the conversation consists of, in order."""
+        """What the conversation consists of, in order. Raises TextOnlyError."""
+        if self.begins_as_text:
+            raise TextOnlyError
         self.compose()
         return iter(self._segments)
 
@@ -196,6 +231,7 @@ class Conversation:
                     if self._fresh_from is not None:
                         return
                     continue
+                self._check_new(one.message.call_id)
                 one = PlacedMessage(one.path, one.position, text_message(_USER, one.message.text), one.is_gone)
             if one.is_gone or not _says_something(one.message):
                 continue
@@ -228,6 +264,7 @@ class Conversation:
             return
         ids: list[str] = []
         for index, call in enumerate(one.message.calls, 1):
+            self._check_new(call.call_id)
             callers = self._calls.setdefault(call.call_id, [])
             if not callers or callers[-1][0] is not reply:
                 callers.append((reply, index))
@@ -239,6 +276,17 @@ class Conversation:
             ids.append(call_id)
             reply.parts.append(None)
         reply.ids = tuple(ids)
+
+    def _check_new(self, call_id: str) -> None:
+        """Raises TextOnlyError if a reply of which only the text is known may have a call of this id."""
+        if not self.begins_as_text:
+            return
+        if self._ids_in_text is None:
+            text = "".join(self._segments[0].pieces) if self._segments and not self._segments[0].parts else ""
+            # As they are in JSON, up to a character that is escaped there.
+            self._ids_in_text = frozenset(_start(after) for after in text.split(_CALL_ID)[1:])
+        if not call_id or _start(_ENCODER.encode(call_id).decode()[1:]) in self._ids_in_text:
+            raise TextOnlyError
 
     def _encode(self, segment: Segment, before: Segment | None) -> None:
         """Give a segment its pieces: those of an earlier one of which it is the same."""
@@ -260,6 +308,10 @@ class Conversation:
         segment.pieces_begin = len(self.pieces)
         self.pieces += segment.pieces
         self.chars += segment.chars
+
+
+def _start(text: str) -> str:
+    return text[: text.index('"')]
 
 
 def _answered(reply: Message, ids: Sequence[str], results: Sequence[PlacedMessage | None]) -> list[Message]:

@@ -149,4 +149,5 @@ def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport, shows:
         unfit=tuple((one.path, one.tokens) for one in report.unfit),
         edits=edits_from_pb(report.edits),
         edit_tokens=report.edit_tokens,
+        checkpoint=report.checkpoint,
     )

@@ -47,6 +47,8 @@ def _note_of(packet: Packet) -> str:
         note |= {"compression": packet.compression}
     if isfinite(effects_chars := chars_of(packet.effects)):
         note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
+    if packet.checkpoint:
+        note["checkpoint"] = packet.checkpoint
     if packet.edits:
         note["edits"] = to_builtins(packet.edits)
     return json.dumps(note, separators=(",", ":"))

@@ -63,6 +63,8 @@ class Packet(Struct, frozen=True):
     """The writes by which the reply, a summary, replaces messages; empty if it was read from the store."""
     plan_tokens: int = 0
     """Tokens of plans, which are never shortened; 0 if it was read from the store."""
+    checkpoint: str = ""
+    """What the assembler notes with it, to begin the next transcript with it; empty if it was read from the store."""
     rate: TokenRate = TokenRate()
     """With which it was assembled."""
 

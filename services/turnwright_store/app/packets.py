@@ -149,16 +149,19 @@ class PacketLayout(Struct, frozen=True):
     """The layout of a turn's packet, and the run that it was stored in."""
 
     run_id: int
+    turn: int
     layout: Layout
 
 
 def find_packet(connection: Connection, run: RunHead, turn: int) -> PacketLayout | None:
-    """The packet of a turn, also of an inherited turn; None if none is stored."""
-    home = run_of_turn(connection, run.id, turn)
+    """The packet of a turn, also of an inherited turn; 0: the latest of the run itself. None if none is stored."""
+    home = run_of_turn(connection, run.id, turn) if turn else run.id
     if home is None:
         return None
-    found = rows.latest_packets(connection, home, turn, CHAIN_MAX)
-    return PacketLayout(home, _layout(found[: found[0].depth])) if found and found[0].turn == turn else None
+    found = rows.latest_packets(connection, home, turn or run.turn, CHAIN_MAX)
+    if not found or turn not in (0, found[0].turn):
+        return None
+    return PacketLayout(home, found[0].turn, _layout(found[: found[0].depth]))
 
 
 def packet_messages(connection: Connection, run: RunHead, turn: int) -> tuple[tuple[str, str], ...] | None:
@@ -193,6 +196,8 @@ class PacketPart(Struct, frozen=True):
     role: str
     text: str
     note: str = ""
+    piece_chars: Sequence[int] = ()
+    """Lengths of the pieces of this part and those that follow it, up to the next part with some."""
 
 
 async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIterator[PacketPart]:
@@ -206,7 +211,7 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
         found = find_packet(connection, run, turn)
         if found is None:
             raise turn_not_found(run, turn, f"There is no packet of turn {turn} in {address.run}.")
-        return found, rows.packet_note(connection, found.run_id, turn)
+        return found, rows.packet_note(connection, found.run_id, found.turn)
 
     found, note = await database.read(begin)
     for index, (role, pieces) in enumerate(found.layout):
@@ -215,9 +220,10 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
             some = partial(_some_texts, run_id=found.run_id, address=address, pieces=pieces[done:])
             texts = await database.read(some)
             done += max(1, len(texts))
+            piece_chars = [*map(len, texts)]
             for piece in in_pieces("".join(texts)):
-                yield PacketPart(index, role, piece, note)
-                note = ""
+                yield PacketPart(index, role, piece, note, piece_chars)
+                note, piece_chars = "", []
 
 
 def _some_texts(connection: Connection, run_id: int, address: RunRef, pieces: Sequence[int]) -> list[str]:

@@ -39,7 +39,9 @@ class HistoryRpcs(Calls):
         async for part in packets.read_packet(self._database, address, request.turn):
             if held:
                 yield held
-            held = read_pb2.ReadPacketResponse(index=part.index, role=part.role, text=part.text, note=part.note)
+            held = read_pb2.ReadPacketResponse(
+                index=part.index, role=part.role, text=part.text, note=part.note, piece_chars=part.piece_chars
+            )
         if held:
             held.last = True
             yield held

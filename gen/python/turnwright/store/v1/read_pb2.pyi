@@ -715,7 +715,9 @@ class ReadPacketRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     turn: _builtins.int
-    """Number of the turn. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if it has no stored packet."""
+    """Number of the turn; 0: the run's latest stored packet, but no inherited one. Fails with NOT_FOUND, reason
+    TURN_NOT_FOUND, if there is no such packet.
+    """
     def __init__(
         self,
         *,
@@ -742,6 +744,7 @@ class ReadPacketResponse(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    PIECE_CHARS_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
     role: _builtins.str
@@ -752,6 +755,12 @@ class ReadPacketResponse(_message.Message):
     """The note stored with the packet; only in the first part."""
     last: _builtins.bool
     """True in the last part. An answer without a last part is incomplete: call again."""
+    @_builtins.property
+    def piece_chars(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Lengths in code points of the pieces that the text of the message was stored in. All parts of a message together have
+        all of its pieces, in order; a piece may end in a later part.
+        """
+
     def __init__(
         self,
         *,
@@ -760,10 +769,11 @@ class ReadPacketResponse(_message.Message):
         text: _builtins.str = ...,
         note: _builtins.str = ...,
         last: _builtins.bool = ...,
+        piece_chars: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "last", b"last", "note", b"note", "role", b"role", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "last", b"last", "note", b"note", "piece_chars", b"piece_chars", "role", b"role", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -382,6 +382,14 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
    * @generated from field: repeated turnwright.store.v1.EntryWrite after_reply = 16;
    */
   afterReply: EntryWrite[];
+
+  /**
+   * What the assembler must know to begin the next transcript with this one, to be stored in the note of the packet. At
+   * most 4096 bytes; opaque to the caller. Empty: the next one does not begin with it.
+   *
+   * @generated from field: string checkpoint = 17;
+   */
+  checkpoint: string;
 };
 
 /**

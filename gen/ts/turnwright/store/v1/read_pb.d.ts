@@ -720,7 +720,8 @@ export declare type ReadPacketRequest = Message<"turnwright.store.v1.ReadPacketR
   run: string;
 
   /**
-   * Number of the turn. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if it has no stored packet.
+   * Number of the turn; 0: the run's latest stored packet, but no inherited one. Fails with NOT_FOUND, reason
+   * TURN_NOT_FOUND, if there is no such packet.
    *
    * @generated from field: uint32 turn = 3;
    */
@@ -773,6 +774,14 @@ export declare type ReadPacketResponse = Message<"turnwright.store.v1.ReadPacket
    * @generated from field: bool last = 5;
    */
   last: boolean;
+
+  /**
+   * Lengths in code points of the pieces that the text of the message was stored in. All parts of a message together have
+   * all of its pieces, in order; a piece may end in a later part.
+   *
+   * @generated from field: repeated uint32 piece_chars = 6;
+   */
+  pieceChars: number[];
 };
 
 /**
