@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
+    queue_pb2,
     read_pb2,
     registry_pb2,
     session_pb2,
@@ -20,15 +21,22 @@ from turnwright.store.v1 import (
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.kit.auth import Caller
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, PAGE_SIZE_MAX, RECORD_BYTES_MAX
+from turnwright_core.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    EVENT_BODY_BYTES_MAX,
+    PAGE_SIZE_MAX,
+    RECORD_BYTES_MAX,
+    WHOLE_IN_EVENTS,
+)
 from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
-from turnwright_core.wire.owner_calls import WATCH_CHANGES
+from turnwright_core.wire.owner_calls import WATCH_CHANGES, run_changes_from_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
@@ -41,7 +49,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.store_plans import StorePlans
-from turnwright_executor.ports.ledger import Claim, FoundEntry, LeaseRenewal, Renewal, RunOwner
+from turnwright_executor.ports.ledger import Claim, CreatedRun, FoundEntry, LeaseRenewal, Renewal, RunOwner
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -68,6 +76,26 @@ class StoreLedger(StorePlans):
 
     def scheme(self, name: str) -> Scheme:
         return self._schemes.rules(name)
+
+    async def create_run(self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, claims: bool) -> CreatedRun:
+        new = queue_pb2.NewRun(principal=caller.principal, tier=int(caller.tier))  # type: ignore[arg-type]
+        new.watch.filter = read_pb2.VIEW_FILTER_TIMELINE
+        new.watch.body_bytes_max = EVENT_BODY_BYTES_MAX
+        new.watch.whole_schemes[:] = WHOLE_IN_EVENTS
+        if claims:
+            version = self._schemes.version
+            new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))
+        wanted = queue_pb2.EnqueueLoopRequest(new=new)
+        wanted.MergeFrom(request)
+        answer = await self._peer.call(self.stub.EnqueueLoop, wanted)
+        claim = None
+        if answer.HasField("claim"):
+            self._schemes.update(answer.claim)
+            # One that cannot be read is released again; the task is stored all the same.
+            with contextlib.suppress(TurnwrightError, ValueError):
+                claim = (await self._readable([answer.claim]))[0]
+        changes = run_changes_from_pb(answer.changes) if answer.HasField("changes") else None
+        return CreatedRun(answer, claim, changes)
 
     async def claim(self, address: RunAddress) -> Claim:
         request = lease_pb2.ClaimRunRequest(

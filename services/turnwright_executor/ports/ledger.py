@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from turnwright.store.v1 import queue_pb2
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
+from turnwright_core.kit.auth import Caller
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, TurnStart, ViewChange
 from turnwright_core.plans import Plan
@@ -38,6 +40,15 @@ class Claim(Struct, frozen=True):
     turn_calls: int
     file_constraints: tuple[FileConstraint, ...] | None
     """Of the project; None: too many to come with a claim."""
+
+
+class CreatedRun(Struct, frozen=True):
+    """The answer to the first task of a run, which this executor works on at once if it has the claim."""
+
+    answer: queue_pb2.EnqueueLoopResponse
+    claim: Claim | None = None
+    changes: RunChanges | None = None
+    """What the task has changed, if the store could tell: then a watch goes on from there."""
 
 
 class LeaseRenewal(Struct, frozen=True):
@@ -101,6 +112,9 @@ class Ledger(Protocol):
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme, as of the latest claim, turn or run that was read."""
+
+    async def create_run(self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, claims: bool) -> CreatedRun:
+        """Store the first task of a run on behalf of a caller, and claim the run. Raises RUN_EXISTS."""
 
     async def claim(self, address: RunAddress) -> Claim:
         """Claim a run: take its lease. Raises LEASE_HELD while another executor holds it."""

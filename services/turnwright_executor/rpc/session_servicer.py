@@ -14,6 +14,7 @@ from turnwright.store.v1 import session_pb2 as rows_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
@@ -22,6 +23,7 @@ from turnwright_executor.domain.effects import ClientToolEffect
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, check_floor
 from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs, check_acceptance
 from turnwright_executor.rpc.task_servicer import TaskRpcs
+from turnwright_executor.watching.run_fold import FreshRun
 
 Answer = rows_pb2.SubmitCommandResponse
 
@@ -46,7 +48,7 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
         )
         makes = command.HasField("branch_from_chat") or (
             command.HasField("user_message")
-            and not (request.run and await self._run_exists(request.project, request.run))
+            and not (request.run and await self._run_exists(RunAddress(request.project, request.run)))
         )
         answer, cursor = await (self._making(wanted) if makes else self._commanding(wanted))
         return pb.SubmitCommandResponse(
@@ -90,12 +92,23 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
         answer = await self._submit(wanted)
         address = RunAddress(wanted.project, answer.run.run)
         is_fresh = answer.created and not answer.duplicate and not answer.run.HasField("forked_from")
-        fresh = (run_from_pb(answer.run), cursor_from_pb(answer.cursor)) if is_fresh else None
+        fresh = FreshRun(run_from_pb(answer.run), cursor_from_pb(answer.cursor)) if is_fresh else None
         try:
             async with self._hubs.hold(address, fresh=fresh) as hub:
                 return answer, hub.cursor()
         finally:
             self._scheduler.kick(address)
+
+    async def _run_exists(self, address: RunAddress) -> bool:
+        if self._hubs.has(address):
+            return True
+        try:
+            await self._ledger.get_run(address)
+        except TurnwrightError as error:
+            if error.reason is Reason.RUN_NOT_FOUND:
+                return False
+            raise
+        return True
 
     async def _submit(self, wanted: rows_pb2.SubmitCommandRequest) -> Answer:
         return await self.store.call(self.rows.SubmitCommand, wanted, caller=current_caller())

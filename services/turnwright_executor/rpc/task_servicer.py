@@ -5,6 +5,7 @@ Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -17,14 +18,17 @@ from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
+from turnwright_core.runs import SessionState
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.ports.ledger import CreatedRun, Ledger
 from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.run_fold import FreshRun
 
 NAMED_MAX: Final = 20
 """Maximum number of models that the error for an unknown one lists."""
@@ -33,6 +37,7 @@ NAMED_MAX: Final = 20
 class TaskRpcs(Forwarding):
     """InitProject, StartRun, Ask, Act and Abort."""
 
+    _ledger: Ledger
     _hubs: Hubs
     _scheduler: Scheduler
     _locate: Locate
@@ -90,38 +95,43 @@ class TaskRpcs(Forwarding):
         alias = await self._fork(task) if task.HasField("fork") else task.run
         wanted = copy_fields(task, queue_pb2.EnqueueLoopRequest)
         wanted.run, wanted.settings.mode = alias, mode
-        # An existing run is opened before the task is stored, so that its cursor precedes all that the task causes.
-        if alias and await self._run_exists(task.project, alias):
-            async with self._hubs.hold(RunAddress(task.project, alias)) as hub:
+        address = RunAddress(task.project, alias)
+        created = None if self._hubs.has(address) else await self._created(wanted)
+        if created is None:
+            # The run is opened before the task is stored, so that its cursor precedes all that the task causes.
+            async with self._hubs.hold(address) as hub:
                 cursor, state = hub.cursor(), hub.state
-                answer = await self._enqueue(wanted)
+                answer = await self.store.call(self.rows.EnqueueLoop, wanted, caller=current_caller())
+            self._scheduler.kick(address)
         else:
-            answer = await self._enqueue(wanted)
-            address = RunAddress(task.project, answer.run.run)
-            fresh = (run_from_pb(answer.run), cursor_from_pb(answer.cursor)) if answer.created else None
-            try:
-                async with self._hubs.hold(address, fresh=fresh) as hub:
-                    cursor, state = hub.cursor(), hub.state
-            except BaseException:
-                # The task is stored, so it is worked on even if the caller has gone.
-                self._scheduler.kick(address)
-                raise
-        self._scheduler.kick(RunAddress(task.project, answer.run.run))
+            answer = created.answer
+            cursor, state = await self._opened(created)
         # What the run was doing at the cursor: from there on, events report it.
         answer.run.state = session_pb2.SessionState.ValueType(int(state))
         return task_pb2.QueuedTask(run=answer.run, loop=answer.loop, cursor=cursor)
 
-    async def _enqueue(self, request: queue_pb2.EnqueueLoopRequest) -> queue_pb2.EnqueueLoopResponse:
-        return await self.store.call(self.rows.EnqueueLoop, request, caller=current_caller())
-
-    async def _run_exists(self, project: str, alias: str) -> bool:
+    async def _created(self, wanted: queue_pb2.EnqueueLoopRequest) -> CreatedRun | None:
+        """The run that the task creates, claimed if it can be worked on here at once; None if it exists."""
         try:
-            await self.store.call(self.rows.GetRun, registry_pb2.GetRunRequest(project=project, run=alias))
+            return await self._scheduler.create(partial(self._ledger.create_run, wanted, current_caller()))
         except TurnwrightError as error:
-            if error.reason is Reason.RUN_NOT_FOUND:
-                return False
+            if error.reason is Reason.RUN_EXISTS:
+                return None
             raise
-        return True
+
+    async def _opened(self, created: CreatedRun) -> tuple[task_pb2.EventCursor, SessionState]:
+        """Where the events of the task begin, and what the run was doing then."""
+        answer = created.answer
+        address = RunAddress(answer.run.project, answer.run.run)
+        run, before = run_from_pb(answer.run), cursor_from_pb(answer.cursor)
+        fresh = FreshRun(run, before, created.changes) if answer.created else None
+        try:
+            async with self._hubs.hold(address, fresh=fresh) as hub:
+                # All events of a fresh run are numbered: the task's begin with the first.
+                return task_pb2.EventCursor(epoch=hub.epoch) if fresh else hub.cursor(), hub.state
+        finally:
+            # The task is stored, so it is worked on even if the caller has gone.
+            self._scheduler.kick(address, created.claim)
 
     async def _fork(self, task: task_pb2.Task) -> str:
         """The alias of the fork that a task requests. Idempotent: a repeated request finds the same fork.

@@ -26,7 +26,7 @@ from turnwright_core.kit.scope import detached
 from turnwright_core.kit.telemetry import count
 from turnwright_core.kit.telemetry_names import LEASES_LOST
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.ledger import Claim, CreatedRun, Ledger
 
 START_SHARE: Final = 2 / 3
 """Share of a lease's term after which no effect begins without a renewal."""
@@ -137,6 +137,14 @@ class Leases:
                 before.is_changing = False
         self._hold(address, claim, asked_s)
         return claim
+
+    async def claim_created(self, creating: Coroutine[Any, Any, CreatedRun]) -> CreatedRun:
+        """Await the creation of a run, which may be claimed with it. Raises TurnwrightError."""
+        asked_s = self._clock_s()
+        created = await self._granted(creating, lambda created: [created.claim] if created.claim else [])
+        if created.claim:
+            self._hold(_address_of(created.claim), created.claim, asked_s)
+        return created
 
     async def claim_work(self, limit: int) -> list[Claim]:
         """Claim runs that have work and no owner. Raises TurnwrightError."""

@@ -8,10 +8,10 @@ another one, here or in a later process. Source: architecture 3, 11; rows RU109-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -22,7 +22,7 @@ from turnwright_core.kit.scope import detached
 from turnwright_core.runs import Loop
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
-from turnwright_executor.ports.ledger import Claim
+from turnwright_executor.ports.ledger import Claim, CreatedRun
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.loop_scope import LeaseHandle, LoopScope, Placement, Services
@@ -136,7 +136,7 @@ class Scheduler:
                 except Exception as error:  # noqa: BLE001 - one run that cannot be read keeps no other waiting
                     _log.error("seeking_crashed", exc_info=error)
             for claim in claims:
-                self._take(claim)
+                self.kick(RunAddress(claim.run.project, claim.run.run), claim)
             if not claims or len(claims) < free:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(settings.work_poll_s):
@@ -144,13 +144,10 @@ class Scheduler:
             self._wake.clear()
             await asyncio.sleep(0)
 
-    def _take(self, claim: Claim) -> None:
-        address = RunAddress(claim.run.project, claim.run.run)
-        worker = self._workers.get(address)
-        if worker:
-            worker.again = True
-        else:
-            self._employ(address, claim)
+    async def create(self, create: Callable[[bool], Coroutine[Any, Any, CreatedRun]]) -> CreatedRun:
+        """Create a run, and claim it with that if it can be worked on here at once. Raises TurnwrightError."""
+        claims = not (self._draining or self._leases.is_workspace_bound or self._slots.locked())
+        return await self._leases.claim_created(create(claims))
 
     def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
         is_by_poll = self._seeking and self._leases.is_workspace_bound
@@ -165,15 +162,17 @@ class Scheduler:
         worker.task = detached(self._run(address, worker), name=f"worker {address.run}")
         worker.task.add_done_callback(lambda _: self._left(address, worker))
 
-    def kick(self, address: RunAddress) -> None:
-        """There may be something to do for a run: check now, or as soon as its worker is free."""
+    def kick(self, address: RunAddress, claim: Claim | None = None) -> None:
+        """There may be something to do for a run: check now, or as soon as its worker is free.
+
+        `claim`: it was claimed already.
+        """
         if self._draining:
             return
-        worker = self._workers.get(address)
-        if worker:
+        if worker := self._workers.get(address):
             worker.again = True
-            return
-        self._employ(address)
+        else:
+            self._employ(address, claim)
 
     def _expect_expiry(self, address: RunAddress, since: int) -> None:
         """A decision is awaited. An executor that does not poll must be notified when the proposal expires.

@@ -26,7 +26,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import QUEUED, RUNNING, Run, SessionState
+from turnwright_core.runs import QUEUED, RUNNING, SessionState
 from turnwright_core.session_queue import EDIT_SCHEME
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
@@ -36,7 +36,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
-from turnwright_executor.watching.run_fold import RunFold, now
+from turnwright_executor.watching.run_fold import FreshRun, RunFold, now
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)
@@ -139,15 +139,17 @@ class RunHub:
         self._aborting = 0
         """Sequence of the loop whose abort was requested; 0: none."""
 
-    async def open(self, fresh: tuple[Run, Cursor] | None = None) -> None:
+    async def open(self, fresh: FreshRun | None = None) -> None:
         """Load the state and follow the change feed from there.
 
-        For a run that was just created, `fresh` is the run and its cursor before the first change: nothing is loaded,
-        and all its events are numbered. Raises TurnwrightError; DRAINING if closed meanwhile.
+        Of a run that was just created nothing is loaded, and all its events are numbered. Raises TurnwrightError;
+        DRAINING if closed meanwhile.
         """
         if fresh:
-            self._known.load(run_to_pb(fresh[0]), ())
-            self._cursor = fresh[1]
+            self._known.load(run_to_pb(fresh.run), ())
+            self._cursor = fresh.cursor
+            if fresh.changes:
+                await self._publish_changes(fresh.changes)
         else:
             await self._load()
         if self._closed:

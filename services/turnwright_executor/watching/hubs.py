@@ -9,14 +9,13 @@ from functools import partial
 
 from msgspec import Struct, field
 
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.runs import Run
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predicate, RunHub, draining_error
+from turnwright_executor.watching.run_fold import FreshRun
 
 
 class _KeyedLock(Struct):
@@ -42,8 +41,12 @@ class Hubs:
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
+    def has(self, address: RunAddress) -> bool:
+        """Whether the hub of a run is open."""
+        return address in self._hubs
+
     @contextlib.asynccontextmanager
-    async def hold(self, address: RunAddress, fresh: tuple[Run, Cursor] | None = None) -> AsyncIterator[RunHub]:
+    async def hold(self, address: RunAddress, fresh: FreshRun | None = None) -> AsyncIterator[RunHub]:
         """The hub of a run, kept open during the block and a little longer.
 
         Raises TurnwrightError if the run does not exist, DRAINING during shutdown.
@@ -58,7 +61,7 @@ class Hubs:
                 loop = asyncio.get_running_loop()
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
 
-    async def _get(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+    async def _get(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         line = self._opening.setdefault(address, _KeyedLock())
         line.callers += 1
         try:
@@ -69,7 +72,7 @@ class Hubs:
             if not line.callers:
                 del self._opening[address]
 
-    async def _open(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+    async def _open(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         if self._is_closed:
             raise draining_error()
         if timer := self._lingering.pop(address, None):
@@ -81,7 +84,7 @@ class Hubs:
             self._hubs[address] = hub = await self._opened_hub(address, fresh)
         return hub
 
-    async def _opened_hub(self, address: RunAddress, fresh: tuple[Run, Cursor] | None) -> RunHub:
+    async def _opened_hub(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         self._opened += 1
         epoch = f"{self._owner}-{self._opened}"
         hub = RunHub(address, epoch, self._ledger, self._settings, partial(self._wait_on, address))

@@ -13,8 +13,9 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2, session_command_pb2, session_pb2
 
 from turnwright_core.chat.timeline import kind_of
-from turnwright_core.entries import Entry, State
+from turnwright_core.entries import Cursor, Entry, State
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import QUEUED, RUNNING, Loop, Run, SessionState
 from turnwright_core.session import Wait, session_state
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, queue_of, shortened
@@ -30,6 +31,16 @@ from turnwright_executor.watching.proposals import proposal_of
 
 _QUEUED_EDIT: Final = json.Decoder(QueuedEdit)
 _SESSION_SCHEMES: Final = (EDIT_SCHEME, scheme_of(DRAFT))
+
+
+class FreshRun(Struct, frozen=True):
+    """A run that was just created."""
+
+    run: Run
+    cursor: Cursor
+    """Before its first change."""
+    changes: RunChanges | None = None
+    """The first ones, if they are known."""
 
 
 class RunFold(Struct):

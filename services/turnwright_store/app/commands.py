@@ -14,7 +14,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
-from turnwright_store.app.registry import add_run, check_model_exists
+from turnwright_store.app.registry import add_run, check_model_exists, run_exists
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.app.writing import TurnTag, apply_writes, check_writes
@@ -39,7 +39,7 @@ from turnwright_store.sql.runs import RunRow, find_run, get_run, write_run
 class Enqueued(Struct, frozen=True):
     """A queued loop."""
 
-    run: Run
+    row: RunRow
     loop: Loop
     created: bool
     cursor: Cursor
@@ -53,8 +53,13 @@ def enqueue_loop(
     prompt: str,
     settings: LoopSettings,
     run_settings: RunSettings,
+    *,
+    is_new: bool = False,
 ) -> Enqueued:
-    """Queue a loop; creates the run if necessary. Settings and their defaults are resolved now."""
+    """Queue a loop; creates the run if necessary. Settings and their defaults are resolved now.
+
+    `is_new`: raises RUN_EXISTS for a run that exists.
+    """
     if not prompt:
         raise invalid("prompt", "prompt is required.")
     check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
@@ -68,6 +73,8 @@ def enqueue_loop(
     if address.run:
         check_name("run", address.run, RUN_ALIAS)
     found = find_run(tx.connection, address.project, address.run) if address.run else None
+    if found and is_new:
+        raise run_exists(address.project, address.run)
     if found:
         _check_settled(found, replace(run_settings, model="") if run_settings.model == settings.model else run_settings)
     named = replace(run_settings, model=run_settings.model or settings.model)
@@ -80,7 +87,7 @@ def enqueue_loop(
     settled = _settled(replace(settings, model=model), before.run, owner.project.assembly or rules.assembly)
     run, loop = _add_loop(tx, before, prompt, settled)
     run = _write_run_entry(tx, rules, caller, run, loop)
-    return Enqueued(run.run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
+    return Enqueued(run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
 
 
 def _settled(settings: LoopSettings, run: Run, default: Assembly) -> LoopSettings:

@@ -124,7 +124,7 @@ def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
     free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
         raise _held(run, free_ms - tx.now_ms)
-    return _claimed(tx, run, who)
+    return claimed(tx, run, who)
 
 
 def _free_ms(run: RunRow, grace_ms: int) -> int:
@@ -143,7 +143,8 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
     )
 
 
-def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
+def claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
+    """Claim a run that is free."""
     expires_ms = tx.now_ms + who.lease_ms
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, expires_ms)
     run = replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=expires_ms)
@@ -273,7 +274,7 @@ def claim_work(
     claims: list[Claimed] = []
     total = 0
     for run in _free(tx, rules, candidates):
-        claims.append(_claimed(tx, run, who))
+        claims.append(claimed(tx, run, who))
         total += _bytes(claims[-1])
         if len(claims) == (limit or 1) or total > ANSWER_BYTES_MAX // 2:
             break

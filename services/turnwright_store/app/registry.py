@@ -122,8 +122,13 @@ def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings)
 def check_alias_free(connection: Connection, project: str, alias: str) -> None:
     """Refuse an alias that is taken in the project. Raises RUN_EXISTS."""
     if runs.find_run(connection, project, alias) is not None:
-        message = f"There is a run {alias!r} in {project} already: choose another alias."
-        raise fault(Reason.RUN_EXISTS, message, project=project, run=alias)
+        raise run_exists(project, alias)
+
+
+def run_exists(project: str, alias: str) -> Exception:
+    """The error for an alias that is taken."""
+    message = f"There is a run {alias!r} in {project} already: choose another alias."
+    return fault(Reason.RUN_EXISTS, message, project=project, run=alias)
 
 
 def generate_alias(tx: Transaction, project: str, model: str) -> str:

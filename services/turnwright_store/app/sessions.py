@@ -155,7 +155,7 @@ def _start_session(
     content = user_content(command.parts, command.context_files)
     settings = settings_of(command, tx, None, content.images)
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, RunSettings())
-    row = get_run(tx.connection, done.run.project, done.run.run)
+    row = get_run(tx.connection, done.row.project, done.row.alias)
     return Submitted(_shown(tx, row), done.cursor, done.loop, created=True)
 
 

@@ -148,6 +148,10 @@ class SqliteDatabase:
             self._health.require()
             raise to_fault(error) from error.__cause__
 
+    @property
+    def notifications(self) -> int:
+        return self._wakeups.notifications
+
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         return self._wakeups.subscribe(scopes, follows)
 

@@ -111,13 +111,15 @@ class Calls:
         durability: Durability = Durability.FULL,
         starts: Callable[[R], str] = starts_nothing,
         inline: bool = False,
+        caller: Caller | None = None,
     ) -> R:
         """Run a mutation, idempotent by its request id.
 
         `locks` are those of the work; the request is locked too. `starts` returns the run whose work the request
-        started: the answer is kept at least until that work has ended.
+        started: the answer is kept at least until that work has ended. `caller` is whom the work is done for, if that
+        is not who calls.
         """
-        caller = current_caller()
+        caller = caller or current_caller()
         method = answer.__name__.removesuffix("Response")
         check_min_tier(caller, min_tier, method)
         inline = inline and is_small(request)
@@ -133,7 +135,7 @@ class Calls:
         )
 
 
-_OWNER_FIELDS: Final = ("fence", "window")
+_OWNER_FIELDS: Final = ("fence", "window", "new")
 """Fields that differ if a later owner repeats a request."""
 
 

@@ -18,12 +18,18 @@ from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
 from turnwright_store.rpc.rules_servicer import constraint_to_pb
 
 LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
+
+
+def claimant_of(rules: StoreRules, request: Any) -> Claimant:
+    """Who claims or renews. Raises INVALID_FIELD."""
+    return app.claimant(rules, request.owner, request.address, request.lease_ms)
 
 
 def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
@@ -58,16 +64,13 @@ def _lease_of(message: lease_pb2.Lease) -> Lease:
 class LeaseRpcs(Calls):
     """Rpcs of the queue and its leases: claims, renewals, releases."""
 
-    def _claimant(self, request: Any) -> Claimant:
-        return app.claimant(self._rules, request.owner, request.address, request.lease_ms)
-
     async def ClaimRun(self, request: lease_pb2.ClaimRunRequest, _context: Any) -> lease_pb2.ClaimRunResponse:
         work = partial(
             app.claim_run,
             rules=self._rules,
             caller=current_caller(),
             address=address_of(request),
-            who=self._claimant(request),
+            who=claimant_of(self._rules, request),
         )
         locks = run_locks(request)
         claimed = await self._database.write(work, Durability.NORMAL, locks, inline=True)
@@ -77,7 +80,7 @@ class LeaseRpcs(Calls):
         return answer
 
     async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
-        who = self._claimant(request)
+        who = claimant_of(self._rules, request)
         query = partial(
             app.find_work,
             rules=self._rules,
@@ -106,7 +109,7 @@ class LeaseRpcs(Calls):
         return lease_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
 
     async def RenewLeases(self, request: lease_pb2.RenewLeasesRequest, _context: Any) -> lease_pb2.RenewLeasesResponse:
-        caller, who = current_caller(), self._claimant(request)
+        caller, who = current_caller(), claimant_of(self._rules, request)
         check_min_tier(caller, Tier.SYSTEM, "RenewLeases")
         check_count("leases", len(request.leases), app.LEASES_MAX)
         app.check_workspaces(request.workspace_ids)

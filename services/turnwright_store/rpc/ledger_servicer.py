@@ -7,16 +7,33 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
-from turnwright.store.v1 import ledger_pb2, queue_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
-from turnwright_core.owner_calls import EndTurnCall, EntriesWritten, TurnEnded, TurnStart, ViewChange, WriteEntriesCall
+from turnwright_core.owner_calls import (
+    EndTurnCall,
+    EntriesWritten,
+    ReturnView,
+    TurnEnded,
+    TurnStart,
+    ViewChange,
+    WriteEntriesCall,
+)
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES, entries_written_to_pb, write_entries_from_pb
-from turnwright_store.app import commands, ledger, steering
+from turnwright_core.wire.owner_calls import (
+    END_TURN,
+    WRITE_ENTRIES,
+    entries_written_to_pb,
+    run_changes_to_pb,
+    watch_changes_from_pb,
+    write_entries_from_pb,
+)
+from turnwright_store.app import commands, leases, ledger, steering
+from turnwright_store.app.changes import changes_of
+from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.project_files import adopt_files
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
@@ -32,6 +49,8 @@ from turnwright_store.rpc.calls import (
     run_locks,
     writes_of,
 )
+from turnwright_store.rpc.lease_servicer import claim_to_pb, claimant_of
+from turnwright_store.rpc.read_servicer import watched
 
 FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
@@ -51,6 +70,15 @@ def durability_of(value: int) -> Durability:
         raise invalid("durability", f"{value} is not a durability.") from None
 
 
+def _principal_of(new: queue_pb2.NewRun) -> Caller:
+    """Whom an executor acts for."""
+    check_min_tier(current_caller(), Tier.SYSTEM, "`new` of a queued loop")
+    try:
+        return Caller(new.principal, Tier(new.tier), Tier(new.tier))
+    except ValueError:
+        raise invalid("new.tier", f"{new.tier} is not a tier.") from None
+
+
 def _queue_locks(request: Any) -> set[str]:
     """A generated alias must be unique in the project."""
     return run_locks(request) if request.run else project_locks(request)
@@ -62,20 +90,51 @@ class LedgerRpcs(Calls):
     def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
         return write_locks(self._rules, request.project, request.run, paths_of(writes))
 
-    @mutation(locks=_queue_locks, starts=lambda answer: answer.run.run, inline=True)
-    def EnqueueLoop(
-        self, request: queue_pb2.EnqueueLoopRequest, tx: Transaction, caller: Caller
-    ) -> queue_pb2.EnqueueLoopResponse:
-        settings = wire.loop_settings_from_pb(request.settings)
-        run_settings = wire.run_settings_from_pb(request.run_settings)
-        address = address_of(request)
-        done = commands.enqueue_loop(tx, self._rules, caller, address, request.prompt, settings, run_settings)
-        return queue_pb2.EnqueueLoopResponse(
-            run=wire.run_to_pb(done.run),
-            loop=wire.loop_to_pb(done.loop),
-            created=done.created,
-            cursor=entry_wire.cursor_to_pb(done.cursor),
+    async def EnqueueLoop(self, request: queue_pb2.EnqueueLoopRequest, _context: Any) -> queue_pb2.EnqueueLoopResponse:
+        new = request.new if request.HasField("new") else None
+        who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
+        wanted = watched(watch_changes_from_pb(new.watch)) if new else None
+        for_owner = queue_pb2.EnqueueLoopResponse()
+
+        def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
+            for_owner.Clear()
+            tx.returns_view_change = ReturnView.PACKET if wanted else ReturnView.NONE
+            settings = wire.loop_settings_from_pb(request.settings)
+            run_settings = wire.run_settings_from_pb(request.run_settings)
+            address, is_new = address_of(request), wanted is not None
+            done = commands.enqueue_loop(
+                tx, self._rules, caller, address, request.prompt, settings, run_settings, is_new=is_new
+            )
+            row = done.row
+            if who:
+                granted = leases.claimed(tx, row, who)
+                for_owner.claim.CopyFrom(claim_to_pb(granted))
+                row = granted.run
+            delta = publish(tx, 0, row) if wanted else None
+            if delta and wanted and (changes := changes_of([delta], done.cursor, wanted, self._rules)):
+                for_owner.changes.CopyFrom(run_changes_to_pb(changes))
+            return queue_pb2.EnqueueLoopResponse(
+                run=wire.run_to_pb(done.row.run),
+                loop=wire.loop_to_pb(done.loop),
+                created=done.created,
+                cursor=entry_wire.cursor_to_pb(done.cursor),
+            )
+
+        answer = await self._once(
+            request,
+            queue_pb2.EnqueueLoopResponse,
+            work,
+            locks=_queue_locks(request),
+            starts=lambda answer: answer.run.run,
+            inline=True,
+            caller=_principal_of(new) if new else None,
         )
+        # A repeated call does not get these: what they say may not hold any more.
+        answer.MergeFrom(for_owner)
+        if answer.HasField("claim"):
+            schemes = self._service.newer_schemes(self._rules, request.new.claim.schemes_version)
+            answer.claim.MergeFrom(lease_pb2.ClaimRunResponse(schemes=schemes))
+        return answer
 
     @mutation(locks=run_locks, inline=True)
     def RequestAbort(

@@ -35,6 +35,13 @@ def filter_of(value: int) -> ViewFilter:
         raise invalid("filter", f"{value} is not a filter.") from None
 
 
+def watched(call: WatchChangesCall) -> Wanted:
+    """What a watch wants to be told. Raises LIMIT_EXCEEDED."""
+    wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max, whole=call.whole_schemes)
+    check_wanted(wanted, None, None)
+    return wanted
+
+
 def at_of(request: Any) -> At | None:
     """The moment that a request asks for; None: now."""
     if not request.HasField("at"):
@@ -137,10 +144,8 @@ class ReadRpcs(Calls):
     async def WatchChanges(self, request: Any, _context: Any) -> AsyncIterator[Any]:
         is_in_process = isinstance(request, WatchChangesCall)
         call = request if is_in_process else watch_changes_from_pb(request)
-        wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max, whole=call.whole_schemes)
-        check_wanted(wanted, None, None)
         changes = self._service.watches.changes(
-            self._database, lambda: self._rules, address_of(call), call.after, wanted
+            self._database, lambda: self._rules, address_of(call), call.after, watched(call)
         )
         try:
             async for change in changes:

@@ -8,6 +8,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.store.v1 import lease_pb2 as _lease_pb2
+from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -61,6 +63,7 @@ class EnqueueLoopRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     RUN_SETTINGS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    NEW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -79,6 +82,10 @@ class EnqueueLoopRequest(_message.Message):
         that this loop also names; otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
         """
 
+    @_builtins.property
+    def new(self) -> Global___NewRun:
+        """Set: the run must be new, and an executor may claim it at once. No part of what the request id stands for."""
+
     def __init__(
         self,
         *,
@@ -88,14 +95,59 @@ class EnqueueLoopRequest(_message.Message):
         settings: _settings_pb2.LoopSettings | None = ...,
         run_settings: _settings_pb2.RunSettings | None = ...,
         request_id: _builtins.str = ...,
+        new: Global___NewRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_new", b"_new", "new", b"new", "run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "prompt", b"prompt", "request_id", b"request_id", "run", b"run", "run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_new", b"_new", "new", b"new", "project", b"project", "prompt", b"prompt", "request_id", b"request_id", "run", b"run", "run_settings", b"run_settings", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__new: _TypeAlias = _typing.Literal["new"]  # noqa: Y015
+    _WhichOneofArgType__new: _TypeAlias = _typing.Literal["_new", b"_new"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__new) -> _WhichOneofReturnType__new | None: ...
 
 Global___EnqueueLoopRequest: _TypeAlias = EnqueueLoopRequest  # noqa: Y015
+
+@_typing.final
+class NewRun(_message.Message):
+    """What an executor wants of the call that creates a run. Needs the tier `system`; if the run exists, the call fails with
+    ALREADY_EXISTS, reason RUN_EXISTS, and nothing is stored.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLAIM_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Principal that the executor acts for: the loop is queued on its behalf."""
+    tier: _entry_pb2.Tier.ValueType
+    """Tier of that principal, at least `client`."""
+    @_builtins.property
+    def claim(self) -> _lease_pb2.ClaimRunRequest:
+        """Claims the run in the same transaction; project and run are those of the loop. Absent: no claim."""
+
+    @_builtins.property
+    def watch(self) -> _read_pb2.WatchChangesRequest:
+        """The changes to return; project, run and cursor are those of the loop."""
+
+    def __init__(
+        self,
+        *,
+        claim: _lease_pb2.ClaimRunRequest | None = ...,
+        watch: _read_pb2.WatchChangesRequest | None = ...,
+        principal: _builtins.str = ...,
+        tier: _entry_pb2.Tier.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "watch", b"watch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "principal", b"principal", "tier", b"tier", "watch", b"watch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
+    _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
+
+Global___NewRun: _TypeAlias = NewRun  # noqa: Y015
 
 @_typing.final
 class EnqueueLoopResponse(_message.Message):
@@ -107,6 +159,8 @@ class EnqueueLoopResponse(_message.Message):
     LOOP_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """True if this call created the run."""
     @_builtins.property
@@ -121,6 +175,16 @@ class EnqueueLoopResponse(_message.Message):
     def cursor(self) -> _cursor_pb2.Cursor:
         """The run's cursor before this call: a reader that follows it sees everything that the call caused."""
 
+    @_builtins.property
+    def claim(self) -> _lease_pb2.ClaimRunResponse:
+        """The claim, if one was requested; `run` and `loop` are as before it. Absent in the answer to a repeated call."""
+
+    @_builtins.property
+    def changes(self) -> _read_pb2.WatchChangesResponse:
+        """With `new`: what the call has changed, the first message of a watch that begins at `cursor`. Absent in the answer to
+        a repeated call, or if it has to be read.
+        """
+
     def __init__(
         self,
         *,
@@ -128,12 +192,21 @@ class EnqueueLoopResponse(_message.Message):
         loop: _loop_pb2.Loop | None = ...,
         created: _builtins.bool = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
+        claim: _lease_pb2.ClaimRunResponse | None = ...,
+        changes: _read_pb2.WatchChangesResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_claim", b"_claim", "changes", b"changes", "claim", b"claim", "cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_claim", b"_claim", "changes", b"changes", "claim", b"claim", "created", b"created", "cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__changes: _TypeAlias = _typing.Literal["changes"]  # noqa: Y015
+    _WhichOneofArgType__changes: _TypeAlias = _typing.Literal["_changes", b"_changes"]  # noqa: Y015
+    _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
+    _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__changes) -> _WhichOneofReturnType__changes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
 
 Global___EnqueueLoopResponse: _TypeAlias = EnqueueLoopResponse  # noqa: Y015
 

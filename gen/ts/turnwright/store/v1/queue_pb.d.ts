@@ -5,11 +5,13 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { LoopSettings, RunSettings } from "../../types/v1/settings_pb.js";
+import type { ClaimRunRequest, ClaimRunResponse } from "./lease_pb.js";
+import type { WatchChangesRequest, WatchChangesResponse } from "./read_pb.js";
+import type { Entry, Tier } from "../../types/v1/entry_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
 import type { EditedContent } from "../../types/v1/proposal_pb.js";
-import type { Entry } from "../../types/v1/entry_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/queue.proto.
@@ -64,6 +66,13 @@ export declare type EnqueueLoopRequest = Message<"turnwright.store.v1.EnqueueLoo
    * @generated from field: string request_id = 6;
    */
   requestId: string;
+
+  /**
+   * Set: the run must be new, and an executor may claim it at once. No part of what the request id stands for.
+   *
+   * @generated from field: optional turnwright.store.v1.NewRun new = 7;
+   */
+  new?: NewRun | undefined;
 };
 
 /**
@@ -71,6 +80,48 @@ export declare type EnqueueLoopRequest = Message<"turnwright.store.v1.EnqueueLoo
  * Use `create(EnqueueLoopRequestSchema)` to create a new message.
  */
 export declare const EnqueueLoopRequestSchema: GenMessage<EnqueueLoopRequest>;
+
+/**
+ * What an executor wants of the call that creates a run. Needs the tier `system`; if the run exists, the call fails with
+ * ALREADY_EXISTS, reason RUN_EXISTS, and nothing is stored.
+ *
+ * @generated from message turnwright.store.v1.NewRun
+ */
+export declare type NewRun = Message<"turnwright.store.v1.NewRun"> & {
+  /**
+   * Claims the run in the same transaction; project and run are those of the loop. Absent: no claim.
+   *
+   * @generated from field: optional turnwright.store.v1.ClaimRunRequest claim = 1;
+   */
+  claim?: ClaimRunRequest | undefined;
+
+  /**
+   * The changes to return; project, run and cursor are those of the loop.
+   *
+   * @generated from field: turnwright.store.v1.WatchChangesRequest watch = 2;
+   */
+  watch?: WatchChangesRequest | undefined;
+
+  /**
+   * Principal that the executor acts for: the loop is queued on its behalf.
+   *
+   * @generated from field: string principal = 3;
+   */
+  principal: string;
+
+  /**
+   * Tier of that principal, at least `client`.
+   *
+   * @generated from field: turnwright.types.v1.Tier tier = 4;
+   */
+  tier: Tier;
+};
+
+/**
+ * Describes the message turnwright.store.v1.NewRun.
+ * Use `create(NewRunSchema)` to create a new message.
+ */
+export declare const NewRunSchema: GenMessage<NewRun>;
 
 /**
  * The enqueued loop.
@@ -105,6 +156,21 @@ export declare type EnqueueLoopResponse = Message<"turnwright.store.v1.EnqueueLo
    * @generated from field: turnwright.types.v1.Cursor cursor = 4;
    */
   cursor?: Cursor | undefined;
+
+  /**
+   * The claim, if one was requested; `run` and `loop` are as before it. Absent in the answer to a repeated call.
+   *
+   * @generated from field: optional turnwright.store.v1.ClaimRunResponse claim = 5;
+   */
+  claim?: ClaimRunResponse | undefined;
+
+  /**
+   * With `new`: what the call has changed, the first message of a watch that begins at `cursor`. Absent in the answer to
+   * a repeated call, or if it has to be read.
+   *
+   * @generated from field: optional turnwright.store.v1.WatchChangesResponse changes = 6;
+   */
+  changes?: WatchChangesResponse | undefined;
 };
 
 /**

@@ -3,6 +3,8 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
+import { file_turnwright_store_v1_lease } from "./lease_pb.js";
+import { file_turnwright_store_v1_read } from "./read_pb.js";
 import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
 import { file_turnwright_types_v1_loop } from "../../types/v1/loop_pb.js";
@@ -14,7 +16,7 @@ import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js
  * Describes the file turnwright/store/v1/queue.proto.
  */
 export const file_turnwright_store_v1_queue = /*@__PURE__*/
-  fileDesc("Ch90dXJud3JpZ2h0L3N0b3JlL3YxL3F1ZXVlLnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIsMBChJFbnF1ZXVlTG9vcFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJIqMBChNFbnF1ZXVlTG9vcFJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEicKBGxvb3AYAiABKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLkxvb3ASDwoHY3JlYXRlZBgDIAEoCBIrCgZjdXJzb3IYBCABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvciJXChBMaXN0TG9vcHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIlYKEUxpc3RMb29wc1Jlc3BvbnNlEigKBWxvb3BzGAEgAygLMhkudHVybndyaWdodC50eXBlcy52MS5Mb29wEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJHChNSZXF1ZXN0QWJvcnRSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkiagoUUmVxdWVzdEFib3J0UmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SKwoGY3Vyc29yGAIgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3Ii5QEKFlJlc29sdmVQcm9wb3NhbFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEcGF0aBgDIAEoCRIvCghkZWNpc2lvbhgEIAEoDjIdLnR1cm53cmlnaHQuc3RvcmUudjEuRGVjaXNpb24SDwoHY29tbWVudBgFIAEoCRISCgpyZXF1ZXN0X2lkGAYgASgJEjQKCGNvbnRlbnRzGAcgAygLMiIudHVybndyaWdodC50eXBlcy52MS5FZGl0ZWRDb250ZW50EhMKC2NsaWVudF9ydW5zGAggASgIIpgBChdSZXNvbHZlUHJvcG9zYWxSZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIpCgVlbnRyeRgCIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSKwoGY3Vyc29yGAMgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3IqTgoIRGVjaXNpb24SGAoUREVDSVNJT05fVU5TUEVDSUZJRUQQABITCg9ERUNJU0lPTl9BQ0NFUFQQARITCg9ERUNJU0lPTl9SRUpFQ1QQAkKkAQoXY29tLnR1cm53cmlnaHQuc3RvcmUudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvc3RvcmUvdjE7c3RvcmV2MaoCE1R1cm53cmlnaHQuU3RvcmUuVjHKAhNUdXJud3JpZ2h0XFN0b3JlXFYx6gIVVHVybndyaWdodDo6U3RvcmU6OlYxYgZwcm90bzM", [file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_proposal, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
+  fileDesc("Ch90dXJud3JpZ2h0L3N0b3JlL3YxL3F1ZXVlLnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIvoBChJFbnF1ZXVlTG9vcFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJEi0KA25ldxgHIAEoCzIbLnR1cm53cmlnaHQuc3RvcmUudjEuTmV3UnVuSACIAQFCBgoEX25ldyLBAQoGTmV3UnVuEjgKBWNsYWltGAEgASgLMiQudHVybndyaWdodC5zdG9yZS52MS5DbGFpbVJ1blJlcXVlc3RIAIgBARI3CgV3YXRjaBgCIAEoCzIoLnR1cm53cmlnaHQuc3RvcmUudjEuV2F0Y2hDaGFuZ2VzUmVxdWVzdBIRCglwcmluY2lwYWwYAyABKAkSJwoEdGllchgEIAEoDjIZLnR1cm53cmlnaHQudHlwZXMudjEuVGllckIICgZfY2xhaW0itQIKE0VucXVldWVMb29wUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SJwoEbG9vcBgCIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIPCgdjcmVhdGVkGAMgASgIEisKBmN1cnNvchgEIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yEjkKBWNsYWltGAUgASgLMiUudHVybndyaWdodC5zdG9yZS52MS5DbGFpbVJ1blJlc3BvbnNlSACIAQESPwoHY2hhbmdlcxgGIAEoCzIpLnR1cm53cmlnaHQuc3RvcmUudjEuV2F0Y2hDaGFuZ2VzUmVzcG9uc2VIAYgBAUIICgZfY2xhaW1CCgoIX2NoYW5nZXMiVwoQTGlzdExvb3BzUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJWChFMaXN0TG9vcHNSZXNwb25zZRIoCgVsb29wcxgBIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiRwoTUmVxdWVzdEFib3J0UmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJImoKFFJlcXVlc3RBYm9ydFJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEisKBmN1cnNvchgCIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yIuUBChZSZXNvbHZlUHJvcG9zYWxSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEgwKBHBhdGgYAyABKAkSLwoIZGVjaXNpb24YBCABKA4yHS50dXJud3JpZ2h0LnN0b3JlLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYBSABKAkSEgoKcmVxdWVzdF9pZBgGIAEoCRI0Cghjb250ZW50cxgHIAMoCzIiLnR1cm53cmlnaHQudHlwZXMudjEuRWRpdGVkQ29udGVudBITCgtjbGllbnRfcnVucxgIIAEoCCKYAQoXUmVzb2x2ZVByb3Bvc2FsUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SKQoFZW50cnkYAiABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EisKBmN1cnNvchgDIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yKk4KCERlY2lzaW9uEhgKFERFQ0lTSU9OX1VOU1BFQ0lGSUVEEAASEwoPREVDSVNJT05fQUNDRVBUEAESEwoPREVDSVNJT05fUkVKRUNUEAJCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_turnwright_store_v1_lease, file_turnwright_store_v1_read, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_proposal, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
 
 /**
  * Describes the message turnwright.store.v1.EnqueueLoopRequest.
@@ -24,53 +26,60 @@ export const EnqueueLoopRequestSchema = /*@__PURE__*/
   messageDesc(file_turnwright_store_v1_queue, 0);
 
 /**
+ * Describes the message turnwright.store.v1.NewRun.
+ * Use `create(NewRunSchema)` to create a new message.
+ */
+export const NewRunSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_store_v1_queue, 1);
+
+/**
  * Describes the message turnwright.store.v1.EnqueueLoopResponse.
  * Use `create(EnqueueLoopResponseSchema)` to create a new message.
  */
 export const EnqueueLoopResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 1);
+  messageDesc(file_turnwright_store_v1_queue, 2);
 
 /**
  * Describes the message turnwright.store.v1.ListLoopsRequest.
  * Use `create(ListLoopsRequestSchema)` to create a new message.
  */
 export const ListLoopsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 2);
+  messageDesc(file_turnwright_store_v1_queue, 3);
 
 /**
  * Describes the message turnwright.store.v1.ListLoopsResponse.
  * Use `create(ListLoopsResponseSchema)` to create a new message.
  */
 export const ListLoopsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 3);
+  messageDesc(file_turnwright_store_v1_queue, 4);
 
 /**
  * Describes the message turnwright.store.v1.RequestAbortRequest.
  * Use `create(RequestAbortRequestSchema)` to create a new message.
  */
 export const RequestAbortRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 4);
+  messageDesc(file_turnwright_store_v1_queue, 5);
 
 /**
  * Describes the message turnwright.store.v1.RequestAbortResponse.
  * Use `create(RequestAbortResponseSchema)` to create a new message.
  */
 export const RequestAbortResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 5);
+  messageDesc(file_turnwright_store_v1_queue, 6);
 
 /**
  * Describes the message turnwright.store.v1.ResolveProposalRequest.
  * Use `create(ResolveProposalRequestSchema)` to create a new message.
  */
 export const ResolveProposalRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 6);
+  messageDesc(file_turnwright_store_v1_queue, 7);
 
 /**
  * Describes the message turnwright.store.v1.ResolveProposalResponse.
  * Use `create(ResolveProposalResponseSchema)` to create a new message.
  */
 export const ResolveProposalResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 7);
+  messageDesc(file_turnwright_store_v1_queue, 8);
 
 /**
  * Describes the enum turnwright.store.v1.Decision.

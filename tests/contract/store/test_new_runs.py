@@ -1,0 +1,102 @@
+"""A run that an executor creates for a task: claimed in the same transaction, with what a watch would send first."""
+
+import pytest
+from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2
+from turnwright.types.v1 import entry_pb2
+
+from contract.store.harness import Run, act, as_tier, new_project
+from contract.store.test_repeats import refused
+from contract.store.watcher import Watcher, plain
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason
+
+pytestmark = pytest.mark.asyncio
+
+TIMELINE = read_pb2.VIEW_FILTER_TIMELINE
+
+
+def new(owner="me", tier=entry_pb2.TIER_CLIENT, **more):
+    claim = lease_pb2.ClaimRunRequest(owner=owner, address="here:1") if owner else None
+    return queue_pb2.NewRun(
+        claim=claim, principal="alice", tier=tier, watch=read_pb2.WatchChangesRequest(filter=TIMELINE, **more)
+    )
+
+
+async def create(client, project, **fields):
+    fields = {"run": "r", "prompt": "do it", "settings": act(), "new": new(), **fields}
+    return await client.call("EnqueueLoop", project=project, **fields)
+
+
+async def test_a_run_is_created_and_claimed_by_one_call(client):
+    project = await new_project(client)
+    answer = await create(client, project)
+    assert (answer.created, answer.run.status, answer.loop.status) == (True, 100, 100)
+    claim, run = answer.claim, Run(client, project, "r", answer.claim.fence.epoch)
+    assert (claim.run.status, claim.loop.status, claim.loop.prompt, claim.model.alias) == (102, 102, "do it", "fast")
+    assert (claim.project_root, claim.workspace_id) == ("/srv/demo", "ws-demo")
+    # As if it had been claimed by a call of its own: another one gets it neither by name nor by a look for work.
+    other = client.call("ClaimRun", **run.address, owner="other", address="there:1")
+    assert (await refused(other)).reason is Reason.LEASE_HELD
+    assert not (await client.call("ClaimWork", owner="other", address="there:1")).claims
+    assert (await run.begin()).turn.number == 1
+    assert (await run.claim("me")).open_turn.number == 1
+
+
+@pytest.mark.parametrize("owner", ["me", ""])
+async def test_the_changes_are_those_of_a_watch_from_before(client, owner):
+    project = await new_project(client)
+    answer = await create(client, project, new=new(owner, body_bytes_max=2))
+    assert answer.HasField("claim") is bool(owner)
+    run = Run(client, project, "r")
+    watcher = Watcher(run, after=answer.cursor, filter=TIMELINE, body_bytes_max=2)
+    first = await watcher.next()
+    first.ClearField("send_time")
+    for message in (first, answer.changes):
+        entries = [plain(entry) for entry in message.entries]
+        del message.entries[:]
+        message.entries.extend(entries)
+    assert first == answer.changes
+    assert first.entries[0].body == "do"
+    await watcher.close()
+    # And a watch that goes on after them has nothing to send but its cursor.
+    watcher = Watcher(run, after=answer.changes.cursor, filter=TIMELINE)
+    assert not (await watcher.next()).HasField("run")
+    await watcher.close()
+
+
+async def test_a_run_that_exists_is_refused_and_nothing_is_stored(client, run):
+    before = await run.get()
+    error = await refused(create(client, run.project, run=run.alias, request_id="id"))
+    assert error.reason is Reason.RUN_EXISTS
+    assert await run.get() == before
+    # The id stands for the task, however it is sent.
+    queued = {**run.address, "prompt": "do it", "settings": act(), "request_id": "id"}
+    alice = as_tier(client.peer.address, Tier.CLIENT)
+    answer = await alice.call("EnqueueLoop", **queued)
+    repeated = await client.call("EnqueueLoop", **queued, new=new())
+    assert repeated == answer
+    assert repeated.loop.sequence == 2
+    await alice.close()
+
+
+async def test_a_repeated_call_gets_no_claim(client):
+    project = await new_project(client)
+    first = await create(client, project, request_id="id")
+    again = await create(client, project, new=new("other"), request_id="id")
+    assert first.HasField("claim")
+    assert not again.HasField("claim")
+    assert not again.HasField("changes")
+    assert again.run == first.run
+
+
+async def test_only_the_runtime_creates_runs_in_the_name_of_others(client):
+    project = await new_project(client)
+    plugin = as_tier(client.peer.address, Tier.PLUGIN)
+    assert (await refused(create(plugin, project))).reason is Reason.TIER_FORBIDDEN
+    await plugin.close()
+    for tier in (entry_pb2.TIER_MODEL, entry_pb2.TIER_UNSPECIFIED):
+        assert (await refused(create(client, project, new=new(tier=tier)))).reason is Reason.TIER_FORBIDDEN
+    assert (await refused(create(client, project, new=new(tier=9)))).reason is Reason.INVALID_FIELD
+    await create(client, project)
+    entry = await Run(client, project, "r").entry("run://r")
+    assert entry.writer == entry_pb2.TIER_CLIENT
