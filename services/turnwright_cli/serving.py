@@ -73,16 +73,20 @@ async def serve(
         stop_telemetry = configure_telemetry(settings.telemetry, "-".join(plan.listen) if only else "all")
     except (OSError, ModuleNotFoundError) as error:
         raise FailureError(FAILED, str(error)) from None
+    from turnwright_core.kit.server import ends_before  # noqa: PLC0415 - not for other commands
+
     stack = Stack(plan)
     with Interrupts().entered() as interrupts:
+        asked = asyncio.ensure_future(interrupts.asked.wait())
         try:
-            await stack.start()
+            if not await ends_before(asked, stack.start()):
+                return 0
         except OSError as error:
             raise FailureError(FAILED, f"{error}\n`turnwright doctor` shows what already serves this home.") from None
         try:
             for name, address in stack.addresses.items():
                 print(f"{name} serves at {address}", file=sys.stderr, flush=True)
-            await interrupts.asked.wait()
+            await asked
             if interrupts.is_terminated:
                 await stack.leave()
         finally:

@@ -159,6 +159,7 @@ def _load(name: str, plan: StackPlan) -> Settings:
         given["recover"] = False
         # Whoever held runs of this home was a process like this one, and has ended: the store's lock proves it.
         given["sole_executor"] = True
+        given["waits_for_database"] = False
     return load(kind, **{key: value for key, value in given.items() if key in kind.fields.keys() | kind.fixed})
 
 

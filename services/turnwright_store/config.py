@@ -106,6 +106,8 @@ class StoreSettings(Settings):
     """Seconds of silence after which a stream whose producer has died ends with 499."""
     sole_executor: bool = False
     """Whether every executor starts and stops with this store; then a start releases every run. SQLite only."""
+    waits_for_database: bool = True
+    """Whether a start waits for a PostgreSQL server that does not answer yet. A command would rather fail."""
     write_limits: WriteLimits = WriteLimits()
     """Limits of what is written."""
     fold_s: float = 1.0

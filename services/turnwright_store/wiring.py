@@ -109,7 +109,9 @@ def _database(settings: StoreSettings) -> OwnedDatabase:
     from turnwright_store.edge.postgres import PostgresDatabase  # noqa: PLC0415 - loads the driver
     from turnwright_store.edge.postgres_link import Server  # noqa: PLC0415
 
-    server = Server(settings.db, settings.db_connect_s, settings.db_statement_s, settings.db_lock_s)
+    server = Server(
+        settings.db, settings.db_connect_s, settings.db_statement_s, settings.db_lock_s, settings.waits_for_database
+    )
     return PostgresDatabase(server, poll_s=settings.db_poll_s, **sizes)
 
 

@@ -142,6 +142,14 @@ async def test_one_look_that_fails_takes_no_service_out_of_use():
     assert told == [True, True, True, True, False, False, True, True]
 
 
+async def test_what_is_not_ready_is_named():
+    health = Health("some.Service")
+    health.set_dependency("store", ready=False)
+    assert await health.problem() == "not ready: some.Service, store"
+    health.set(ready=True)
+    assert await health.problem() == ""
+
+
 async def test_a_service_whose_look_hangs_starts_and_is_not_ready(tmp_path):
     async def ready() -> None:
         await asyncio.Event().wait()

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from edges import free_ports
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import call_metadata, derive_token
 
@@ -205,6 +208,20 @@ def test_sigterm_drains_and_ends_with_zero_and_logs_are_json(tmp_path, name) -> 
         told = [one for one in told if one != ("readiness_lost", name)]
     assert told == [("service_started", name), ("service_stopped", name)]
     assert SECRET not in logged
+
+
+def test_a_store_that_waits_for_its_database_is_not_ready_and_ends_with_zero_on_sigterm(tmp_path) -> None:
+    page = "127.0.0.1:{}".format(*free_ports(1))
+    process = start(
+        "store", tmp_path, TURNWRIGHT_DB="postgresql://who:secret@127.0.0.1:1/none", TURNWRIGHT_METRICS_LISTEN=page
+    )
+    assert json.loads(process.stderr.readline())["event"] == "database_awaited"
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"http://{page}/ready/store", timeout=WAIT_S)
+    process.send_signal(signal.SIGTERM)
+    _, logged = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert "secret" not in logged
 
 
 def test_services_start_in_any_order(tmp_path) -> None:

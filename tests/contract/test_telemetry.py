@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent import futures
@@ -152,8 +153,8 @@ class Deployment:
                         return queued.run
         raise AssertionError("the watch ended")
 
-    def page(self, name: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[name]}/metrics", timeout=10) as answer:
+    def page(self, name: str, path: str = "metrics") -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[name]}/{path}", timeout=10) as answer:
             return answer.read().decode()
 
 
@@ -224,6 +225,15 @@ async def test_a_turn_is_linked_to_the_trace_that_asked_for_it(deployment, colle
     await deployment.act("Do it.", DONE)
     await until(lambda: any(span.trace_id.hex() == asked for span in collector.spans))
     await until(lambda: any(link.trace_id.hex() == asked for span in collector.spans for link in span.links))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", SERVICES)
+async def test_a_service_says_beside_its_metrics_that_it_is_ready(deployment, name):
+    await deployment.act("Do it.", DONE)
+    assert deployment.page(name, f"ready/{name}") == "ready\n"
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        deployment.page(name, "ready/another")
 
 
 @pytest.mark.asyncio

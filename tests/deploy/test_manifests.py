@@ -13,6 +13,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from turnwright_cli.stack import settings_class
+
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
 SERVICES = {"store", "assembler", "provider", "executor"}
 
@@ -70,7 +72,10 @@ def test_pods_are_unprivileged_probed_and_drained(overlay) -> None:
         assert spec["securityContext"]["runAsNonRoot"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        assert {"readinessProbe", "startupProbe", "lifecycle"} <= container.keys()
+        assert "lifecycle" in container
+        # A pod that waits for its database or a neighbour is not ready; ending it would not help.
+        assert not {"startupProbe", "livenessProbe"} & container.keys()
+        assert container["readinessProbe"]["httpGet"] == {"path": f"/ready/{container['name']}", "port": "metrics"}
         assert spec["terminationGracePeriodSeconds"] > 20
         assert not spec["automountServiceAccountToken"]
     # What bubblewrap needs; the others need nothing.
@@ -85,6 +90,38 @@ def test_services_listen_with_tls_or_say_that_a_mesh_protects_them() -> None:
             if one["kind"] == "Deployment":
                 (container,) = one["spec"]["template"]["spec"]["containers"]
                 assert wanted in {variable["name"] for variable in container["env"]}
+
+
+def allows(policies: dict[str, Any], caller: str, service: str, port: int) -> bool:
+    """Whether a pod may connect to a service: out of its own policy, and into that one's."""
+
+    def has(rules: list[dict[str, Any]], side: str, labels: dict[str, str]) -> bool:
+        return any(
+            any(labels.items() >= peer["podSelector"]["matchLabels"].items() for peer in rule[side])
+            for rule in rules
+            if side in rule and all("podSelector" in peer for peer in rule[side])
+            if port in [each["port"] for each in rule["ports"]]
+        )
+
+    def labels(name: str) -> dict[str, str]:
+        return {"turnwright-client": "true"} if name == "client" else {"app": "turnwright", "service": name}
+
+    own = policies.get(caller, {"policyTypes": []})
+    leaves = "Egress" not in own["policyTypes"] or has(own["egress"], "to", labels(service))
+    return leaves and has(policies[service]["ingress"], "from", labels(caller))
+
+
+def test_network_policies_allow_the_calls_that_services_make_and_no_others() -> None:
+    """A service calls those whose addresses are among its settings, and executors call each other."""
+    policies = {one["metadata"]["name"]: one["spec"] for one in built("tls") if one["kind"] == "NetworkPolicy"}
+    ports = {name: find(built("tls"), "Service", name)["spec"]["ports"][0]["port"] for name in SERVICES}
+    called = {name: SERVICES & settings_class(name).fields.keys() for name in SERVICES}
+    called["executor"] = called["executor"] | {"executor"}
+    called["client"] = {"executor"}
+    assert called["assembler"] == {"store"}
+    for caller, wanted in called.items():
+        found = {service for service, port in ports.items() if allows(policies, caller, service, port)}
+        assert found == wanted, caller
 
 
 def test_the_image_has_the_libraries_for_metrics() -> None:

@@ -44,6 +44,18 @@ def settings(model: str, **more) -> settings_pb2.LoopSettings:
     return settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model=model, **more)
 
 
+def test_serve_waits_for_its_database_and_a_command_does_not(bench) -> None:
+    bench.environment["TURNWRIGHT_DB"] = "postgresql://who:secret@127.0.0.1:1/none"
+    with bench.running("serve", *PORTS) as server:
+        server.wait_for("database_awaited", "err")
+        server.popen.send_signal(signal.SIGTERM)
+        assert server.popen.wait(60) == 0
+    done = bench.run("act", "Edit it.", "--model", "m")
+    assert done.returncode == 5
+    assert "127.0.0.1:1/none cannot be reached" in done.stderr
+    assert "secret" not in done.stderr
+
+
 def test_commands_attach_to_what_serves_the_home(bench) -> None:
     with bench.running("serve", *PORTS) as server:
         address = address_of(server)

@@ -56,6 +56,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self._statuses.update(dict.fromkeys(names, CheckResponse.SERVING if ready else CheckResponse.NOT_SERVING))
         self._notify()
 
+    async def problem(self) -> str:
+        """Why the service is not ready; empty if it is."""
+        away = [name for name, status in self._statuses.items() if name and status != CheckResponse.SERVING]
+        return f"not ready: {', '.join(away)}" if self._statuses[""] != CheckResponse.SERVING else ""
+
     def leave(self) -> None:
         self._statuses = dict.fromkeys(self._statuses, CheckResponse.NOT_SERVING)
         self._notify()

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -24,10 +25,10 @@ from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
-from turnwright_core.kit.readiness import EVERY_S, Readiness
+from turnwright_core.kit.readiness import EVERY_S, LOOK_S_MAX, Readiness
 from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings_report import ShownSettings
-from turnwright_core.kit.telemetry import count, observe
+from turnwright_core.kit.telemetry import count, observe, report_readiness
 from turnwright_core.kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
 from turnwright_core.kit.transport import PLAINTEXT, listen
 from turnwright_core.limits import MESSAGE_BYTES_MAX
@@ -142,11 +143,23 @@ class RunningServer:
             self.address = f"{self._wanted[:-2]}:{port}"
         self.service.listening(self.address)
         self._measure_certificate()
+        report_readiness(self.service.name, partial(self._problem, asyncio.get_running_loop()))
         await server.start()
         self.local.open()
         self._server = server
-        await self._readiness.begin()
         _log.info("service_started", service=self.service.name, address=self.address)
+        try:
+            await self._readiness.begin()
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    def _problem(self, loop: asyncio.AbstractEventLoop) -> str:
+        """Why it is not ready, for another thread. A loop that does not answer is a reason, too."""
+        try:
+            return asyncio.run_coroutine_threadsafe(self._health.problem(), loop).result(LOOK_S_MAX)
+        except (RuntimeError, TimeoutError):
+            return f"it did not answer within {LOOK_S_MAX:g} s"
 
     def _measure_certificate(self) -> None:
         if self._tls.has_certificate:
@@ -209,6 +222,18 @@ def stop_signal() -> asyncio.Future[int]:
     return came
 
 
+async def ends_before(stop: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> bool:
+    """Do some work, or cancel it once `stop` is done; whether it came to its end. Raises what the work does."""
+    doing = asyncio.ensure_future(work)
+    await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not doing.done():
+        doing.cancel()
+        await asyncio.wait({doing})
+        return False
+    doing.result()
+    return True
+
+
 async def serve_until_stopped(*servers: RunningServer, lame_duck_s: float = 0.0) -> None:
     """Start the servers in order, wait for a signal, stop them in reverse order.
 
@@ -218,7 +243,8 @@ async def serve_until_stopped(*servers: RunningServer, lame_duck_s: float = 0.0)
     came = stop_signal()
     async with contextlib.AsyncExitStack() as stack:
         for server in servers:
-            await server.start()
+            if not await ends_before(came, server.start()):
+                return
             stack.push_async_callback(server.stop)
         if await came == signal.SIGTERM:
             await leave(servers, lame_duck_s)

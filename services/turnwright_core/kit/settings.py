@@ -175,7 +175,10 @@ class Settings:
         "",
     )
     metrics_listen: str = setting(
-        "Address at which Prometheus finds `/metrics`, such as `0.0.0.0:9464`. Empty: none.", "", check=_checked_listen
+        "Address at which Prometheus finds `/metrics`, and probes `/ready/SERVICE`, such as `0.0.0.0:9464`. "
+        "Empty: none.",
+        "",
+        check=_checked_listen,
     )
     insecure: bool = setting(
         "Allow plaintext beyond this host, where a mesh or a private network protects connections.", False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final
@@ -41,6 +41,8 @@ from turnwright_core.kit.telemetry_spans import CLIENT, INTERNAL, SERVER, Record
 
 EXPORT_TIMEOUT_S: Final = 5
 """Timeout of one export, in seconds."""
+
+READY_PATH: Final = "/ready/"
 
 STOP_S_MAX: Final = 3.0
 """Seconds that the last spans have to leave when the process ends."""
@@ -87,11 +89,26 @@ class Sdk:
         self._rpc_duration = lru_cache(SERIES_MAX)(
             lambda method, code: sums.histogram(RPC_DURATION, {RPC_METHOD: method, RPC_CODE: code})
         )
+        self._gauges: dict[str, list[tuple[Callable[[], float | None], SpanAttributes]]] = {}
+        self.readiness: dict[str, Callable[[], str]] = {}
+        """By service, why it is not ready; empty if it is."""
         self._page: Any = None
         if address := settings.metrics_listen:
             host, _, port = address.rpartition(":")
             self._page = start_http_server(int(port), host.strip("[]"))[0]
-        self._gauges: dict[str, list[tuple[Callable[[], float | None], SpanAttributes]]] = {}
+            self._metrics_page = self._page.get_app()
+            self._page.set_app(self._answer)
+
+    def _answer(self, request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """An HTTP request: /metrics, or /ready/SERVICE."""
+        path = str(request["PATH_INFO"])
+        if not path.startswith(READY_PATH):
+            answer: Iterable[bytes] = self._metrics_page(request, start)
+            return answer
+        look = self.readiness.get(path.removeprefix(READY_PATH))
+        problem = look() if look else "it has not started"
+        start("503 Service Unavailable" if problem else "200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{problem or 'ready'}\n".encode()]
 
     def stop(self) -> None:
         """Send what is left, and stop. A collector that does not answer is waited for no longer than STOP_S_MAX."""

@@ -46,6 +46,8 @@ class PostgresDatabase:
 
     async def start(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
+            # A start that is cancelled waits for the server no longer.
+            stack.callback(self._links.closing.set)
             await self._open(stack, self._writing)
             await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
             await asyncio.gather(*(self._open(stack, reader) for reader in self._reading))

@@ -11,12 +11,14 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 import sqlalchemy
 from msgspec import Struct
+from psycopg.conninfo import make_conninfo
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.logs import get_logger
 from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
 from turnwright_store.edge.sqlstates import RecoveryAction, driver_error, recovery_of, to_fault
@@ -29,6 +31,12 @@ _STATEMENTS: Final = PostgresStatements(PGDialect_psycopg(paramstyle="format")) 
 CONNECT_BACKOFF: Final = Backoff(0.05, 1.0)
 """Backoff between connection attempts."""
 
+START_BACKOFF: Final = Backoff(0.25, 5.0)
+"""Backoff between attempts at a start."""
+
+PING_S: Final = 2
+"""Seconds within which a server must answer that has just refused a connection."""
+
 ATTEMPTS_MAX: Final = 5
 """Maximum attempts at a transaction that hit a serialization failure, a deadlock or a lost connection."""
 
@@ -39,6 +47,8 @@ _KEEPALIVE: Final = {
     "tcp_user_timeout": 25_000,
 }
 """Seconds after which a dead host is detected; in milliseconds while data is in flight."""
+
+_log = get_logger("postgres")
 
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -54,6 +64,8 @@ class Server(Struct, frozen=True):
     connect_s: float
     statement_s: float
     lock_s: float
+    is_awaited: bool = False
+    """Whether a start waits until the server answers."""
 
     @property
     def conninfo(self) -> str:
@@ -92,6 +104,14 @@ class Server(Struct, frozen=True):
             "SELECT set_config('synchronous_commit', 'on', false) "
             "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
         )
+
+    def is_away(self, error: BaseException) -> bool:
+        """Whether it did not answer, or is only just starting. One that refuses this user or database is there."""
+        if isinstance(driver_error(error), psycopg.errors.ConnectionTimeout):
+            return True
+        # Its errors have no codes before a connection is open.
+        info = make_conninfo(self.conninfo, connect_timeout=PING_S)
+        return psycopg.pq.PGconn.ping(info.encode()) in (psycopg.pq.Ping.NO_RESPONSE, psycopg.pq.Ping.REJECT)
 
     def unreachable(self, error: BaseException) -> DatabaseUnreachableError:
         """The error that names this server without its secrets."""
@@ -184,11 +204,18 @@ class PostgresLink:
         return self._pipe.trips if self._pipe is not None else 0
 
     def open(self) -> None:
-        """Connect. Raises DatabaseUnreachableError."""
-        try:
-            self._open()
-        except (psycopg.Error, DBAPIError) as error:
-            raise self._links.server.unreachable(error) from None
+        """Connect, as soon as the server answers if it is awaited. Raises DatabaseUnreachableError."""
+        server, pauses = self._links.server, START_BACKOFF.pauses()
+        while True:
+            try:
+                return self._open()
+            except (psycopg.Error, DBAPIError) as error:
+                problem = server.unreachable(error)
+                if not (server.is_awaited and server.is_away(error)):
+                    raise problem from None
+            _log.warning("database_awaited", problem=str(problem))
+            if self._links.closing.wait(next(pauses)):
+                raise problem
 
     def _open(self) -> None:
         self._core = self._links.engine.connect()

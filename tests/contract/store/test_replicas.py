@@ -258,11 +258,20 @@ class Line:
         self._ends = []
 
     async def __aenter__(self):
-        self._listening = await asyncio.start_server(self._join, "127.0.0.1", 0)
+        await self.listen(0)
         port = self._listening.sockets[0].getsockname()[1]
         who, _, _ = self.server.netloc.rpartition("@")
         self.url = self.server._replace(netloc=f"{who}@127.0.0.1:{port}").geturl()
         return self
+
+    async def listen(self, port):
+        self._listening = await asyncio.start_server(self._join, "127.0.0.1", port)
+
+    def refuse(self):
+        """Listen no more, and return the port."""
+        port = self._listening.sockets[0].getsockname()[1]
+        self._listening.close()
+        return port
 
     async def __aexit__(self, *_):
         self._listening.close()
@@ -301,6 +310,17 @@ async def test_a_database_that_goes_silent_is_noticed_and_found_again(tmp_path, 
 
 
 # ---- Starts and ends
+
+
+async def test_a_start_waits_for_a_database_that_does_not_answer_yet(tmp_path, db, capsys):
+    async with Line(db) as line:
+        port = line.refuse()
+        starting = asyncio.ensure_future(start_store(tmp_path, db=line.url))
+        while "database_awaited" not in capsys.readouterr().err:
+            assert not starting.done()
+            await asyncio.sleep(0.01)
+        await line.listen(port)
+        await (await starting).stop()
 
 
 async def test_replicas_that_start_at_once_share_one_history(tmp_path, postgres, monkeypatch):

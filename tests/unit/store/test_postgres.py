@@ -371,6 +371,12 @@ async def test_a_server_that_is_not_there_at_the_start_is_named_without_its_secr
     assert "s%40cret" not in str(caught.value)
 
 
+async def test_a_start_does_not_wait_for_a_database_that_the_server_does_not_have(postgres_url):
+    server = Server(f"{postgres_url}_none", 3.0, 10.0, 5.0, is_awaited=True)
+    with pytest.raises(DatabaseUnreachableError, match="_none"):
+        await PostgresDatabase(server, queue_max=1, batch_max=1, readers=1, poll_s=60).start()
+
+
 # ---- Notifications
 
 
