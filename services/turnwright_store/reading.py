@@ -14,7 +14,7 @@ from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.service import Service
-from turnwright_store.app.opening import find_opened, rules_of
+from turnwright_store.app.open_store import read_opened_store, rules_of
 from turnwright_store.config import StoreSettings
 from turnwright_store.edge.lock import DatabaseInUseError
 from turnwright_store.edge.read_only import ReadOnlyDatabase
@@ -37,7 +37,7 @@ def build(settings: StoreSettings, secret: str) -> Service:
 
         if not database.open() or await database.read(is_abandoned):
             return False
-        opened = await database.read(lambda connection: find_opened(connection, settings.seeds))
+        opened = await database.read(lambda connection: read_opened_store(connection, settings.seeds))
         store.opened = rules_of(opened, settings) if opened else None
         return opened is not None
 

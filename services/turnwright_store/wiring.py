@@ -17,13 +17,13 @@ from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_store.app.compaction import compaction
-from turnwright_store.app.expiry import expiry
 from turnwright_store.app.gauges import BacklogGauges
 from turnwright_store.app.idempotency import idempotency_cleanup
 from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
-from turnwright_store.app.opening import check_identity, open_store, rules_of
+from turnwright_store.app.open_store import check_identity, open_store, rules_of
 from turnwright_store.app.orphaned_streams import orphaned_streams
+from turnwright_store.app.proposal_expiry import proposal_expiry
 from turnwright_store.app.retention import retention
 from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
@@ -122,7 +122,7 @@ def _ms(seconds: float) -> int:
 def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
     """What is done again and again while the store runs."""
     expiring = (
-        [expiry(store.database, lambda: store.rules, _ms(settings.proposal_expire_s))]
+        [proposal_expiry(store.database, lambda: store.rules, _ms(settings.proposal_expire_s))]
         if settings.proposal_expire_s
         else []
     )

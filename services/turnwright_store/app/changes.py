@@ -28,7 +28,7 @@ from turnwright_core.parts import in_parts
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor, moment_of_cursor
-from turnwright_store.app.read_view import ScopeChanges, batches, load, sections
+from turnwright_store.app.read_view import ScopeChanges, changed_scopes, message_batches
 from turnwright_store.domain.message_sizes import loop_bytes, turn_bytes
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -208,7 +208,7 @@ async def _messages(
         for index, draft in enumerate(drafts.drafts, 1):
             change = draft.change
             if draft.shown:
-                query = partial(load, run=window.run, shown=draft.shown, wanted=wanted)
+                query = partial(load_entries, run=window.run, shown=draft.shown, wanted=wanted)
                 entries = await database.read(query, inline=True)
                 change = replace(change, entries=entries)
             if drafts.next is None and index == len(drafts.drafts):
@@ -234,7 +234,7 @@ def _begin(
         raise run_not_found(address.project, address.run)
     now = run.cursor(rules.incarnation)
     check_cursor(after, now)
-    parts: list[ScopeChanges | _Ledger] = list(sections(run, after, now))
+    parts: list[ScopeChanges | _Ledger] = list(changed_scopes(run, after, now))
     if run.run.revision > after.run_revision:
         parts += _Ledger
     window = _ChangeWindow(run, after, now, tuple(parts))
@@ -297,7 +297,7 @@ def _to_drafts(piece: _FeedPage, cursor: Cursor, wanted: Wanted) -> list[_Messag
         drafts += [_MessageDraft(RunChanges(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
         drafts += [_MessageDraft(RunChanges(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
         loops, turns = [], []
-    cuts = list(batches(piece.shown, wanted)) or [[]]
+    cuts = list(message_batches(piece.shown, wanted)) or [[]]
     for index, shown in enumerate(cuts):
         is_last = index == len(cuts) - 1
         change = RunChanges(

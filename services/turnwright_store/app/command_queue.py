@@ -9,8 +9,8 @@ from turnwright_core.session_queue import QUEUE_LISTED_MAX, QueuedCommand, queue
 from turnwright_store.app.registry import with_origin
 from turnwright_store.app.waiting_edits import (
     WaitingEdit,
+    apply_waiting_edits,
     cancel_loop,
-    carry_out_waiting,
     drop_waiting,
     waiting_edits,
 )
@@ -59,4 +59,4 @@ def _go_on(tx: Transaction, rules: StoreRules, run: RunRow) -> None:
     if run.loop_active:
         return
     queued = next(iter(loop_rows.list_queued(tx.connection, run.id, 1)), None)
-    carry_out_waiting(tx, rules, run, queued.sequence - 1 if queued else run.loops)
+    apply_waiting_edits(tx, rules, run, queued.sequence - 1 if queued else run.loops)

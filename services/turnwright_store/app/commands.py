@@ -14,10 +14,10 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
+from turnwright_store.app.apply_writes import TurnTag, apply_writes, check_writes
 from turnwright_store.app.registry import add_run, check_model_exists, run_exists
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.waiting_edits import count_waiting
-from turnwright_store.app.writing import TurnTag, apply_writes, check_writes
 from turnwright_store.domain.checks import (
     RUN_ALIAS,
     check_answer_format,

@@ -17,11 +17,11 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Run, Spend
-from turnwright_store.app.ledger import forbidden
+from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.ledger import transition_forbidden
 from turnwright_store.app.registry import check_alias_free, check_model_exists
 from turnwright_store.app.run_events import free_path
 from turnwright_store.app.run_revision import bump_revision
-from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
@@ -44,7 +44,7 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
         return run.run
     if run.loop_active or run.run.loops_queued:
         message = f"{address.run} has a loop that has not ended: abort it, or wait until it has, and rename it then."
-        raise forbidden("run", run.run.status, "renamed", message)
+        raise transition_forbidden("run", run.run.status, "renamed", message)
     check_alias_free(tx.connection, address.project, alias)
     if rows.family_had_alias(tx.connection, run, alias):
         message = f"A run that {address.run} is related to by forks has had the alias {alias!r}: choose another one."
@@ -63,7 +63,7 @@ def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run
     check_run_settings(settings)
     if settings.persona != run.run.settings.persona and run.run.turn:
         message = "The persona is part of the system message and stays after a run's first turn: use a new run."
-        raise forbidden("persona", run.run.turn, "changed", message)
+        raise transition_forbidden("persona", run.run.turn, "changed", message)
     if settings == run.run.settings:
         return run.run
     run = bump_revision(tx, run)
@@ -72,7 +72,7 @@ def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run
     return write_run(tx.connection, run, run.revision_run, tx.now_ms).run
 
 
-class Injected(Struct, frozen=True):
+class InjectedMessage(Struct, frozen=True):
     """An injected message; the cursor is that before it."""
 
     run: Run
@@ -80,7 +80,9 @@ class Injected(Struct, frozen=True):
     cursor: Cursor
 
 
-def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, message: str) -> Injected:
+def inject_message(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, message: str
+) -> InjectedMessage:
     """Add a message that the model reads in its next turn (RU232, RU251). The run's status does not change.
 
     It is written to the latest turn that has ended, because the records of an open turn are its owner's.
@@ -98,10 +100,10 @@ def inject_message(tx: Transaction, rules: StoreRules, caller: Caller, address: 
     # Written with the store's own tier: a client may send the model a message, but not write records.
     write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)
     run = apply_writes(tx, rules, run, [write], caller.principal).run
-    return Injected(run.run, path, cursor)
+    return InjectedMessage(run.run, path, cursor)
 
 
-def spend(connection: Connection, address: RunRef, loop: int) -> tuple[Spend, Spend]:
+def get_spend(connection: Connection, address: RunRef, loop: int) -> tuple[Spend, Spend]:
     """Spend of a run and one of its loops; 0: the active or latest one."""
     run = get_run(connection, address.project, address.run)
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)

@@ -40,19 +40,19 @@ _LOOPS_PAGE: Final = 20
 
 
 class Edit(Struct, frozen=True, omit_defaults=True):
-    """One edit, by the first field that is set; can be stored and carried out later."""
+    """One edit, by the first field that is set; can be stored and applied later."""
 
     rewrite: str = ""
-    """Path of a message that gets another content."""
+    """Path of a message whose content is replaced."""
     content: str = ""
     remove: str = ""
-    """Path of a message that is taken away."""
+    """Path of a message to remove."""
     truncate: str = ""
-    """Path of a message that is taken away with all that followed."""
+    """Path of a message to remove with everything after it."""
     truncate_loop: int = 0
-    """Sequence of a loop whose prompt is taken away with all that followed."""
+    """Sequence of a loop whose prompt is removed with everything after it."""
     restore: int = 0
-    """Number of a turn whose end is shown again."""
+    """Number of a turn whose final view is restored."""
 
 
 class Resend(Struct, frozen=True):
@@ -98,34 +98,34 @@ def _of_user(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:
 def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: bool) -> EditPlan:
     """Plan a command. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT."""
     if isinstance(command, TruncateMessages):
-        return _truncated(tx, run, command)
+        return _plan_truncation(tx, run, command)
     if isinstance(command, RestoreFromTrajectory):
         message_edits.get_turn_home(tx, run, command.turn)
         return EditPlan(Edit(restore=command.turn))
     if isinstance(command, Regenerate):
         prompt = message_edits.prompt_before(tx.connection, run)
-        return _last_again(tx, run) if is_queued else _again(tx, run, prompt)
-    return _rewritten(tx, run, command) if isinstance(command, UpdateMessage) else _removed(tx, run, command)
+        return _plan_resend_of_queued(tx, run) if is_queued else _plan_resend(tx, run, prompt)
+    return _plan_update(tx, run, command) if isinstance(command, UpdateMessage) else _plan_removal(tx, run, command)
 
 
-def _rewritten(tx: Transaction, run: RunRow, command: UpdateMessage) -> EditPlan:
+def _plan_update(tx: Transaction, run: RunRow, command: UpdateMessage) -> EditPlan:
     message_edits.check_content(command.content)
     message = message_edits.find_editable(tx, run, command.path)
     if not command.regenerate:
         return EditPlan(Edit(rewrite=message.path, content=command.content))
     if kind_of(message) is not MessageKind.PROMPT:
         raise invalid("regenerate", f"{command.path} is not a prompt: only a prompt can be sent again.")
-    return EditPlan(Edit(truncate=message.path), _resent(tx, run, message, command.content))
+    return EditPlan(Edit(truncate=message.path), _resend_of(tx, run, message, command.content))
 
 
-def _removed(tx: Transaction, run: RunRow, command: RemoveMessage) -> EditPlan:
+def _plan_removal(tx: Transaction, run: RunRow, command: RemoveMessage) -> EditPlan:
     message = message_edits.find_editable(tx, run, command.path)
     if not command.regenerate:
         return EditPlan(Edit(remove=message.path))
-    return _again(tx, run, message_edits.prompt_before(tx.connection, run, message.position))
+    return _plan_resend(tx, run, message_edits.prompt_before(tx.connection, run, message.position))
 
 
-def _truncated(tx: Transaction, run: RunRow, command: TruncateMessages) -> EditPlan:
+def _plan_truncation(tx: Transaction, run: RunRow, command: TruncateMessages) -> EditPlan:
     message = message_edits.message_at(tx.connection, run, command.index, command.expected_revision)
     edit = Edit(truncate=message.path) if message else None
     if command.message is None:
@@ -136,25 +136,25 @@ def _truncated(tx: Transaction, run: RunRow, command: TruncateMessages) -> EditP
     return EditPlan(edit, Resend(content.text, settings_of(command.message, tx, run, content.images)))
 
 
-def _again(tx: Transaction, run: RunRow, prompt: Entry | None) -> EditPlan:
+def _plan_resend(tx: Transaction, run: RunRow, prompt: Entry | None) -> EditPlan:
     if prompt is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
     text = load_entries(tx.connection, run, [find_shown(tx.connection, run.id, [prompt.path])[prompt.path]], Wanted())
-    return EditPlan(Edit(truncate=prompt.path), _resent(tx, run, prompt, text[0].body))
+    return EditPlan(Edit(truncate=prompt.path), _resend_of(tx, run, prompt, text[0].body))
 
 
-def _resent(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:
+def _resend_of(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:
     """A prompt with the settings of its loop; an inherited loop is known by its prompt alone."""
     attributes = prompt.attributes
     loop = _loop(tx, run, attributes.get("loop"))
     if loop is None:
         mode = Mode[str(attributes.get("mode", "act")).upper()]
         return Resend(text, LoopSettings(mode))
-    # The prompt of a loop that wants JSON says so at its end, and will again.
+    # A prompt for JSON ends with instructions that are appended again.
     return Resend(loop.prompt if text.startswith(loop.prompt) else text, loop.settings)
 
 
-def _last_again(tx: Transaction, run: RunRow) -> EditPlan:
+def _plan_resend_of_queued(tx: Transaction, run: RunRow) -> EditPlan:
     """The prompt of the last loop in the queue, once that has ended."""
     loop = _of_user(tx, run, run.loops)
     if loop is None:
@@ -169,25 +169,25 @@ def _loop(tx: Transaction, run: RunRow, sequence: object) -> Loop | None:
     return found if found and found.sequence == sequence else None
 
 
-def carry_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:
-    """Carry out an edit. Raises ENTRY_NOT_FOUND, TURN_NOT_FOUND."""
-    done = _carried_out(tx, rules, run, actor, edit)
-    # Its row says so too: what was taken away has no entry by which a client could know the revision of its list.
+def apply_edit(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:
+    """Apply an edit. Raises ENTRY_NOT_FOUND, TURN_NOT_FOUND."""
+    done = _edit_messages(tx, rules, run, actor, edit)
+    # The run's row gets the revision too: a removed message has no entry that would show clients a new revision.
     row = bump_revision(tx, get_run(tx.connection, run.project, run.alias))
     write_run(tx.connection, row, row.revision_run, tx.now_ms)
     return done
 
 
-def _carried_out(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:
+def _edit_messages(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:
     if edit.rewrite:
         message_edits.update_message(tx, rules, run, actor, edit.rewrite, edit.content)
         return RewindResult()
     if edit.remove:
         return RewindResult(closed=message_edits.remove_message(tx, rules, run, actor, edit.remove))
     if edit.restore:
-        return message_edits.restore(tx, rules, run, actor, edit.restore)
+        return message_edits.rewind_to_turn(tx, rules, run, actor, edit.restore)
     path = edit.truncate or _prompt_of(tx, run, edit.truncate_loop)
-    return message_edits.truncate(tx, rules, run, actor, message_edits.find_message(tx, run, path))
+    return message_edits.rewind_before_message(tx, rules, run, actor, message_edits.find_message(tx, run, path))
 
 
 def _prompt_of(tx: Transaction, run: RunRow, sequence: int) -> str:

@@ -23,17 +23,17 @@ NUMBER_MAX: Final = 2**32 - 1
 """Largest turn number in the contract."""
 
 
-class PacketOf(Struct, frozen=True):
-    """The moment that the packet of an ended turn shows."""
+class PacketMoment(Struct, frozen=True):
+    """The moment that the packet of an ended turn was made from."""
 
     turn: int
 
 
-At = Cursor | int | PacketOf
+At = Cursor | int | PacketMoment
 """A moment as given by a caller; an int is the number of a turn that has ended."""
 
 
-class PastRun(Struct, frozen=True):
+class RunSnapshot(Struct, frozen=True):
     """A run as it was at an earlier moment."""
 
     run: RunHead
@@ -58,23 +58,23 @@ def moment_of_cursor(run: RunHead, cursor: Cursor) -> Moment:
     return Moment(run.id, cursor.run_revision, cursor.project_revision, cursor.global_revision)
 
 
-def run_at(connection: Connection, run: RunHead, incarnation: str, at: At) -> PastRun:
+def run_at(connection: Connection, run: RunHead, incarnation: str, at: At) -> RunSnapshot:
     """A run at a moment. Raises CURSOR_FOREIGN, TURN_NOT_FOUND."""
     now = run.cursor(incarnation)
     if isinstance(at, int):
         return _end_of_turn(connection, run, now, at)
-    if isinstance(at, PacketOf):
+    if isinstance(at, PacketMoment):
         return _packet_of_turn(connection, run, now, at.turn)
     check_cursor(at, now)
-    return PastRun(run, moment_of_cursor(run, at), at)
+    return RunSnapshot(run, moment_of_cursor(run, at), at)
 
 
-def _end_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> PastRun:
+def _end_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> RunSnapshot:
     home = _home_of(connection, run, number)
     return _past(run, now, Moment(home.run_id, home.revision, home.project, home.global_))
 
 
-def _packet_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> PastRun:
+def _packet_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> RunSnapshot:
     home = _home_of(connection, run, number)
     result = get_turn(connection, home.run_id, number).result
     # A restored backup has another incarnation and the same revisions.
@@ -93,8 +93,8 @@ def _home_of(connection: Connection, run: RunHead, number: int) -> TurnHome:
     return home
 
 
-def _past(run: RunHead, now: Cursor, moment: Moment) -> PastRun:
+def _past(run: RunHead, now: Cursor, moment: Moment) -> RunSnapshot:
     # A fork has no revision for a moment before it: in its feed that is the beginning.
     revision = moment.run if moment.run_id == run.id else 0
     cursor = Cursor(now.incarnation, revision, moment.project, moment.global_)
-    return PastRun(replace(run, id=moment.run_id), moment, cursor)
+    return RunSnapshot(replace(run, id=moment.run_id), moment, cursor)

@@ -20,10 +20,10 @@ from turnwright_store.domain.locks import ANSWERS_LOCK
 from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql import idempotency as rows
 
-FORGET_EVERY_S: Final = 3600.0
+CLEANUP_EVERY_S: Final = 3600.0
 """Seconds between rounds that delete old answers."""
 
-FORGET_ROWS_MAX: Final = 1000
+CLEANUP_ROWS_MAX: Final = 1000
 """Answers that one transaction deletes at most."""
 
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -51,18 +51,18 @@ class RequestKey(Struct, frozen=True):
     request_id: str
 
 
-def starts_nothing(_response: ProtobufMessage) -> str:
-    """For requests that do not start work of a run."""
+def starts_no_run(_response: ProtobufMessage) -> str:
+    """The default of `starts`: the request starts no work of a run."""
     return ""
 
 
-def once(
+def run_once(
     tx: Transaction,
     key: RequestKey,
     request: ProtobufMessage,
     answer: Callable[[], R],
     work: Callable[[Transaction], R],
-    starts: Callable[[R], str] = starts_nothing,
+    starts: Callable[[R], str] = starts_no_run,
 ) -> R:
     """Do the work, unless the same request was already answered: then return that answer.
 
@@ -88,26 +88,28 @@ def once(
         )
     response = answer()
     response.ParseFromString(stored[1])
-    return _marked(response)
+    return _mark_duplicate(response)
 
 
-def _marked(response: R) -> R:
-    """An answer that says that it is a repeated one, where it can."""
+def _mark_duplicate(response: R) -> R:
+    """Set the field `duplicate` of a repeated answer, if it has one."""
     message: Any = response
     if "duplicate" in message.DESCRIPTOR.fields_by_name:
         message.duplicate = True
     return response
 
 
-def forget(tx: Transaction, days: int, rows_max: int = FORGET_ROWS_MAX) -> bool:
+def delete_old_answers(tx: Transaction, days: int, rows_max: int = CLEANUP_ROWS_MAX) -> bool:
     """Delete a bounded number of answers older than so many days whose work has ended.
 
     Returns whether there are more.
     """
-    return rows.forget(tx.connection, tx.now_ms - days * _DAY_MS, rows_max) == rows_max
+    return rows.delete_old_answers(tx.connection, tx.now_ms - days * _DAY_MS, rows_max) == rows_max
 
 
 def idempotency_cleanup(database: Database, days: int) -> Chore:
     """The chore that deletes old answers."""
-    work = partial(forget, days=days)
-    return Chore("forgetting", FORGET_EVERY_S, lambda: database.write(work, Durability.NORMAL, {ANSWERS_LOCK}))
+    work = partial(delete_old_answers, days=days)
+    return Chore(
+        "idempotency_cleanup", CLEANUP_EVERY_S, lambda: database.write(work, Durability.NORMAL, {ANSWERS_LOCK})
+    )

@@ -33,12 +33,12 @@ from turnwright_core.runs import (
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
+from turnwright_store.app.apply_writes import TurnTag, WriteResult, apply_writes, check_writes, written_paths
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.run_revision import bump_revision, records_prefix
 from turnwright_store.app.view_change import view_change
-from turnwright_store.app.waiting_edits import carry_out_waiting
-from turnwright_store.app.writing import TurnTag, Written, apply_writes, check_writes, written_paths
+from turnwright_store.app.waiting_edits import apply_waiting_edits
 from turnwright_store.domain.events import mode_switched
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
@@ -63,7 +63,7 @@ def check_fence(run: RunHead, epoch: int) -> None:
         )
 
 
-def forbidden(kind: str, source: object, target: object, message: str) -> Exception:
+def transition_forbidden(kind: str, source: object, target: object, message: str) -> Exception:
     """The error for a transition that the state does not allow."""
     return fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": source, "to": target, "object": kind})
 
@@ -71,7 +71,7 @@ def forbidden(kind: str, source: object, target: object, message: str) -> Except
 def with_status(run: RunRow, status: int) -> RunRow:
     """The run at another status. Raises TRANSITION_FORBIDDEN (RU107)."""
     if not may_move(run.run.status, status):
-        raise forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
+        raise transition_forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
     return replace(run, run=replace(run.run, status=status))
 
 
@@ -92,7 +92,7 @@ def begin_turn(
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     before = run.revision_run
-    run, turn = _opened(tx, rules, caller, run, new)
+    run, turn = _next_turn(tx, rules, caller, run, new)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, loop_continues=True)
     publish(tx, before, run, [turn])
     return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested)
@@ -103,11 +103,11 @@ def _check_new(new: TurnStart) -> None:
         raise invalid("temperature", f"temperature must be 0 to 2; it is {new.request.temperature}.")
 
 
-def _opened(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: TurnStart) -> tuple[RunRow, Turn]:
+def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: TurnStart) -> tuple[RunRow, Turn]:
     """The next turn, and the run with it (not stored yet)."""
     loop = _running_loop(run)
     number = run.turn + 1
-    checked = check_writes(rules, caller, [_named(write, number) for write in new.writes])
+    checked = check_writes(rules, caller, [_with_turn_number(write, number) for write in new.writes])
     if not loop.first_turn:
         checked = [*_mode_switch(tx, run, loop, number), *checked]
     run = apply_writes(tx, rules, run, checked, caller.principal, TurnTag(number, loop.sequence)).run
@@ -130,7 +130,7 @@ def _mode_switch(tx: Transaction, run: RunRow, loop: Loop, number: int) -> list[
     return [event_write(number, mode_switched(loop.sequence, before, loop.settings.mode))]
 
 
-def _named(write: EntryWrite, number: int) -> EntryWrite:
+def _with_turn_number(write: EntryWrite, number: int) -> EntryWrite:
     """The write with the number of its turn in its path."""
     path = write.path.replace("{turn}", str(number))
     return write if path == write.path else replace(write, path=path)
@@ -140,11 +140,13 @@ def _running_loop(run: RunRow) -> Loop:
     loop = run.active
     if loop is None or loop.status != RUNNING:
         status = loop.status if loop else QUEUED
-        raise forbidden(
+        raise transition_forbidden(
             "turn", status, RUNNING, "A turn needs a running loop: claim the run, or decide on its proposal."
         )
     if run.turn_open:
-        raise forbidden("turn", run.turn_open, run.turn + 1, f"Turn {run.turn_open} has not ended: end it first.")
+        raise transition_forbidden(
+            "turn", run.turn_open, run.turn + 1, f"Turn {run.turn_open} has not ended: end it first."
+        )
     return loop
 
 
@@ -157,7 +159,7 @@ def write_entries(
     writes: Sequence[EntryWrite],
     run_status: int,
     packet: TurnPacket | None = None,
-) -> Written[RunHead]:
+) -> WriteResult[RunHead]:
     """Write entries, and set the status of the run and its active loop if given."""
     checked = check_writes(rules, caller, writes)
     run = get_run_head(tx.connection, address.project, address.run)
@@ -170,7 +172,7 @@ def write_entries(
     written = apply_writes(tx, rules, run, checked, caller.principal)
     if not run_status:
         return written
-    return replace(written, run=_follow(tx, get_run(tx.connection, address.project, address.run), run_status))
+    return replace(written, run=_set_status(tx, get_run(tx.connection, address.project, address.run), run_status))
 
 
 def _check_unfenced(run: RunHead, writes: Sequence[EntryWrite], owners: object) -> None:
@@ -179,15 +181,19 @@ def _check_unfenced(run: RunHead, writes: Sequence[EntryWrite], owners: object) 
     prefix = records_prefix(run.turn_open)
     for path in (path for write in writes for path in written_paths(write)):
         if run.turn_open and path.startswith(prefix):
-            raise forbidden("entry", path, path, f"{path} is a record of the open turn: only its owner writes it.")
+            raise transition_forbidden(
+                "entry", path, path, f"{path} is a record of the open turn: only its owner writes it."
+            )
 
 
-def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
+def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
     if status not in (RUNNING, PROPOSED):
         raise invalid("run_status", f"run_status must be {RUNNING} or {PROPOSED}; the end of a turn sets the others.")
     loop = run.active
     if loop is None:
-        raise forbidden("loop", run.run.status, status, "The run has no active loop whose status could change.")
+        raise transition_forbidden(
+            "loop", run.run.status, status, "The run has no active loop whose status could change."
+        )
     if run.run.status == loop.status == status:
         return run
     run = bump_revision(tx, with_status(run, status))
@@ -196,7 +202,7 @@ def _follow(tx: Transaction, run: RunRow, status: int) -> RunRow:
     return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
 
 
-class Ended(Struct, frozen=True):
+class EndedTurn(Struct, frozen=True):
     """An ended turn, and the one that was opened with its end."""
 
     run: Run
@@ -209,7 +215,9 @@ class Ended(Struct, frozen=True):
     released: bool = False
 
 
-def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: TurnEnd) -> Ended:
+def end_turn(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: TurnEnd
+) -> EndedTurn:
     """End a turn, and the loop where the request says so, or open the next turn."""
     check_min_tier(caller, Tier.SYSTEM, "EndTurn")
     _check_end(end)
@@ -221,16 +229,16 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     is_read_back = is_shown and (bool(tx.returns_view_change) or tx.is_followed(run.scope))
     opened = None
     with coalesced_bumps(tx):
-        run, ended = _closed(tx, rules, caller, run, end, is_read_back=is_read_back)
+        run, ended = _close_turn(tx, rules, caller, run, end, is_read_back=is_read_back)
         if end.next:
             # A rewind to the end of this turn must not show what the next one began with.
             tx.next_moment()
-            run, opened = _opened(tx, rules, caller, run, end.next)
+            run, opened = _next_turn(tx, rules, caller, run, end.next)
     loop = run.run.loop
     assert loop
     loop_continues = not end.loop_end and loop.status == RUNNING
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, loop_continues=loop_continues)
-    edited = carry_out_waiting(tx, rules, run, loop.sequence) if end.loop_end else None
+    edited = apply_waiting_edits(tx, rules, run, loop.sequence) if end.loop_end else None
     if edited:
         # What an edit has changed, only the database can tell.
         run, is_read_back = edited, False
@@ -240,20 +248,22 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_read_back else None
     change = view_change(rules, delta, tx.returns_view_change)
     cursor = run.cursor(rules.incarnation)
-    return Ended(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, change, is_released)
+    return EndedTurn(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, change, is_released)
 
 
-def _closed(
+def _close_turn(
     tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd, *, is_read_back: bool
 ) -> tuple[RunRow, Turn | None]:
     """The run after the end of its open turn (not stored yet); the turn, if the caller wants it."""
     number = end.number
     if number != run.turn_open:
-        raise forbidden("turn", run.turn_open, number, f"Turn {number} is not open; turn {run.turn_open} is (0: none).")
+        raise transition_forbidden(
+            "turn", run.turn_open, number, f"Turn {number} is not open; turn {run.turn_open} is (0: none)."
+        )
     loop = run.active
     if loop is None:
         status = end.loop_end.status if end.loop_end else RUNNING
-        raise forbidden("loop", run.run.status, status, "The run has no active loop.")
+        raise transition_forbidden("loop", run.run.status, status, "The run has no active loop.")
     checked = check_writes(rules, caller, end.writes)
     is_end = end.loop_end is not None
     run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_unbounded=is_end).run)
@@ -264,13 +274,13 @@ def _closed(
         ended = turn_rows.end_turn(
             tx.connection, run.id, number, end.result, tx.now_ms, moment, is_read_back=is_read_back
         )
-        loop = replace(loop, turns=loop.turns + 1, usage=added(loop.usage, end.result.usage))
+        loop = replace(loop, turns=loop.turns + 1, usage=add_usage(loop.usage, end.result.usage))
         if window := end.result.reported_window:
             vendor_model = turn_rows.get_turn(tx.connection, run.id, number).request.vendor_model
             put_window(tx.connection, vendor_model, window)
     run = replace(run, turn_open=0, run=replace(run.run, loop=loop))
     if end.loop_end:
-        run = _ended(run, loop, end.loop_end, tx.now_ms)
+        run = _end_loop(run, loop, end.loop_end, tx.now_ms)
     loop_rows.write_loop(tx.connection, run.id, run.run.loop or loop)
     return run, ended
 
@@ -303,7 +313,7 @@ def _check_loop_end(end: LoopEnd) -> None:
     check_bytes("loop_end.summary", end.summary, LOOP_SUMMARY_BYTES_MAX)
 
 
-def _ended(run: RunRow, loop: Loop, end: LoopEnd, now_ms: int) -> RunRow:
+def _end_loop(run: RunRow, loop: Loop, end: LoopEnd, now_ms: int) -> RunRow:
     """The run after its active loop has ended (C6, C27)."""
     loop = replace(loop, status=end.status, reason=end.reason, summary=end.summary, end_ms=now_ms)
     run = with_status(run, run_status_after(end.status, end.reason))
@@ -312,7 +322,7 @@ def _ended(run: RunRow, loop: Loop, end: LoopEnd, now_ms: int) -> RunRow:
     return replace(run, loop_active=0, abort_requested=False, run=replace(run.run, loop=loop, summary=summary))
 
 
-def added(total: Usage, more: Usage) -> Usage:
+def add_usage(total: Usage, more: Usage) -> Usage:
     """The sum of two usages; a cost is known when one of them knows it."""
     costs = [usage.cost_usd for usage in (total, more) if usage.cost_usd is not None]
     return Usage(

@@ -15,8 +15,8 @@ from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
-from turnwright_store.app.history import NUMBER_MAX, At, PacketOf, PastRun, run_at
-from turnwright_store.app.read_view import batches, weight_of
+from turnwright_store.app.history import NUMBER_MAX, At, PacketMoment, RunSnapshot, run_at
+from turnwright_store.app.read_view import message_batches, weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, page_of
@@ -80,7 +80,7 @@ def candidates_now(connection: Connection, run: RunHead) -> Candidates:
     )
 
 
-def candidates_then(connection: Connection, then: PastRun) -> Candidates:
+def candidates_at(connection: Connection, then: RunSnapshot) -> Candidates:
     return Candidates(
         partial(find_shown_at, connection, then.run, then.moment),
         partial(list_shown_at, connection, then.run, then.moment),
@@ -100,12 +100,12 @@ def list_entries(
     at, after = _place_of(query)
     run = get_run_head(connection, address.project, address.run)
     then = None if at is None else run_at(connection, run, rules.incarnation, at)
-    candidates = candidates_then(connection, then) if then else candidates_now(connection, run)
+    candidates = candidates_at(connection, then) if then else candidates_now(connection, run)
     shown_by = then.run if then else run
     wanted = Wanted(bodies=query.bodies)
     place = _places(at if at is not None else run.cursor(rules.incarnation))
     try:
-        fitting = fitting_entries(connection, rules, shown_by, candidates, query, after, check_time)
+        fitting = matching_entries(connection, rules, shown_by, candidates, query, after, check_time)
         page, more = page_of(
             fitting, size, lambda one: (*place, _end_of_page(query, one)), lambda one: weight_of(one, wanted)
         )
@@ -125,7 +125,7 @@ def _places(at: At) -> tuple[str, int, int, int, int]:
     """The part of a token that identifies the moment of all pages."""
     if isinstance(at, int):
         return "", 0, 0, 0, at
-    if isinstance(at, PacketOf):
+    if isinstance(at, PacketMoment):
         return _OF_PACKET, 0, 0, 0, at.turn
     return at.incarnation, at.run_revision, at.project_revision, at.global_revision, 0
 
@@ -146,7 +146,7 @@ def _place_of(query: EntryQuery) -> tuple[At | None, str]:
     if not is_place or not 0 <= int(turn) <= NUMBER_MAX:
         raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
     if incarnation == _OF_PACKET:
-        return PacketOf(int(turn)), str(after)
+        return PacketMoment(int(turn)), str(after)
     return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(after)
 
 
@@ -161,7 +161,7 @@ def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], Non
     return check
 
 
-def fitting_entries(
+def matching_entries(
     connection: Connection,
     rules: StoreRules,
     run: RunHead,
@@ -175,19 +175,19 @@ def fitting_entries(
         fitting = []
         for one in found:
             check_time()
-            if _fits(rules, query, one) and (not query.pattern or match(query.pattern, one.path)):
+            if _matches(rules, query, one) and (not query.pattern or match(query.pattern, one.path)):
                 fitting.append(one)
         if not query.body_pattern:
             yield from fitting
             continue
-        for batch in batches(fitting, Wanted()):
+        for batch in message_batches(fitting, Wanted()):
             for one, entry in zip(batch, load_entries(connection, run, batch, Wanted()), strict=True):
                 check_time()
                 if search(query.body_pattern, entry.body):
                     yield one
 
 
-def _fits(rules: StoreRules, query: EntryQuery, one: EntryRow) -> bool:
+def _matches(rules: StoreRules, query: EntryQuery, one: EntryRow) -> bool:
     return (
         (not query.schemes or one.scheme in query.schemes)
         and (not query.categories or rules.scheme(one.scheme).category in query.categories)

@@ -1,7 +1,8 @@
 """Background chores: compaction, indexing, retention, garbage collection. Each chore has its own task.
 
-A chore does a bounded piece of work and says whether there is more, so it never blocks the writer for long and can be
-stopped between two pieces. Replicas may run the same chore at once: every piece is decided inside its transaction.
+A chore does its work in bounded steps and says after each whether there is more, so it never blocks the writer for
+long and can be stopped between two steps. Replicas may run the same chore at once: every step is decided inside its
+transaction.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _log = get_logger("store.maintenance")
 
 
 class Chore(Struct, frozen=True):
-    """A piece of work that is repeated."""
+    """Work that is repeated in bounded steps."""
 
     name: str
     every_s: float
     """Seconds between two runs if there was nothing to do."""
-    piece: Callable[[], Awaitable[bool]]
-    """Does a piece of the work; returns True if there is more now."""
+    step: Callable[[], Awaitable[bool]]
+    """Does a bounded part of the work; returns True if there is more now."""
     follows: Database | None = None
     """All of its work comes from commits to this database: when idle, it waits for a commit."""
 
@@ -43,8 +44,8 @@ def poll_interval_s(time_ms: int) -> float:
     return min(time_ms / 1000 / LOOKS, EVERY_S_MAX)
 
 
-async def is_done(work: Awaitable[object], chore: str, **about: object) -> bool:
-    """Whether one of many rows could be processed; a failing one does not block the others.
+async def process_row(work: Awaitable[object], chore: str, **about: object) -> bool:
+    """Process one of many rows; returns False if that failed, which does not block the others.
 
     Raises UnavailableError, ExhaustedError: the next run finds it again.
     """
@@ -65,7 +66,7 @@ class Maintenance:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, chores: Sequence[Chore]) -> None:
-        self._tasks = [asyncio.create_task(_repeat(chore), name=f"store-{chore.name}") for chore in chores]
+        self._tasks = [asyncio.create_task(_run_chore(chore), name=f"store-{chore.name}") for chore in chores]
 
     async def stop(self) -> None:
         """Stop all chores; a write in progress is still committed."""
@@ -75,7 +76,7 @@ class Maintenance:
         self._tasks = []
 
 
-async def _repeat(chore: Chore) -> None:
+async def _run_chore(chore: Chore) -> None:
     clock_s = asyncio.get_running_loop().time
     commits = chore.follows.subscribe((ANY_SCOPE,)) if chore.follows else None
     try:
@@ -83,7 +84,7 @@ async def _repeat(chore: Chore) -> None:
             if commits:
                 commits.woken.clear()
                 commits.take()
-            more = await _piece(chore)
+            more = await _run_step(chore)
             if commits and more is False:
                 await commits.woken.wait()
             await asyncio.sleep(0 if more else beat_in_s(clock_s(), chore.every_s))
@@ -92,18 +93,18 @@ async def _repeat(chore: Chore) -> None:
             commits.close()
 
 
-async def _piece(chore: Chore) -> bool | None:
-    """One piece of a chore. An exception ends only this run: the work is still there for the next one (None)."""
-    piece = asyncio.ensure_future(chore.piece())
+async def _run_step(chore: Chore) -> bool | None:
+    """One step of a chore. An exception ends only this run: the work is still there for the next one (None)."""
+    step = asyncio.ensure_future(chore.step())
     try:
-        await asyncio.wait([piece])
+        await asyncio.wait([step])
     except asyncio.CancelledError:
-        piece.cancel()
-        await asyncio.wait([piece])
+        step.cancel()
+        await asyncio.wait([step])
         raise
-    error = piece.exception()
+    error = step.exception()
     if error is None:
-        return piece.result()
+        return step.result()
     if isinstance(error, TurnwrightError):
         _log.warning("chore_postponed", chore=chore.name, reason=error.reason.name, detail=error.message)
     else:

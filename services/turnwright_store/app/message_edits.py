@@ -1,7 +1,7 @@
 """Edits of messages: updating or removing one, rewinding a run to before one or to the end of a turn.
 
-Only views change: earlier versions can still be read (ListEntryHistory), and `restore` shows them again. Project files
-and other shared entries are not rewound; an event says so, because the model would assume that they are.
+Only views change: earlier versions can still be read (ListEntryHistory), and `rewind_to_turn` shows them again.
+Project files and other shared entries are not rewound; an event says so, because the model would assume that they are.
 Source: architecture 4; rows RC03-RC05, RC08, OM14; decisions C40, C49.
 """
 
@@ -20,9 +20,9 @@ from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, Ti
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import REWIND_SLUG, RunEvent, Subkind
 from turnwright_core.limits import PROMPT_BYTES_MAX
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.run_events import new_event, turn_of_cause
 from turnwright_store.app.run_revision import bump_revision, records_prefix
-from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import messages as rows
@@ -62,11 +62,11 @@ def message_at(connection: Connection, run: RunRow, index: int, expected_revisio
     if index < 0:
         raise invalid("from_index", f"from_index must be 0 or more; it is {index}.")
     if expected_revision > run.revision_run:
-        raise _stale(run, expected_revision, run.revision_run)
+        raise _messages_changed(run, expected_revision, run.revision_run)
     found = _message_at(connection, run, index)
     changed = rows.last_change(connection, run.id, found.position if found else None)
     if changed > expected_revision:
-        raise _stale(run, expected_revision, changed)
+        raise _messages_changed(run, expected_revision, changed)
     return found
 
 
@@ -82,13 +82,13 @@ def _message_at(connection: Connection, run: RunRow, index: int) -> Entry | None
     return None
 
 
-def _stale(run: RunRow, expected: int, actual: int) -> Exception:
+def _messages_changed(run: RunRow, expected: int, actual: int) -> Exception:
     message = f"The messages of {run.run.run} have changed since revision {expected}: list them again, then repeat."
     return fault(Reason.REVISION_CONFLICT, message, path="", expected=expected, actual=actual)
 
 
 def check_content(content: str) -> None:
-    """Refuse what no message can say."""
+    """Refuse empty and too long content."""
     check_bytes("content", content, PROMPT_BYTES_MAX)
     if not content.strip():
         raise invalid("content", "The content is empty: remove the message instead.")
@@ -98,7 +98,7 @@ def find_editable(tx: Transaction, run: RunRow, path: str) -> Entry:
     """A message that can be edited. Raises ENTRY_NOT_FOUND, INVALID_FIELD."""
     entry = find_message(tx, run, path)
     if kind_of(entry) in (MessageKind.EVENT, MessageKind.PLAN):
-        raise invalid("message_id", f"{entry.path} tells what happened: events and plans cannot be edited.")
+        raise invalid("message_id", f"{entry.path} says what happened: events and plans cannot be edited.")
     return entry
 
 
@@ -122,11 +122,11 @@ def next_message(connection: Connection, run: RunRow, position: int) -> Entry | 
 def update_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, path: str, content: str) -> None:
     """Replace the content of a message. Raises ENTRY_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
     entry = find_editable(tx, run, path)
-    change = SetEntry(content, _unsigned(entry) if entry.scheme == "assistant" else None)
+    change = SetEntry(content, _without_signatures(entry) if entry.scheme == "assistant" else None)
     _write(tx, rules, run, actor, [EntryWrite(path, change, Tier.SYSTEM, turn=entry.turn, loop=entry.loop)])
 
 
-def _unsigned(entry: Entry) -> str:
+def _without_signatures(entry: Entry) -> str:
     """The attributes of a reply without signatures of its earlier text."""
     attributes = {name: value for name, value in entry.attributes.items() if name not in UNSIGNED}
     if CALLS in attributes:
@@ -166,20 +166,20 @@ def _is_of_reply(entry: Entry) -> bool:
     return bool(entry.writer is Tier.SYSTEM and entry.attributes.get("call_id"))
 
 
-def truncate(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, message: Entry) -> RewindResult:
+def rewind_before_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, message: Entry) -> RewindResult:
     """Rewind a run to before the turn of a message."""
     turn = turn_of(message)
     home = find_turn_home(tx.connection, run.id, turn - 1) if turn > 1 else None
     moment = RewindTarget(home.run_id, home.revision) if home else RewindTarget(run.id, 0)
     summary = f"The conversation was taken back to before {message.path}."
-    return _rewound(tx, rules, run, actor, moment, message.position, {"before": message.path}, summary)
+    return _rewind(tx, rules, run, actor, moment, message.position, {"before": message.path}, summary)
 
 
-def restore(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> RewindResult:
-    """Restore the view at the end of a turn, rewound since or not. Raises TURN_NOT_FOUND."""
+def rewind_to_turn(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> RewindResult:
+    """Restore the view at the end of a turn, even of one after the current view. Raises TURN_NOT_FOUND."""
     home = get_turn_home(tx, run, turn)
     summary = f"The conversation was set to what it was at the end of turn {turn}."
-    return _rewound(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, summary)
+    return _rewind(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, summary)
 
 
 def get_turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
@@ -191,7 +191,7 @@ def get_turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
     return home
 
 
-def _rewound(
+def _rewind(
     tx: Transaction,
     rules: StoreRules,
     run: RunRow,
@@ -211,10 +211,10 @@ def _rewound(
     return RewindResult(closed, opened)
 
 
-def notice(
+def write_notice(
     tx: Transaction, rules: StoreRules, run: RunRow, actor: str, payload: Mapping[str, object], sentence: str
 ) -> None:
-    """Tell the model and all who watch of a command that could not be carried out."""
+    """Write an event for the model and for watchers about a command that could not be carried out."""
     event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, dict(payload), sentence, "command")
     _write(tx, rules, run, actor, [new_event(tx, run, turn_of_cause(run, is_owners=False), event)])
 

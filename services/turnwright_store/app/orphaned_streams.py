@@ -14,9 +14,9 @@ from typing import Final
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
-from turnwright_store.app.maintenance import Chore, is_done, poll_interval_s
+from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
 from turnwright_store.app.streams import End, StreamEnd, ended, open_channels
-from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Durability, Transaction
@@ -37,7 +37,7 @@ Silent = tuple[str, str, str]
 def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], grace_ms: int) -> Chore:
     """The chore for streams that have been silent for this many milliseconds."""
 
-    async def piece() -> bool:
+    async def step() -> bool:
         place: StreamPosition | None = (0, 0)
         while place is not None:
             silent, place = await database.read(partial(list_silent, grace_ms=grace_ms, after=place, page=PAGE))
@@ -46,7 +46,7 @@ def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], gr
                 await _end_one(database, rules_now(), one, grace_ms)
         return False
 
-    return Chore("orphaned_streams", poll_interval_s(grace_ms), piece)
+    return Chore("orphaned_streams", poll_interval_s(grace_ms), step)
 
 
 async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_ms: int) -> None:
@@ -56,7 +56,7 @@ async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_
     for ends_channel in (True, False):
         work = partial(end_orphaned, rules=rules, silent=silent, grace_ms=grace_ms, ends_channel=ends_channel)
         writing = database.write(work, Durability.NORMAL, locks)
-        if await is_done(writing, "silence", project=project, run=run, path=path, record=ends_channel):
+        if await process_row(writing, "silence", project=project, run=run, path=path, record=ends_channel):
             return
 
 

@@ -221,7 +221,7 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
             texts = await database.read(some)
             done += max(1, len(texts))
             piece_chars = [*map(len, texts)]
-            for piece in in_pieces("".join(texts)):
+            for piece in split_text("".join(texts)):
                 yield PacketPart(index, role, piece, note, piece_chars)
                 note, piece_chars = "", []
 
@@ -238,7 +238,7 @@ def _some_texts(connection: Connection, run_id: int, address: RunRef, pieces: Se
     return texts
 
 
-def in_pieces(text: str) -> Iterator[str]:
+def split_text(text: str) -> Iterator[str]:
     """A text in pieces of at most 256 KiB of UTF-8, without splitting characters; an empty text is one empty piece."""
     data = text.encode()
     begin = end = 0

@@ -32,20 +32,20 @@ def check_plan_size(
     LIMIT_EXCEEDED.
     """
     if size_bytes > PLANS_BYTES_MAX:
-        raise _over(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
+        raise _over_limit(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
     # A code point has at least one byte, so this is an upper bound.
     most = tokens_of(size_bytes, divisor)
     if window is None or most <= _ALWAYS_TOKENS:
         return
-    window = window or _known_window(connection, run)
+    window = window or _context_window(connection, run)
     if window and most >= window:
         others = sum(len(body) for body in rows.current_bodies(connection, run.id, replaced))
         tokens = tokens_of(others + len(text), divisor)
         if tokens >= window:
-            raise _over(window, tokens, "tokens", f"a packet of this run has {window} for everything")
+            raise _over_limit(window, tokens, "tokens", f"a packet of this run has {window} for everything")
 
 
-def _known_window(connection: Connection, run: RunHead) -> int:
+def _context_window(connection: Connection, run: RunHead) -> int:
     """The context window of the run's model, or the run's own limit if that is smaller; 0: unknown."""
     seen = get_run(connection, run.project, run.alias)
     model = find_model(connection, seen.active.settings.model if seen.active else seen.run.settings.model)
@@ -53,6 +53,6 @@ def _known_window(connection: Connection, run: RunHead) -> int:
     return min(filter(None, known), default=0)
 
 
-def _over(limit: int, actual: int, unit: str, allowed: str) -> Exception:
+def _over_limit(limit: int, actual: int, unit: str, allowed: str) -> Exception:
     message = f"The plans of this run would have {actual} {unit} together; {allowed}. {_CURE}"
     return fault(Reason.LIMIT_EXCEEDED, message, field="plans", limit=limit, actual=actual, unit=unit)

@@ -44,10 +44,10 @@ from turnwright_core.plans import (
     plan_path,
     version_path,
 )
+from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.plan_limits import check_plan_size
 from turnwright_store.app.run_events import turn_of_cause
-from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain import events
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.names import RunRef

@@ -33,10 +33,10 @@ from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns import PatternError, match
+from turnwright_store.app.apply_writes import WriteResult
 from turnwright_store.app.ledger import check_fence, write_entries
-from turnwright_store.app.list_entries import EntryQuery, candidates_now, fitting_entries
-from turnwright_store.app.read_view import find
-from turnwright_store.app.writing import Written
+from turnwright_store.app.list_entries import EntryQuery, candidates_now, matching_entries
+from turnwright_store.app.read_view import find_view_delta
 from turnwright_store.domain.checks import check_path
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
@@ -93,7 +93,7 @@ class ChangePlan(Struct, frozen=True):
         return {path for one in self.matches for path in (one.path, one.to) if path}
 
 
-def plan(
+def plan_changes(
     connection: Connection, rules: StoreRules, address: RunRef, change: PatternChange, check_time: Callable[[], None]
 ) -> ChangePlan:
     """Find the matches. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED, and INVALID_FIELD if destinations collide."""
@@ -101,7 +101,7 @@ def plan(
     try:
         query = EntryQuery(change.pattern, change.body_pattern, bodies=False)
         candidates = candidates_now(connection, run)
-        fitting = list(fitting_entries(connection, rules, run, candidates, query, "", check_time))
+        fitting = list(matching_entries(connection, rules, run, candidates, query, "", check_time))
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
     if not fitting:
@@ -150,9 +150,9 @@ def _check_destinations(rules: StoreRules, matches: Sequence[Match]) -> None:
         check_path(to, rules.limits.path_chars_max, "to")
 
 
-def apply(
+def apply_changes(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int | None, planned: ChangePlan
-) -> Written[RunHead]:
+) -> WriteResult[RunHead]:
     """Write what was planned. Raises REVISION_CONFLICT if something was written that the pattern may match."""
     run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
@@ -168,7 +168,7 @@ def apply(
 
 def _check_current(connection: Connection, rules: StoreRules, address: RunRef, planned: ChangePlan) -> None:
     """Refuse an outdated plan."""
-    found = find(connection, rules, address, planned.cursor, Wanted(bodies=False))
+    found = find_view_delta(connection, rules, address, planned.cursor, Wanted(bodies=False))
     for one in found.shown:
         if one.path in planned.paths or match(planned.change.pattern, one.path):
             message = f"{one.path} has changed since it was matched: repeat the call."

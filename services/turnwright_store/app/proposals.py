@@ -23,8 +23,8 @@ from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decided, decision_in, tool_in, wait_in
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.run_events import new_event
-from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.events import proposal_decided, tool_returned
 from turnwright_store.domain.names import RunRef
@@ -58,7 +58,7 @@ class Resolution(Struct, frozen=True):
     """Whether the contents are those of a tool of the client that failed."""
 
 
-class Decided(Struct, frozen=True):
+class DecidedProposal(Struct, frozen=True):
     """A decided proposal; the cursor is that before it."""
 
     run: Run
@@ -68,7 +68,7 @@ class Decided(Struct, frozen=True):
 
 def resolve_proposal(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, path: str, resolution: Resolution
-) -> Decided:
+) -> DecidedProposal:
     """Record the decision on a pending proposal, once (RU040, C20). Raises NOT_PROPOSED."""
     check_min_tier(caller, Tier.CLIENT, "ResolveProposal")
     check_path(path)
@@ -77,10 +77,10 @@ def resolve_proposal(
     cursor = run.cursor(rules.incarnation)
     record = find_record(tx, run, path)
     if record.state is not State.PROPOSED:
-        raise not_proposed(record)
-    change = _resolved(tx, caller, record, resolution)
+        raise not_pending_error(record)
+    change = _apply_resolution(tx, caller, record, resolution)
     run = write_decision(tx, rules, run, record, change, caller.principal)
-    return Decided(run.run, find_record(tx, run, path), cursor)
+    return DecidedProposal(run.run, find_record(tx, run, path), cursor)
 
 
 def _check(resolution: Resolution) -> None:
@@ -97,7 +97,7 @@ def _check(resolution: Resolution) -> None:
             raise invalid("contents", f"Each path has one content; {path or 'the empty one'} appears more than once.")
 
 
-def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolution) -> SetEntry:
+def _apply_resolution(tx: Transaction, caller: Caller, record: Entry, resolution: Resolution) -> SetEntry:
     made = Decision(
         DecisionKind.ACCEPTED if resolution.accept else DecisionKind.REJECTED,
         resolution.comment,
@@ -113,7 +113,7 @@ def _resolved(tx: Transaction, caller: Caller, record: Entry, resolution: Resolu
     return SetEntry(resolution.comment or "Rejected.", state=State.FAILED, outcome=REJECTED_OUTCOME, record=after)
 
 
-def expired(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
+def expiry_decision(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
     """The decision on a record that waited for this many milliseconds."""
     after = decided(record.record, Decision(DecisionKind.EXPIRED, time_ms=now_ms))
     body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
@@ -151,7 +151,7 @@ def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:
     return load_entries(tx.connection, run, [shown], Wanted())[0]
 
 
-def not_proposed(record: Entry) -> Exception:
+def not_pending_error(record: Entry) -> Exception:
     """The error for a record that does not wait; if it was decided, with what and by whom."""
     state = record.state.name.lower()
     values = {"path": record.path, "state": state}

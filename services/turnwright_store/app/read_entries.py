@@ -18,9 +18,9 @@ from turnwright_core.checks import check_count, over_limit
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import CHUNK_BYTES, PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
-from turnwright_store.app.history import NUMBER_MAX, At, PastRun, moment_of_cursor, run_at
+from turnwright_store.app.history import NUMBER_MAX, At, RunSnapshot, moment_of_cursor, run_at
 from turnwright_store.app.packets import packet_messages
-from turnwright_store.app.read_view import ENTRY_BYTES, batches, weight_of
+from turnwright_store.app.read_view import ENTRY_BYTES, message_batches, weight_of
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
@@ -71,7 +71,7 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, quer
     paths = list(dict.fromkeys(query.paths))
     loaded: dict[int, Loaded] = {}
     if query.at is None:
-        then = PastRun(run, moment_of_cursor(run, run.cursor(rules.incarnation)), run.cursor(rules.incarnation))
+        then = RunSnapshot(run, moment_of_cursor(run, run.cursor(rules.incarnation)), run.cursor(rules.incarnation))
         if query.bodies and len(paths) <= FEW_PATHS:
             found, loaded = find_whole(connection, run.id, paths)
             if (
@@ -105,7 +105,7 @@ def _from_loaded(
 
 
 def _load_batches(
-    connection: Connection, then: PastRun, found: dict[str, EntryRow], query: PathsQuery, loaded: dict[int, Loaded]
+    connection: Connection, then: RunSnapshot, found: dict[str, EntryRow], query: PathsQuery, loaded: dict[int, Loaded]
 ) -> dict[str, ReadEntry]:
     """Entries loaded in batches: of long bodies perhaps only a few lines are requested."""
     wanted = Wanted(bodies=query.bodies or query.lines is not None)
@@ -122,13 +122,13 @@ def _load_batches(
 
 def _loaded(
     connection: Connection,
-    then: PastRun,
+    then: RunSnapshot,
     found: dict[str, EntryRow],
     query: PathsQuery,
     wanted: Wanted,
     loaded: dict[int, Loaded],
 ) -> Iterator[Entry]:
-    for batch in batches(list(found.values()), wanted):
+    for batch in message_batches(list(found.values()), wanted):
         yield from load_entries(connection, then.run, batch, wanted, loaded)
     for path in dict.fromkeys(query.paths):
         if path not in found and (entry := _packet_entry(connection, then, path)):
@@ -156,7 +156,7 @@ def _check_total(total: int) -> None:
         raise over_limit("paths", ANSWER_BYTES_MAX, total, "bytes")
 
 
-def _packet_entry(connection: Connection, then: PastRun, path: str) -> Entry | None:
+def _packet_entry(connection: Connection, then: RunSnapshot, path: str) -> Entry | None:
     """The packet of a turn as an entry; None for any other path (C22)."""
     named = _SENT.fullmatch(path)
     if not named or int(named[2]) > NUMBER_MAX:

@@ -58,7 +58,7 @@ def check_wanted(wanted: Wanted, after: Cursor | None, at: At | None) -> None:
         raise invalid("at", "Set `at` or `after`, not both.")
 
 
-def find(
+def find_view_delta(
     connection: Connection,
     rules: StoreRules,
     address: RunRef,
@@ -66,7 +66,7 @@ def find(
     wanted: Wanted,
     at: At | None = None,
 ) -> ViewDelta:
-    """What to send to a reader that has everything up to `after`, or wants all of a moment.
+    """What to send to a reader that has everything up to `after`, or that reads a moment whole.
 
     Without either: the current view. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
@@ -86,7 +86,7 @@ def _changed(connection: Connection, rules: StoreRules, run: RunHead, after: Cur
     now = run.cursor(rules.incarnation)
     feed = Feed(connection, run, moment_of_cursor(run, now), after.run_revision, wanted, rules.hidden_schemes)
     found = ViewDelta(run, now, [], [])
-    for section in sections(run, after, now):
+    for section in changed_scopes(run, after, now):
         place: FeedPosition | None = section.begin
         while place:
             changed = feed.section(section.scope, section.to, place, ROWS_A_STATEMENT)
@@ -106,7 +106,7 @@ class ScopeChanges(Struct, frozen=True):
     to: int
 
 
-def sections(run: RunHead, after: Cursor, to: Cursor) -> list[ScopeChanges]:
+def changed_scopes(run: RunHead, after: Cursor, to: Cursor) -> list[ScopeChanges]:
     """The scopes that changed between two cursors."""
     scopes = [
         (0, after.run_revision, to.run_revision),
@@ -116,7 +116,7 @@ def sections(run: RunHead, after: Cursor, to: Cursor) -> list[ScopeChanges]:
     return [ScopeChanges(scope, (begin, END_OF_REVISION), end) for scope, begin, end in scopes if begin < end]
 
 
-def batches(shown: Sequence[EntryRow], wanted: Wanted) -> Iterator[list[EntryRow]]:
+def message_batches(shown: Sequence[EntryRow], wanted: Wanted) -> Iterator[list[EntryRow]]:
     """The entries in lists for messages of about 256 KiB each."""
     return in_parts(shown, lambda one: weight_of(one, wanted))
 
@@ -141,8 +141,8 @@ async def read_view(
     check_wanted(wanted, after, at)
 
     def begin(connection: Connection) -> tuple[ViewDelta, list[list[EntryRow]], list[Entry]]:
-        found = find(connection, rules, address, after, wanted, at)
-        cuts = list(batches(found.shown, wanted)) or [[]]
+        found = find_view_delta(connection, rules, address, after, wanted, at)
+        cuts = list(message_batches(found.shown, wanted)) or [[]]
         return found, cuts, load_entries(connection, found.run, cuts[0], wanted)
 
     # Usually little has changed since a cursor.
@@ -150,11 +150,6 @@ async def read_view(
     removed = found.removed
     for index, batch in enumerate(cuts):
         if index:
-            entries = await database.read(partial(load, run=found.run, shown=batch, wanted=wanted))
+            entries = await database.read(partial(load_entries, run=found.run, shown=batch, wanted=wanted))
         yield ViewMessage(entries, removed, found.cursor if index == len(cuts) - 1 else None)
         removed = []
-
-
-def load(connection: Connection, run: RunHead, shown: list[EntryRow], wanted: Wanted) -> list[Entry]:
-    """Load entries that were found in an earlier transaction."""
-    return load_entries(connection, run, shown, wanted)

@@ -62,7 +62,7 @@ class OldRunRemoval:
         self._database = database
         self._days = days
 
-    async def piece(self) -> bool:
+    async def step(self) -> bool:
         """Remove some; returns whether there are more."""
         if not self._days:
             return False
@@ -97,7 +97,7 @@ class Purge:
         self._relatives: Mapping[int, Relatives] = {}
         """The families of removed runs at the last check."""
 
-    async def piece(self) -> bool:
+    async def step(self) -> bool:
         """Delete what can be deleted; returns whether to continue at once."""
         now_ms = await self._database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
         # Families may be large and nothing is written here, so this does not run on the writer.
@@ -180,6 +180,6 @@ def _drop_run(tx: Transaction, run: RemovedRun) -> None:
 def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:
     """The chores that remove old runs, and what is left of removed ones."""
     return [
-        Chore("aging", OLD_RUNS_EVERY_S, OldRunRemoval(database, days).piece),
-        Chore("purging", purge_every_s, Purge(database, purge_after_s).piece),
+        Chore("aging", OLD_RUNS_EVERY_S, OldRunRemoval(database, days).step),
+        Chore("purging", purge_every_s, Purge(database, purge_after_s).step),
     ]

@@ -21,10 +21,10 @@ from turnwright_core.events import RunEvent, Subkind, event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import RunSettings
 from turnwright_store.app import commands
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import latest_settings
-from turnwright_store.app.maintenance import Chore, is_done
+from turnwright_store.app.maintenance import Chore, process_row
 from turnwright_store.app.run_events import new_event, turn_of_cause
-from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import Schedule, check_schedule, next_time_ms
@@ -122,14 +122,14 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) 
 def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:
     """The chore that runs due schedules."""
 
-    async def piece() -> bool:
+    async def step() -> bool:
         due = await database.read(partial(rows.list_due, page=_PAGE), inline=True)
         done = []
         for one in due:
             project, run, name = one
             work = partial(run_due, rules=rules_now(), due=one)
             writing = database.write(work, Durability.FULL, {run_lock(project, run)})
-            done.append(await is_done(writing, "scheduling", project=project, run=run, schedule=name))
+            done.append(await process_row(writing, "scheduling", project=project, run=run, schedule=name))
         return len(done) == _PAGE and all(done)
 
-    return Chore("scheduling", LOOK_EVERY_S, piece)
+    return Chore("scheduling", LOOK_EVERY_S, step)

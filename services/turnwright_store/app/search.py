@@ -1,8 +1,8 @@
 """Full-text search over a project's shared entries, and the chore that maintains its index.
 
 Theory of operation. Writes do not touch the index. The heads of a scope are ordered by revision, so everything after a
-high-water mark is to be indexed; the chore reads a piece of it on a reader connection and stores it in one small write.
-The mark is a revision, and a revision can be larger than a piece: the position within one is kept in memory only, and
+high-water mark is to be indexed; the chore reads a batch of it on a reader connection and stores it in one small write.
+The mark is a revision, and a revision can be larger than a batch: the position within one is kept in memory only, and
 after a restart indexing resumes at the mark, which indexes some entries twice and misses none.
 """
 
@@ -46,11 +46,11 @@ class IndexBatch(Struct, frozen=True):
     reached: int
     """Revision up to which everything is indexed after it."""
     place: IndexPosition | None
-    """Where the next piece begins; None: there is none."""
+    """Where the next batch begins; None: there is none."""
 
 
 def read_batch(connection: Connection, last: int, places: dict[int, IndexPosition]) -> IndexBatch | None:
-    """The next piece, of the next project after `last` that has one."""
+    """The next batch, of the next project after `last` that has one."""
     behind = rows.next_stale_index(connection, last)
     if behind is None:
         return None
@@ -69,10 +69,10 @@ def read_batch(connection: Connection, last: int, places: dict[int, IndexPositio
     return IndexBatch(behind, documents, end.revision - 1, (end.revision, end.entry))
 
 
-def write_batch(tx: Transaction, piece: IndexBatch) -> None:
-    """Add a piece to the index; entries that were written meanwhile come with a later one."""
-    rows.put_documents(tx.connection, piece.behind.scope, rows.still_heads(tx.connection, piece.documents))
-    rows.advance_watermark(tx.connection, piece.behind.scope, piece.reached)
+def write_batch(tx: Transaction, batch: IndexBatch) -> None:
+    """Add a batch to the index; entries that were written meanwhile come with a later one."""
+    rows.put_documents(tx.connection, batch.behind.scope, rows.still_heads(tx.connection, batch.documents))
+    rows.advance_watermark(tx.connection, batch.behind.scope, batch.reached)
 
 
 def _reset_index(tx: Transaction) -> None:
@@ -88,19 +88,19 @@ class Indexer:
         self._last = 0
         self._places: dict[int, IndexPosition] = {}
 
-    async def piece(self) -> bool:
-        """Index a piece of the next project; returns whether there was one."""
+    async def step(self) -> bool:
+        """Index a batch of the next project; returns whether there was one."""
         if not self._is_checked and await self._database.read(rows.is_outdated):
             await self._database.write(_reset_index, Durability.NORMAL, set())
         self._is_checked = True
-        piece = await self._database.read(partial(read_batch, last=self._last, places=self._places))
-        if piece is None:
+        batch = await self._database.read(partial(read_batch, last=self._last, places=self._places))
+        if batch is None:
             return False
-        behind = piece.behind
-        await self._database.write(partial(write_batch, piece=piece), Durability.NORMAL, {project_lock(behind.name)})
+        behind = batch.behind
+        await self._database.write(partial(write_batch, batch=batch), Durability.NORMAL, {project_lock(behind.name)})
         self._last = behind.project
-        if piece.place:
-            self._places[behind.scope] = piece.place
+        if batch.place:
+            self._places[behind.scope] = batch.place
         else:
             self._places.pop(behind.scope, None)
         return True
@@ -108,7 +108,7 @@ class Indexer:
 
 def indexing(database: Database, every_s: float) -> Chore:
     """The chore that follows the writes of all projects."""
-    return Chore("indexing", every_s, Indexer(database).piece, follows=database)
+    return Chore("indexing", every_s, Indexer(database).step, follows=database)
 
 
 class SearchResult(Struct, frozen=True):

@@ -23,8 +23,9 @@ from turnwright_core.session import Wait
 from turnwright_core.session_queue import DRAFT
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.app import commands, control, message_edits
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.command_kinds import kind_of, preview_of
-from turnwright_store.app.edit_plans import EditPlan, Resend, carry_out, plan_edit, settings_of
+from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of
 from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.proposals import Resolution, resolve_proposal
@@ -46,7 +47,6 @@ from turnwright_store.app.session_commands import (
     UserMessage,
 )
 from turnwright_store.app.waiting_edits import add_waiting
-from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.session_gates import GATES, Gate, gated
@@ -68,7 +68,7 @@ CALLS_MAX: Final = 100
 """Most calls that one command decides on."""
 
 
-class Submitted(Struct, frozen=True):
+class SubmittedCommand(Struct, frozen=True):
     """A command that was carried out or queued; the cursor is that before it."""
 
     run: Run
@@ -100,7 +100,7 @@ class _Session(Struct, frozen=True):
 
 def submit_command(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: SessionCommand, command_id: str
-) -> Submitted:
+) -> SubmittedCommand:
     """Carry out or queue a command. Raises COMMAND_GATED, and the errors of the command itself."""
     check_min_tier(caller, Tier.CLIENT, "SubmitCommand")
     if isinstance(command, BranchFromChat):
@@ -120,21 +120,23 @@ def submit_command(
     )
     after = get_run(tx.connection, address.project, address.run)
     cursor = row.cursor(rules.incarnation)
-    return Submitted(_shown(tx, after), cursor, done.loop, queued=done.queued, rewound=done.rewound)
+    return SubmittedCommand(_shown(tx, after), cursor, done.loop, queued=done.queued, rewound=done.rewound)
 
 
 def _shown(tx: Transaction, row: RunRow) -> Run:
     return replace(row.run, state=state_of(tx.connection, row))
 
 
-def _branch(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: BranchFromChat) -> Submitted:
+def _branch(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: BranchFromChat
+) -> SubmittedCommand:
     run = fork_run(tx, RunRef(address.project, command.source), address.run, 0)
     row = get_run(tx.connection, run.project, run.run)
     rewound = None
     if command.up_to:
         rewound = _truncate_after(tx, rules, caller, row, command.up_to)
         row = get_run(tx.connection, run.project, run.run)
-    return Submitted(_shown(tx, row), row.cursor(rules.incarnation), created=True, rewound=rewound)
+    return SubmittedCommand(_shown(tx, row), row.cursor(rules.incarnation), created=True, rewound=rewound)
 
 
 def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow, path: str) -> RewindResult | None:
@@ -145,18 +147,18 @@ def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: Run
         return None
     # The branch gets its copy at an earlier moment than the rewind.
     tx.next_moment()
-    return message_edits.truncate(tx, rules, row, caller.principal, following)
+    return message_edits.rewind_before_message(tx, rules, row, caller.principal, following)
 
 
 def _start_session(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage
-) -> Submitted:
+) -> SubmittedCommand:
     """A message that opens a session."""
     content = user_content(command.parts, command.context_files)
     settings = settings_of(command, tx, None, content.images)
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, RunSettings())
     row = get_run(tx.connection, done.row.project, done.row.alias)
-    return Submitted(_shown(tx, row), done.cursor, done.loop, created=True)
+    return SubmittedCommand(_shown(tx, row), done.cursor, done.loop, created=True)
 
 
 def _message(command: UserMessage, at: _Session) -> _Outcome | None:
@@ -188,7 +190,7 @@ def _edit(command: EditCommand, at: _Session) -> _Outcome:
     plan = plan_edit(at.tx, at.row, command, is_queued=is_queued)
     if is_queued:
         return _queue_edit(command, at, plan)
-    rewound = carry_out(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else RewindResult()
+    rewound = apply_edit(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else RewindResult()
     return _enqueue(at, plan.resend, rewound) if plan.resend else _Outcome(rewound=rewound)
 
 

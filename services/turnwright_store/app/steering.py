@@ -22,10 +22,10 @@ from turnwright_core.owner_calls import TurnPacket
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
+from turnwright_store.app.apply_writes import WriteResult, written_paths
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.app.view_change import view_change
-from turnwright_store.app.writing import Written, written_paths
 from turnwright_store.domain.checks import check_attributes, check_path, check_revision
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_writer, writer_of
@@ -51,7 +51,7 @@ def write_entries(
     writes: Sequence[EntryWrite],
     run_status: int,
     packet: TurnPacket | None = None,
-) -> Written[RunHead]:
+) -> WriteResult[RunHead]:
     """Write entries as app.ledger does; without a fence, writes that steer the run are recognized."""
     check_count("writes", len(writes), rules.limits.writes_max)
     shown = _steered(tx, address, writes) if epoch is None else {}
@@ -74,7 +74,7 @@ def write_entries(
             written = ledger.write_entries(tx, rules, caller, address, None, part, 0)
             revisions += written.revisions
             paths += written.paths
-    return Written(get_run_head(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
+    return WriteResult(get_run_head(tx.connection, address.project, address.run), tuple(revisions), tuple(paths))
 
 
 def _check_once(writes: Sequence[EntryWrite]) -> None:

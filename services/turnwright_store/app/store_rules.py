@@ -75,18 +75,18 @@ class SchemeCache(Protocol):
         """Use these schemes from now on."""
 
 
-def schemes_refresh(database: Database, knowing: SchemeCache, every_s: float) -> Chore:
+def schemes_refresh(database: Database, cache: SchemeCache, every_s: float) -> Chore:
     """The chore that reads what other replicas have registered."""
 
-    async def look() -> bool:
-        before = knowing.rules
+    async def step() -> bool:
+        before = cache.rules
         found = await database.read(registry.list_schemes)
         # A scheme that was registered here meanwhile is newer than what was read.
-        if knowing.rules is before and {scheme.name: scheme for scheme in found} != before.schemes:
-            knowing.update(found)
+        if cache.rules is before and {scheme.name: scheme for scheme in found} != before.schemes:
+            cache.update(found)
         return False
 
-    return Chore("schemes", every_s, look, follows=database)
+    return Chore("schemes", every_s, step, follows=database)
 
 
 def check_scheme(scheme: Scheme) -> None:

@@ -44,8 +44,8 @@ from turnwright_core.streams import (
     record_of_channel,
 )
 from turnwright_core.text import slugify
+from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.run_events import new_event, turn_of_cause
-from turnwright_store.app.writing import apply_writes, check_writes
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules

@@ -47,11 +47,11 @@ def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> Non
 def unclaimable_loops(database: Database, wait_ms: int, grace_ms: int) -> Chore:
     """The chore. It checks twice within the time after which a loop is marked."""
 
-    async def piece() -> bool:
+    async def step() -> bool:
         found = await database.read(partial(find_unclaimable, wait_ms=wait_ms, grace_ms=grace_ms))
         if found:
             locks = {REGISTRY_LOCK, *(run_lock(one.project, one.run) for one in found)}
             await database.write(partial(mark_unclaimable, found=found, grace_ms=grace_ms), Durability.NORMAL, locks)
         return len(found) == RUNS_MAX
 
-    return Chore("unclaimable_loops", wait_ms / 2000, piece)
+    return Chore("unclaimable_loops", wait_ms / 2000, step)

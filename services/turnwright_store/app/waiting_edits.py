@@ -26,9 +26,9 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import ABORTED, QUEUED, Loop
 from turnwright_core.session_queue import EDIT_SCHEME, QueuedEdit
 from turnwright_store.app import message_edits
-from turnwright_store.app.edit_plans import Edit, carry_out
+from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.edit_plans import Edit, apply_edit
 from turnwright_store.app.run_revision import bump_revision
-from turnwright_store.app.writing import apply_writes
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops as loop_rows
@@ -88,7 +88,7 @@ def _shown(connection: Connection, run_id: int) -> list[EntryRow]:
     return list_shown(connection, run_id, PREFIX, "", _PAGE)
 
 
-def carry_out_waiting(tx: Transaction, rules: StoreRules, run: RunRow, ended: int) -> RunRow | None:
+def apply_waiting_edits(tx: Transaction, rules: StoreRules, run: RunRow, ended: int) -> RunRow | None:
     """Carry out the edits that waited for a loop that has ended; the run after that, None where none did."""
     waiting = waiting_edits(tx.connection, run, ended)
     for one in waiting:
@@ -96,12 +96,12 @@ def carry_out_waiting(tx: Transaction, rules: StoreRules, run: RunRow, ended: in
         tx.next_moment()
         run = get_run(tx.connection, run.project, run.alias)
         try:
-            carry_out(tx, rules, run, one.queued.principal, one.edit)
+            apply_edit(tx, rules, run, one.queued.principal, one.edit)
         except TurnwrightError as error:
             queued = one.queued
             sentence = f"A queued command ({queued.kind}) could not be carried out: {error.message}"
             payload = {"command": queued.kind, "command_id": queued.command_id, "reason": error.reason.name}
-            message_edits.notice(tx, rules, run, queued.principal, payload, sentence)
+            message_edits.write_notice(tx, rules, run, queued.principal, payload, sentence)
             cancel_loop(tx, get_run(tx.connection, run.project, run.alias), queued.loop)
         run = get_run(tx.connection, run.project, run.alias)
         drop_waiting(tx, rules, run, one)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, select, update
 
-from turnwright_store.app.opening import INCARNATION
+from turnwright_store.app.open_store import INCARNATION
 from turnwright_store.edge.copying import (
     MANIFEST,
     BackupError,

@@ -54,12 +54,6 @@ class ReadOnlyDatabase:
             self._is_open = False
             self._link.close()
 
-    async def look(self) -> None:
-        """Nothing: a command that ends at once learns it from its queries."""
-
-    async def read_all(self) -> None:
-        """Nothing, as for `look`."""
-
     async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
         """Raises DATABASE_UNAVAILABLE."""
         del work, durability, locks, inline

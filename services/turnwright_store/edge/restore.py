@@ -20,7 +20,7 @@ import sqlalchemy
 from sqlalchemy import BigInteger, Connection, delete, insert, select, text, update
 
 from turnwright_core.kit.home import ensure_home
-from turnwright_store.app.opening import INCARNATION
+from turnwright_store.app.open_store import INCARNATION
 from turnwright_store.edge.copying import (
     MANIFEST,
     BackupError,

@@ -21,7 +21,7 @@ from turnwright_core.kit.auth import Caller, check_deployment, current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_store.app.idempotency import ProtobufMessage, RequestKey, once, starts_nothing
+from turnwright_store.app.idempotency import ProtobufMessage, RequestKey, run_once, starts_no_run
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
@@ -109,7 +109,7 @@ class Calls:
         locks: Collection[str],
         min_tier: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
-        starts: Callable[[R], str] = starts_nothing,
+        starts: Callable[[R], str] = starts_no_run,
         inline: bool = False,
         caller: Caller | None = None,
     ) -> R:
@@ -128,7 +128,7 @@ class Calls:
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
         asked = cast("ProtobufMessage", _without_owner_fields(request))
         return await self._database.write(
-            lambda tx: once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
+            lambda tx: run_once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
             durability,
             {*locks, request_lock(key.project, key.principal, key.method, key.request_id)},
             inline=inline,
@@ -156,7 +156,7 @@ def mutation(
     locks: Callable[[Any], Collection[str]],
     min_tier: Tier = Tier.CLIENT,
     durability: Durability = Durability.FULL,
-    starts: Callable[[Any], str] = starts_nothing,
+    starts: Callable[[Any], str] = starts_no_run,
     inline: bool = False,
     deployment: bool = False,
 ) -> Callable[[Callable[[C, Q, Transaction, Caller], R]], Handler[C, Q, R]]:

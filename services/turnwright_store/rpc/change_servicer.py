@@ -63,7 +63,7 @@ class ChangeRpcs(Calls):
 
     async def _plan(self, request: change_pb2.ChangeEntriesRequest, change: PatternChange) -> ChangePlan:
         query = partial(
-            primitives.plan,
+            primitives.plan_changes,
             rules=self._rules,
             address=address_of(request),
             change=change,
@@ -85,7 +85,7 @@ class ChangeRpcs(Calls):
         epoch = request.fence.epoch if request.HasField("fence") else None
 
         def work(tx: Transaction, caller: Caller) -> change_pb2.ChangeEntriesResponse:
-            done = primitives.apply(tx, self._rules, caller, address, epoch, planned)
+            done = primitives.apply_changes(tx, self._rules, caller, address, epoch, planned)
             return self._answer(planned, done.run.cursor(self._rules.incarnation))
 
         return await self._once(

@@ -63,7 +63,7 @@ class ControlRpcs(Calls):
 
     @query
     def GetSpend(self, request: control_pb2.GetSpendRequest, connection: Connection) -> control_pb2.GetSpendResponse:
-        run, loop = control.spend(connection, address_of(request), request.loop)
+        run, loop = control.get_spend(connection, address_of(request), request.loop)
         return control_pb2.GetSpendResponse(run=wire.spend_to_pb(run), loop=wire.spend_to_pb(loop))
 
     async def WatchRuns(

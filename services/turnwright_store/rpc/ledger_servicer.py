@@ -243,7 +243,7 @@ class LedgerRpcs(Calls):
     async def _end_turn(self, call: EndTurnCall) -> TurnEnded:
         end, caller = call.end, current_caller()
 
-        def work(tx: Transaction) -> ledger.Ended:
+        def work(tx: Transaction) -> ledger.EndedTurn:
             tx.returns_view_change = call.return_view_change
             return ledger.end_turn(tx, self._rules, caller, address_of(call), call.epoch, end)
 

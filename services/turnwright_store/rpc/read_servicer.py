@@ -14,7 +14,7 @@ from turnwright_core.owner_calls import WatchChangesCall
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.owner_calls import run_changes_to_pb, watch_changes_from_pb
-from turnwright_store.app.history import At, PacketOf
+from turnwright_store.app.history import At, PacketMoment
 from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
@@ -50,7 +50,7 @@ def at_of(request: Any) -> At | None:
         case "turn":
             return int(request.at.turn)
         case "packet_of_turn":
-            return PacketOf(request.at.packet_of_turn)
+            return PacketMoment(request.at.packet_of_turn)
         case "cursor":
             return entry_wire.cursor_from_pb(request.at.cursor)
     raise invalid("at", "Set `cursor`, `turn` or `packet_of_turn` of the moment.")

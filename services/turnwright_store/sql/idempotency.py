@@ -53,6 +53,6 @@ def _values(key: IdempotencyKey) -> dict[str, object]:
     return dict(zip(("project", "principal", "method", "request_id"), key, strict=True))
 
 
-def forget(connection: Connection, before_ms: int, rows_max: int) -> int:
+def delete_old_answers(connection: Connection, before_ms: int, rows_max: int) -> int:
     """Delete the oldest expired answers, except of runs with unfinished loops; returns the number of deleted ones."""
     return connection.execute(_FORGET, {"before_ms": before_ms, "rows_max": rows_max}).rowcount

@@ -24,7 +24,7 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
-from turnwright_store.app.writing import written_paths
+from turnwright_store.app.apply_writes import written_paths
 
 pytestmark = pytest.mark.asyncio
 

@@ -28,7 +28,7 @@ from turnwright_core.runs import LoopEnd, LoopSettings, Mode, RunSettings, TurnR
 from turnwright_store.app import commands, forks, leases, ledger, registry, steering
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.leases import Claimant
-from turnwright_store.app.opening import open_store
+from turnwright_store.app.open_store import open_store
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules

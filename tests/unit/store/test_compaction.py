@@ -13,7 +13,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.models import Model
 from turnwright_core.runs import LoopSettings, Mode, RunSettings
 from turnwright_store.app import commands, compaction, ledger, registry
-from turnwright_store.app.opening import open_store
+from turnwright_store.app.open_store import open_store
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_store.app.idempotency import RequestKey, forget, once
+from turnwright_store.app.idempotency import RequestKey, delete_old_answers, run_once
 from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import bring_to_head
 from turnwright_store.ports import Transaction
@@ -45,7 +45,7 @@ def test_answers_of_the_last_seven_days_are_kept(core):
     keep(core, "old")
     keep(core, "young", age_ms=WEEK_MS)
 
-    more = forget(Transaction(core, lambda: WEEK_MS * 2), 7)
+    more = delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
 
     assert (kept(core), more) == ({"young"}, False)
 
@@ -54,11 +54,11 @@ def test_answers_of_the_last_seven_days_are_kept(core):
 def test_an_answer_that_started_work_is_kept_until_the_run_has_no_loop_left(core, active, queued):
     add_run(core, "busy", 11, active=active, queued=queued)
     keep(core, "one", run="busy")
-    forget(Transaction(core, lambda: WEEK_MS * 2), 7)
+    delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
     assert kept(core) == {"one"}
 
     core.cursor().execute("UPDATE runs SET loop_active = 0, loops_queued = 0")
-    forget(Transaction(core, lambda: WEEK_MS * 2), 7)
+    delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
 
     assert kept(core) == set()
 
@@ -70,7 +70,7 @@ def test_work_of_one_run_keeps_no_answers_of_another(core):
     keep(core, "idle's", run="idle")
     keep(core, "nobody's")
 
-    forget(Transaction(core, lambda: WEEK_MS * 2), 7)
+    delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
 
     assert kept(core) == {"busy's"}
 
@@ -79,7 +79,7 @@ def test_forgetting_takes_bounded_pieces_and_the_oldest_first(core):
     for days in (10, 8, 12, 9, 11):
         keep(core, f"{days}", age_ms=days * DAY_MS)
 
-    seen = [(forget(Transaction(core, lambda: WEEK_MS * 2), 7, rows_max=2), kept(core)) for _ in range(3)]
+    seen = [(delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7, rows_max=2), kept(core)) for _ in range(3)]
 
     assert seen == [(True, {"8", "9", "10"}), (True, {"8"}), (False, set())]
 
@@ -101,7 +101,7 @@ class Text:
 def test_an_answer_is_stored_with_the_run_that_its_response_names(core):
     key = RequestKey("p", "alice", "EnqueueLoop", "id")
 
-    once(
+    run_once(
         Transaction(core, lambda: 1), key, Text("ask"), Text, lambda _tx: Text("made-alias"), lambda answer: answer.text
     )
 

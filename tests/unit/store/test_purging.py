@@ -55,7 +55,7 @@ async def left(database):
 async def cost_of_a_look(database, purge):
     """Statements, and transactions of the writer."""
     before = database.stats()
-    assert await purge.piece() is False
+    assert await purge.step() is False
     after = database.stats()
     return after.statements - before.statements, after.transactions - before.transactions
 
@@ -63,7 +63,7 @@ async def cost_of_a_look(database, purge):
 async def test_a_look_that_finds_nothing_to_do_costs_the_same_for_any_line_of_forks(database):
     await line_of_forks(database, 40)
     purge = Purge(database, 0.0)
-    assert await purge.piece() is True
+    assert await purge.step() is True
     assert await left(database) == list(range(1, 41))
     assert await cost_of_a_look(database, purge) == (2, 1)
 
@@ -71,9 +71,9 @@ async def test_a_look_that_finds_nothing_to_do_costs_the_same_for_any_line_of_fo
 async def test_when_the_last_of_a_line_is_removed_all_of_it_goes(database):
     await line_of_forks(database, 40)
     purge = Purge(database, 0.0)
-    await purge.piece()
+    await purge.step()
     removal = update(runs).where(runs.c.id == 40).values(removed_ms=NOW_MS, alias="r40~40")
     await database.write(lambda tx: tx.connection.execute(removal) and None, Durability.NORMAL, ())
-    assert await purge.piece() is True
+    assert await purge.step() is True
     assert await left(database) == []
     assert await cost_of_a_look(database, purge) == (1, 1)

@@ -15,7 +15,7 @@ from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.sql import history, inbox, plans, views
 from turnwright_store.sql.entries import find_visible
 from turnwright_store.sql.feed import Feed
-from turnwright_store.sql.idempotency import forget
+from turnwright_store.sql.idempotency import delete_old_answers
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import find_run, list_runs
@@ -350,7 +350,7 @@ QUESTIONS = {
         lambda core, run: plans.current_pieces(core, run.id, "plan://main"),
         "views USING INDEX ix_views_plans (run_id=?)",
     ),
-    "forgotten": (lambda core, _run: forget(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),
+    "forgotten": (lambda core, _run: delete_old_answers(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),
 }
 
 

@@ -24,8 +24,8 @@ from turnwright_core.plans import Plan, PlanKind
 from turnwright_core.runs import LoopSettings, Mode, RunSettings, TurnRequest, TurnResult
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
 from turnwright_store.app.changes import Watches
-from turnwright_store.app.opening import open_store
-from turnwright_store.app.read_view import find
+from turnwright_store.app.open_store import open_store
+from turnwright_store.app.read_view import find_view_delta
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -74,7 +74,7 @@ class Store:
         before = self.database.stats().statements
 
         def query(connection):
-            found = find(connection, self.rules, ADDRESS, after, Wanted())
+            found = find_view_delta(connection, self.rules, ADDRESS, after, Wanted())
             return load_entries(connection, found.run, found.shown, Wanted())
 
         entries = await self.database.read(query)
@@ -278,6 +278,8 @@ async def test_a_change_by_pattern_costs_the_same_for_more_entries(store, count)
     await store.entries(*(EntryWrite(f"known://{n}", SetEntry("x"), Tier.MODEL) for n in range(count)))
     fields = {"rules": store.rules, "address": ADDRESS}
     change = primitives.PatternChange(primitives.Primitive.PROMOTE, "known://*", writer=Tier.MODEL)
-    planned = await store.database.read(partial(primitives.plan, **fields, change=change, check_time=lambda: None))
-    await store.write(primitives.apply, **fields, caller=SYSTEM, epoch=1, planned=planned)
+    planned = await store.database.read(
+        partial(primitives.plan_changes, **fields, change=change, check_time=lambda: None)
+    )
+    await store.write(primitives.apply_changes, **fields, caller=SYSTEM, epoch=1, planned=planned)
     assert (len(planned.matches), store.spent) == (count, 6)

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from turnwright_core.entries import State
-from turnwright_store.app.maintenance import Chore, is_done, poll_interval_s
-from turnwright_store.app.proposals import expired, find_record, write_decision
+from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
+from turnwright_store.app.proposals import expiry_decision, find_record, write_decision
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Durability, Transaction
@@ -30,7 +30,7 @@ Overdue = tuple[str, str, str]
 """Project, run and path of a proposal."""
 
 
-def settle_overdue(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_ms: int) -> None:
+def expire_proposal(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_ms: int) -> None:
     """Expire a proposal, if it still waits."""
     project, alias, path = overdue
     run = find_run(tx.connection, project, alias)
@@ -38,22 +38,22 @@ def settle_overdue(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_ms
     if run is None or shown is None or shown.state != State.PROPOSED or shown.view_ms > tx.now_ms - wait_ms:
         return
     record = find_record(tx, run, path)
-    write_decision(tx, rules, run, record, expired(record, wait_ms, tx.now_ms), _STORE)
+    write_decision(tx, rules, run, record, expiry_decision(record, wait_ms, tx.now_ms), _STORE)
 
 
-async def _settle_one(database: Database, rules: StoreRules, overdue: Overdue, wait_ms: int) -> bool:
+async def _expire_one(database: Database, rules: StoreRules, overdue: Overdue, wait_ms: int) -> bool:
     project, run, path = overdue
-    work = partial(settle_overdue, rules=rules, overdue=overdue, wait_ms=wait_ms)
+    work = partial(expire_proposal, rules=rules, overdue=overdue, wait_ms=wait_ms)
     writing = database.write(work, Durability.FULL, {run_lock(project, run)})
-    return await is_done(writing, "expiry", project=project, run=run, path=path)
+    return await process_row(writing, "expiry", project=project, run=run, path=path)
 
 
-def expiry(database: Database, rules_now: Callable[[], StoreRules], wait_ms: int) -> Chore:
+def proposal_expiry(database: Database, rules_now: Callable[[], StoreRules], wait_ms: int) -> Chore:
     """The chore that expires proposals after this many milliseconds."""
 
-    async def piece() -> bool:
+    async def step() -> bool:
         overdue = await database.read(partial(list_overdue, wait_ms=wait_ms, page=PROPOSALS_MAX))
-        settled = [await _settle_one(database, rules_now(), one, wait_ms) for one in overdue]
+        settled = [await _expire_one(database, rules_now(), one, wait_ms) for one in overdue]
         return len(settled) == PROPOSALS_MAX and all(settled)
 
-    return Chore("expiry", poll_interval_s(wait_ms), piece)
+    return Chore("expiry", poll_interval_s(wait_ms), step)

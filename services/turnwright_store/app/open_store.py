@@ -31,7 +31,7 @@ def check_identity(connection: Connection) -> None:
         raise fault(Reason.DATABASE_UNAVAILABLE, "The database has lost the identity of its history.")
 
 
-class Opened(Struct, frozen=True):
+class OpenedStore(Struct, frozen=True):
     """The state of an opened database."""
 
     incarnation: str
@@ -39,32 +39,32 @@ class Opened(Struct, frozen=True):
     global_scope: int
 
 
-def open_store(tx: Transaction, new_incarnation: Callable[[], str], seeds: ModelSeeds) -> Opened:
+def open_store(tx: Transaction, new_incarnation: Callable[[], str], seeds: ModelSeeds) -> OpenedStore:
     """Prepare a database. Raises SettingsError for a context length of an unknown model."""
     incarnation = read_meta(tx, INCARNATION)
     if incarnation is None:
         incarnation = new_incarnation()
         write_meta(tx, INCARNATION, incarnation)
     registry.put_schemes(tx.connection, BUILTIN)
-    registry.put_models(tx.connection, _seeded(tx.connection, seeds))
+    registry.put_models(tx.connection, _models_to_seed(tx.connection, seeds))
     schemes = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
-    return Opened(incarnation, schemes, find_scope(tx.connection, GLOBAL))
+    return OpenedStore(incarnation, schemes, find_scope(tx.connection, GLOBAL))
 
 
-def find_opened(connection: Connection, seeds: ModelSeeds) -> Opened | None:
+def read_opened_store(connection: Connection, seeds: ModelSeeds) -> OpenedStore | None:
     """What `open_store` would return for a database in which it had nothing to write; None if it had.
 
     Raises SettingsError as `open_store`.
     """
     incarnation = find_meta(connection, INCARNATION)
     schemes = {scheme.name: scheme for scheme in registry.list_schemes(connection)}
-    models = all(registry.find_model(connection, one.alias) == one for one in _seeded(connection, seeds))
+    models = all(registry.find_model(connection, one.alias) == one for one in _models_to_seed(connection, seeds))
     if incarnation is None or not models or any(schemes.get(one.name) != one for one in BUILTIN):
         return None
-    return Opened(incarnation, schemes, find_scope(connection, GLOBAL))
+    return OpenedStore(incarnation, schemes, find_scope(connection, GLOBAL))
 
 
-def _seeded(connection: Connection, seeds: ModelSeeds) -> list[Model]:
+def _models_to_seed(connection: Connection, seeds: ModelSeeds) -> list[Model]:
     """The environment overrides what it sets; other stored values stay."""
     models = []
     for alias in sorted({*seeds.vendor_models, *seeds.context_lengths}):
@@ -78,7 +78,7 @@ def _seeded(connection: Connection, seeds: ModelSeeds) -> list[Model]:
     return models
 
 
-def rules_of(opened: Opened, settings: StoreSettings) -> StoreRules:
+def rules_of(opened: OpenedStore, settings: StoreSettings) -> StoreRules:
     """The rules of a store with these settings, for its database."""
     return StoreRules(
         incarnation=opened.incarnation,

@@ -27,7 +27,7 @@ from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.owner_calls import ViewChange
 from turnwright_core.text import scheme_of
-from turnwright_store.app.storing import store
+from turnwright_store.app.store_paths import store_paths
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
     check_attributes,
@@ -48,7 +48,7 @@ from turnwright_store.sql.runs import RunHead
 R = TypeVar("R", bound=RunHead)
 
 
-class Written(Struct, Generic[R], frozen=True):
+class WriteResult(Struct, Generic[R], frozen=True):
     """The result of a request's writes."""
 
     run: R
@@ -82,11 +82,11 @@ def check_writes(
         try:
             checked.append(_checked(rules, caller, write, of_plans=of_plans))
         except InvalidError as error:
-            raise _about(write, error) from None
+            raise _with_path(write, error) from None
     return checked
 
 
-def _about(write: EntryWrite, error: InvalidError) -> Exception:
+def _with_path(write: EntryWrite, error: InvalidError) -> Exception:
     """The refusal of one write among many: by its path a caller knows whose fault it is."""
     return fault(error.reason, error.message, **{"path": write.path, **error.metadata})
 
@@ -153,14 +153,14 @@ def apply_writes(
     turn_tag: TurnTag = _NO_TURN,
     *,
     is_unbounded: bool = False,
-) -> Written[R]:
+) -> WriteResult[R]:
     """Apply checked writes and bump the scopes that they touch. Raises if the state does not allow one.
 
     `is_unbounded`: accept them however many entries the run has. For the end of a loop and for decisions: a full run
     must be able to end.
     """
     if not writes:
-        return Written(run, (), ())
+        return WriteResult(run, (), ())
     states = _PathStates(tx, rules, run)
     states.load(_paths_in_order(writes))
     states.load_bodies(writes)
@@ -177,13 +177,13 @@ def apply_writes(
         try:
             changed.append(_apply(states, state, write, stamp))
         except InvalidError as error:
-            raise _about(write, error) from None
+            raise _with_path(write, error) from None
         paths.append(state.path)
     touched = states.touched()
     entries_max = None if is_unbounded else rules.limits.run_entries_max
-    after = store(tx, run, touched, entries_max, actor) if touched else run
+    after = store_paths(tx, run, touched, entries_max, actor) if touched else run
     revisions = tuple(after.revision_run if is_changed else 0 for is_changed in changed)
-    return Written(after, revisions, tuple(paths))
+    return WriteResult(after, revisions, tuple(paths))
 
 
 def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:

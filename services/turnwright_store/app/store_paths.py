@@ -21,7 +21,7 @@ from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 R = TypeVar("R", bound=RunHead)
 
 
-def store(tx: Transaction, run: R, touched: list[PathState], entries_max: int | None, actor: str) -> R:
+def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: int | None, actor: str) -> R:
     """Write path states; returns the run with its new revisions.
 
     Raises LIMIT_EXCEEDED for more than so many entries in the run; None: as many as there are.
