@@ -158,8 +158,8 @@ def migrated_file():
 
 
 def _migrate(link):
-    from turnwright_store.edge.schema import bring_to_head
+    from turnwright_store.edge.schema import upgrade_to_head
 
     link.open()
-    bring_to_head(link.raw, link.core)
+    upgrade_to_head(link.raw, link.core)
     link.close()

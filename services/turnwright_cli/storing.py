@@ -22,7 +22,7 @@ from turnwright_cli.plain import safe_line
 from turnwright_core.kit.settings import load
 from turnwright_store.config import StoreSettings
 from turnwright_store.edge.backup import back_up
-from turnwright_store.edge.copying import BackupError, Report
+from turnwright_store.edge.database_copy import BackupError, Report
 from turnwright_store.edge.restore import restore
 
 _ERASE: Final = "\r\x1b[2K"

@@ -17,7 +17,7 @@ import pytest
 
 from e2e.cli_process import Bench, json_lines, loop_status, run_alias
 from sse_server import Answer, SseServer, chat, error, hang_up, plain
-from turnwright_store.sql.packing import unpacked
+from turnwright_store.sql.compression import decompress
 
 SOAK = pytest.mark.soak
 EDIT = (
@@ -180,7 +180,7 @@ async def test_a_stream_that_always_stops_ends_the_loop_and_keeps_what_came(benc
             "SELECT body FROM versions JOIN entries ON entries.id = entry_id WHERE path = 'assistant://1'"
         ).fetchone()
     database.close()
-    assert unpacked(kept[0]).startswith(b"I see")
+    assert decompress(kept[0]).startswith(b"I see")
 
 
 @pytest.mark.asyncio

@@ -16,7 +16,7 @@ from e2e.cli_process import Bench
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.edge.backup import back_up
-from turnwright_store.edge.copying import BackupError, opened, snapshot_engine
+from turnwright_store.edge.database_copy import BackupError, open_database_file, snapshot_engine
 from turnwright_store.edge.restore import restore
 from turnwright_store.sql.tables import executors, meta, metadata, runs, search_marks
 
@@ -83,7 +83,7 @@ def rows_of(core):
 
 
 def file_rows(path):
-    with opened(path, read_only=True) as (raw, core):
+    with open_database_file(path, read_only=True) as (raw, core):
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert raw.execute("PRAGMA foreign_key_check").fetchall() == []
         return rows_of(core)

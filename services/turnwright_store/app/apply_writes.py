@@ -37,7 +37,7 @@ from turnwright_store.domain.checks import (
     check_words,
 )
 from turnwright_store.domain.limits import WriteLimits
-from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, gives_content
+from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, changes_content
 from turnwright_store.domain.permissions import check_not_plan, check_record_writer, check_writer, writer_of
 from turnwright_store.domain.scheme_rules import check_entry
 from turnwright_store.domain.store_rules import StoreRules
@@ -372,5 +372,5 @@ def _by_scope(places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, dict[str
 def _needs_body(change: EntryChange, state: PathState) -> bool:
     """Whether a write probably reads the stored body."""
     if isinstance(change, SetEntry):
-        return change.body is None and gives_content(change)
+        return change.body is None and changes_content(change)
     return isinstance(change, CopyEntry | MoveEntry) or (isinstance(change, AppendEntry) and state.home.shared)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from turnwright_store.domain.locks import packets_lock
-from turnwright_store.domain.packets import blocks_named_in
+from turnwright_store.domain.packets import own_blocks
 from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql import block_gc as rows
 from turnwright_store.sql.retention import entries_after
@@ -55,7 +55,7 @@ async def sweep_blocks(database: Database, project_id: int, project: str) -> Non
     latest: dict[int, int] = {}
     for run_id in await database.read(partial(rows.all_runs, project_id=project_id)):
         for turn, layout in await database.read(partial(rows.layouts_since, run_id=run_id, turn=0)):
-            used |= blocks_named_in(layout)
+            used |= own_blocks(layout)
             latest[run_id] = max(turn, latest.get(run_id, 0))
     sweep = partial(_sweep, project_id=project_id, since_ms=start_ms - _MARGIN_MS, used=used, latest=latest)
     after: str | None = ""
@@ -69,7 +69,7 @@ def _sweep(
     """Delete some; returns the digest to continue after, None at the end."""
     for run_id in rows.active_runs(tx.connection, project_id, since_ms):
         for _, layout in rows.layouts_since(tx.connection, run_id, latest.get(run_id, 0)):
-            used |= blocks_named_in(layout)
+            used |= own_blocks(layout)
     page = rows.blocks_after(tx.connection, project_id, after, _ROWS_A_PIECE)
     rows.drop_blocks(tx.connection, [block for _, block in page if block not in used])
     return page[-1][0] if page else None

@@ -19,7 +19,7 @@ from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import POSTGRESQL, Connection, Database, Durability, Transaction
 from turnwright_store.sql import compaction as rows
-from turnwright_store.sql.packing import stored_text
+from turnwright_store.sql.compression import stored_text
 
 PIECES_MAX: Final = 4096
 """Number of chunks from which a growing body is compacted; at 4 KB each they make the longest body."""

@@ -57,7 +57,7 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
 def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run:
     """Change the settings of a run. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD."""
     run = get_run(tx.connection, address.project, address.run)
-    settings = patch.applied(run.run.settings)
+    settings = patch.apply_to(run.run.settings)
     if patch.model is not None:
         check_model_exists(tx, patch.model)
     check_run_settings(settings)

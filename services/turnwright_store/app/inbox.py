@@ -87,15 +87,15 @@ def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[Pend
     found = rows.page_of_waiting(connection, project, run, after, size + 1)
     shown = rows.shown_of(connection, [one.view for one in found])
     there = [one for one in found if one.view in shown]
-    page, more = page_of(there, size, _place, lambda one: weight_of(shown[one.view], Wanted()))
-    return [one for _, one in _loaded(connection, page, shown)], more
+    page, more = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))
+    return [one for _, one in _load_records(connection, page, shown)], more
 
 
-def _place(row: InboxRow) -> tuple[int, int]:
+def _page_position(row: InboxRow) -> tuple[int, int]:
     return row.since_ms, row.view
 
 
-def _loaded(
+def _load_records(
     connection: Connection, waiting: Sequence[InboxRow], shown: dict[int, EntryRow]
 ) -> list[tuple[int, PendingProposal]]:
     """The records of rows, each with its row, in order; those whose run was removed meanwhile are left out."""
@@ -179,7 +179,7 @@ def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[
     """The records of rows, each with its row; removed ones are left out."""
     shown = rows.shown_of(connection, [one.view for one in waiting])
     there = [one for one in waiting if one.view in shown]
-    return _loaded(connection, there, shown)
+    return _load_records(connection, there, shown)
 
 
 def _decided(connection: Connection, left: Sequence[_SentRow]) -> list[ClosedProposal]:

@@ -22,16 +22,16 @@ from turnwright_store.domain.packets import (
     CHAIN_MAX,
     Layout,
     MessageParts,
-    base_missing,
+    base_missing_error,
     check_copies,
-    difference,
+    decode_layout,
     digest_of,
-    flat,
+    encode_layout,
     is_block,
-    piece_of,
-    restored,
-    turn_and_place,
-    written,
+    layout_ids,
+    layout_text,
+    piece_id,
+    piece_turn_and_index,
 )
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import packets as rows
@@ -79,7 +79,7 @@ def _stored(
     asked = prefetch_known(connection, run.project_id, blocks)
     shown = prefetch_shown(connection, run.id, new, packet.shows)
     ids = stored_blocks(connection, run.project_id, blocks, asked)
-    numbers = known | {text: piece_of(packet.turn, index) for index, text in enumerate(new)}
+    numbers = known | {text: piece_id(packet.turn, index) for index, text in enumerate(new)}
     numbers |= {text: ids[digest] for digest, text in blocks.items()}
     return packed_pieces(connection, run.id, new, packet.shows, shown), numbers
 
@@ -104,7 +104,7 @@ def _base(connection: Connection, run: RunHead, packet: TurnPacket) -> tuple[Pac
         before = before[1:]
     base = before[0] if before else None
     if packet.base_turn and (base is None or base.turn != packet.base_turn):
-        raise base_missing(run.alias, packet.base_turn)
+        raise base_missing_error(run.alias, packet.base_turn)
     return base, calls
 
 
@@ -118,16 +118,16 @@ def _row(
     if packet.base_turn and base:
         check_copies(packet, base.length)
         if base.depth < CHAIN_MAX:
-            return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, written(parts))
+            return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, layout_text(parts))
     ids = _ids(connection, run_id, base) if base else []
     layout = tuple((role, tuple(whole(pieces, ids))) for role, pieces in parts)
     if base is None or base.depth == CHAIN_MAX:
-        return PacketRow(packet.turn, 0, 1, packet.length, difference(layout, ()))
-    return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, difference(layout, ids))
+        return PacketRow(packet.turn, 0, 1, packet.length, encode_layout(layout, ()))
+    return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, encode_layout(layout, ids))
 
 
 def _ids(connection: Connection, run_id: int, row: PacketRow) -> list[int]:
-    return flat(_layout(rows.latest_packets(connection, run_id, row.turn, row.depth)))
+    return layout_ids(_layout(rows.latest_packets(connection, run_id, row.turn, row.depth)))
 
 
 def _parts(packet: TurnPacket, ids: Mapping[str, int]) -> list[MessageParts]:
@@ -141,7 +141,7 @@ def _parts(packet: TurnPacket, ids: Mapping[str, int]) -> list[MessageParts]:
 def _layout(chain: Sequence[PacketRow]) -> Layout:
     layout: Layout = ()
     for row in reversed(chain):
-        layout = restored(row.layout, flat(layout) if row.base_turn else ())
+        layout = decode_layout(row.layout, layout_ids(layout) if row.base_turn else ())
     return layout
 
 
@@ -179,11 +179,11 @@ def _texts(connection: Connection, run_id: int, address: RunRef, pieces: Sequenc
         part = pieces[begin : begin + _PIECES_AT_ONCE]
         found: dict[int, str] = block_texts(connection, sorted({piece for piece in part if piece > 0}))
         wanted: dict[int, set[int]] = {}
-        for turn, place in map(turn_and_place, (piece for piece in part if piece < 0)):
+        for turn, place in map(piece_turn_and_index, (piece for piece in part if piece < 0)):
             wanted.setdefault(turn, set()).add(place)
         try:
             for turn, texts in piece_texts(connection, run_id, wanted).items():
-                found |= {piece_of(turn, place): text for place, text in texts.items()}
+                found |= {piece_id(turn, place): text for place, text in texts.items()}
             yield from [found[piece] for piece in part]
         except KeyError:
             raise run_not_found(address.project, address.run) from None

@@ -253,13 +253,13 @@ def update_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str
 
 def _check_deltas(plan_id: str, seen: _LoadedPlan, size: int) -> None:
     if len(seen.deltas) >= PLAN_DELTAS_MAX:
-        raise _full(plan_id, PLAN_DELTAS_MAX, len(seen.deltas) + 1, "items")
+        raise _plan_full_error(plan_id, PLAN_DELTAS_MAX, len(seen.deltas) + 1, "items")
     total = seen.deltas_bytes + size
     if total > PLAN_DELTAS_BYTES_MAX:
-        raise _full(plan_id, PLAN_DELTAS_BYTES_MAX, total, "bytes")
+        raise _plan_full_error(plan_id, PLAN_DELTAS_BYTES_MAX, total, "bytes")
 
 
-def _full(plan_id: str, limit: int, actual: int, unit: str) -> Exception:
+def _plan_full_error(plan_id: str, limit: int, actual: int, unit: str) -> Exception:
     message = (
         f"The deltas of the plan {plan_id!r} would have {actual} {unit}; the limit is {limit}. Set the whole plan "
         "again, with its deltas."

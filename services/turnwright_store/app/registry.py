@@ -170,13 +170,13 @@ def get_run(connection: Connection, project: str, alias: str) -> Run:
 
 def with_origin(connection: Connection, row: runs.RunRow) -> Run:
     """A run as readers see it; the clock is read only if somebody seems to hold it."""
-    run = replace(row.run, state=state_of(connection, row))
+    run = replace(row.run, state=session_state_of(connection, row))
     if run.status != RUNNING or not row.lease_owner:
         return run
     return replace(run, held=row.lease_expires_ms > read_now(connection))
 
 
-def state_of(connection: Connection, row: runs.RunRow) -> SessionState:
+def session_state_of(connection: Connection, row: runs.RunRow) -> SessionState:
     """What a run is doing."""
     waiting = waiting_commands(connection, row.id, row.run.turn) if is_active(row.run) else {}
     loop = row.run.loop

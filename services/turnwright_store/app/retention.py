@@ -103,10 +103,10 @@ class Purge:
         # Families may be large and nothing is written here, so this does not run on the writer.
         found, families = await self._database.read(partial(_removed_runs, before_ms=now_ms - self._after_ms))
         lost = {
-            family: _youngest_lost(relatives, families.get(family, ())) for family, relatives in self._relatives.items()
+            family: _youngest_unread(relatives, families.get(family, ()))
+            for family, relatives in self._relatives.items()
         }
-        # New forks see nothing that their parents do not see; only a removal can make more of their elders
-        # deletable.
+        # New forks see nothing that their parents do not see: only a removal makes more rows deletable.
         self._settled = {run.id for run in found if run.id in self._settled and run.id >= lost.get(run.family, 0)}
         self._relatives = families
         waiting = [run for run in found if run.id not in self._settled]
@@ -150,8 +150,8 @@ def _removed_runs(connection: Connection, before_ms: int) -> tuple[list[RemovedR
     return found, rows.related_runs(connection, (run.family for run in found), before_ms)
 
 
-def _youngest_lost(before: Relatives, now: Relatives) -> int:
-    """The youngest run of a family that is removed, or that nobody reads any more; 0: none."""
+def _youngest_unread(before: Relatives, now: Relatives) -> int:
+    """The youngest run of a family that has been removed or is no longer read; 0: none."""
     return max((run for run, _ in set(before) - set(now)), default=0)
 
 

@@ -29,7 +29,7 @@ from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_e
 from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.proposals import Resolution, resolve_proposal
-from turnwright_store.app.registry import state_of
+from turnwright_store.app.registry import session_state_of
 from turnwright_store.app.session_commands import (
     AbortSession,
     BranchFromChat,
@@ -49,7 +49,7 @@ from turnwright_store.app.session_commands import (
 from turnwright_store.app.waiting_edits import add_waiting
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
-from turnwright_store.domain.session_gates import GATES, Gate, gated
+from turnwright_store.domain.session_gates import GATES, Gate, gate_error
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import user_content
@@ -109,11 +109,11 @@ def submit_command(
     if row is None and isinstance(command, UserMessage):
         return _start_session(tx, rules, caller, address, command)
     row = row or get_run(tx.connection, address.project, address.run)
-    state = state_of(tx.connection, row)
+    state = session_state_of(tx.connection, row)
     kind = kind_of(command)
     gate = GATES[kind][state]
     if gate is Gate.REFUSE:
-        raise gated(address.run, kind, state)
+        raise gate_error(address.run, kind, state)
     done = (
         _HANDLERS[type(command)](command, _Session(tx, rules, caller, address, command_id, row, state, gate))
         or _Outcome()
@@ -124,7 +124,7 @@ def submit_command(
 
 
 def _shown(tx: Transaction, row: RunRow) -> Run:
-    return replace(row.run, state=state_of(tx.connection, row))
+    return replace(row.run, state=session_state_of(tx.connection, row))
 
 
 def _branch(

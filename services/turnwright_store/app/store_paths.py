@@ -12,9 +12,9 @@ from turnwright_core.checks import over_limit
 from turnwright_store.domain.path_state import PathState, View
 from turnwright_store.ports import Transaction, WrittenPaths
 from turnwright_store.sql import entries as rows
+from turnwright_store.sql.compression import DIGEST_BYTES
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.next_loop import update_next_loop
-from turnwright_store.sql.packing import DIGEST_BYTES
 from turnwright_store.sql.runs import RunHead, mark_written, with_revisions
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 

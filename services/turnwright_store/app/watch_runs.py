@@ -118,7 +118,7 @@ def _page(connection: Connection, project_id: int, before: int) -> list[tuple[Ru
 
 
 def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, Overview]]:
-    waiting = rows.proposals_of(connection, [row.id for row in found])
+    waiting = rows.count_proposals(connection, [row.id for row in found])
     return [(row, Overview(_cut(with_origin(connection, row)), waiting.get(row.id, 0))) for row in found]
 
 
@@ -143,7 +143,7 @@ async def _changes(
     """The differences to what was sent, in the scopes of `woken_by` (None: all runs) and in `running`."""
     is_anew = woken_by is None or ANY_SCOPE in woken_by
     if woken_by is None:
-        marks = await database.read(partial(rows.marks_of, project_id=project_id))
+        marks = await database.read(partial(rows.run_marks, project_id=project_id))
         sent = {scope: mark for scope, (mark, _) in known.runs.items()}
         asked = {scope for scope in marks.keys() | sent.keys() if marks.get(scope) != sent.get(scope)}
     else:

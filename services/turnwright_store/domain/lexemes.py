@@ -33,7 +33,7 @@ _SPACE: Final = re.compile(r"\s")
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
-def folded(text: str) -> str:
+def fold_case(text: str) -> str:
     """The text without case and accents."""
     if text.isascii():
         return text.lower()
@@ -54,9 +54,9 @@ def split_camel_case(text: str) -> Iterator[str]:
 def lexemes_of(name: str) -> tuple[str, ...]:
     """The normalized forms of a word and its parts: without case and accents, `½` as the words `1` and `2`."""
     if not name.isascii():
-        return tuple(dict.fromkeys(found[0][:WORD_CHARS_MAX] for found in _WORD.finditer(folded(name))))
+        return tuple(dict.fromkeys(found[0][:WORD_CHARS_MAX] for found in _WORD.finditer(fold_case(name))))
     parts = split_camel_case(name) if _NAME.fullmatch(name) else ()
-    return tuple(dict.fromkeys(folded(word)[:WORD_CHARS_MAX] for word in (name, *parts)))
+    return tuple(dict.fromkeys(fold_case(word)[:WORD_CHARS_MAX] for word in (name, *parts)))
 
 
 def non_ascii_lexemes(text: str) -> Iterator[str]:
@@ -65,12 +65,12 @@ def non_ascii_lexemes(text: str) -> Iterator[str]:
         # The fast path: most texts have no such word, and looking at each word takes many times as long.
         odd = (found[0] for found in _LONG_NAME.finditer(text))
     else:
-        odd = (word for word in words_of(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
+        odd = (word for word in split_words(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
     for word in odd:
         yield from lexemes_of(word)
 
 
-def words_of(text: str) -> Iterator[str]:
+def split_words(text: str) -> Iterator[str]:
     """The words of a text in order, with combining accents composed."""
     return (found[0] for found in _WORD.finditer(_composed(text)))
 
@@ -83,8 +83,8 @@ def _composed(text: str) -> str:
 
 def query_words(query: str) -> list[str]:
     """The distinct words of a query, and their parts."""
-    every = (one for word in words_of(query) for one in (word, *split_camel_case(word)))
-    return list(islice({folded(word): word for word in every}.values(), QUERY_WORDS_MAX))
+    every = (one for word in split_words(query) for one in (word, *split_camel_case(word)))
+    return list(islice({fold_case(word): word for word in every}.values(), QUERY_WORDS_MAX))
 
 
 def snippet(text: str, words: Sequence[str]) -> str:

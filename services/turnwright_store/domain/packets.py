@@ -49,16 +49,16 @@ _TURN: Final = 2**17
 """More than there are pieces in a packet."""
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
-"""Roles, each with its pieces: ids of blocks, and numbers below 0 for texts of a turn (see piece_of)."""
+"""Roles, each with its pieces: ids of blocks, and numbers below 0 for texts of a turn (see piece_id)."""
 
 
-def piece_of(turn: int, place: int) -> int:
-    """The number of a text that a turn's packet was the first to have."""
-    return place - turn * _TURN
+def piece_id(turn: int, index: int) -> int:
+    """The id of a text by the turn of the first packet with it and its index among the new texts of that packet."""
+    return index - turn * _TURN
 
 
-def turn_and_place(piece: int) -> tuple[int, int]:
-    """What `piece_of` made a number of."""
+def piece_turn_and_index(piece: int) -> tuple[int, int]:
+    """Inverse of `piece_id`."""
     return -(piece // _TURN), piece % _TURN
 
 
@@ -95,7 +95,7 @@ def check_copies(packet: TurnPacket, base_length: int) -> None:
             raise invalid("packet.copied", f"copied asks for {wanted}; the base has {base_length}.")
 
 
-def base_missing(run: str, turn: int) -> Exception:
+def base_missing_error(run: str, turn: int) -> Exception:
     """The error for a copy from a packet that is not stored."""
     message = f"The packet of turn {turn} is not the run's latest before this one; send this packet whole."
     return fault(Reason.PACKET_BASE_MISSING, message, run=run, turn=turn)
@@ -106,7 +106,7 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
-def flat(layout: Layout) -> list[int]:
+def layout_ids(layout: Layout) -> list[int]:
     return list(chain.from_iterable(ids for _, ids in layout))
 
 
@@ -114,47 +114,47 @@ MessageParts = tuple[str, Iterable[Copied | int]]
 """A message by what differs from another layout: its role, runs of places there, and ids."""
 
 
-def difference(layout: Layout, base: Sequence[int]) -> str:
+def encode_layout(layout: Layout, base: Sequence[int]) -> str:
     """Encode a layout as a delta against the ids of another one; with an empty base it is self-contained."""
     differences = Differences(base)
-    return written((role, differences.of(ids)) for role, ids in layout)
+    return layout_text((role, differences.of(ids)) for role, ids in layout)
 
 
-def written(layout: Iterable[MessageParts]) -> str:
-    """A difference as text."""
+def layout_text(layout: Iterable[MessageParts]) -> str:
+    """An encoded layout as text."""
     return ";".join(" ".join([role, *_operations(parts)]) for role, parts in layout)
 
 
-def restored(text: str, base: Sequence[int]) -> Layout:
-    """The layout that `difference` wrote, with the same base."""
+def decode_layout(text: str, base: Sequence[int]) -> Layout:
+    """Inverse of `encode_layout`, with the same base."""
     layout = []
     for message in text.split(";") if text else []:
         role, *operations = message.split(" ")
         ids: list[int] = []
         for operation in operations:
-            ids += _meant(operation, base)
+            ids += _ids_of_operation(operation, base)
         layout.append((role, tuple(ids)))
     return tuple(layout)
 
 
-def blocks_named_in(text: str) -> set[int]:
-    """The blocks that a layout's text names itself: with those of its bases, all that it consists of."""
+def own_blocks(text: str) -> set[int]:
+    """The blocks in a layout's text, without those that it copies from its base."""
     return {
         block
         for message in text.split(";")
         for operation in message.split(" ")[1:]
         if not operation.startswith("+") and "." not in operation
-        for block in _meant(operation, ())
+        for block in _ids_of_operation(operation, ())
     }
 
 
-def _meant(operation: str, base: Sequence[int]) -> Sequence[int]:
+def _ids_of_operation(operation: str, base: Sequence[int]) -> Sequence[int]:
     if operation.startswith("+"):
         place, count = map(int, operation[1:].split(":"))
         return base[place : place + count]
     turn, dot, places = operation.rpartition(".")
     low, _, high = places.partition("-")
-    first = piece_of(int(turn), int(low)) if dot else int(low)
+    first = piece_id(int(turn), int(low)) if dot else int(low)
     return range(first, first + int(high or low) - int(low) + 1)
 
 
@@ -165,18 +165,18 @@ def _operations(parts: Iterable[Copied | int]) -> Iterator[str]:
             high = part
             continue
         if high:
-            yield _named(low, high)
+            yield _range_text(low, high)
         low = high = 0
         if isinstance(part, int):
             low = high = part
         else:
             yield f"+{part.first}:{part.count}"
     if high:
-        yield _named(low, high)
+        yield _range_text(low, high)
 
 
-def _named(low: int, high: int) -> str:
+def _range_text(low: int, high: int) -> str:
     if low > 0:
         return f"{low}-{high}" if high > low else str(low)
-    turn, place = turn_and_place(low)
+    turn, place = piece_turn_and_index(low)
     return f"{turn}.{place}-{place + high - low}" if high > low else f"{turn}.{place}"

@@ -25,7 +25,7 @@ from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
 from turnwright_store.domain.limits import WriteLimits
-from turnwright_store.domain.merging import merge_attributes
+from turnwright_store.domain.merge_patch import merge_attributes
 
 OUTCOME_STATES = (State.FAILED, State.CANCELLED)
 """The states that carry an outcome (RU018)."""
@@ -235,7 +235,7 @@ class PathState(Struct):
             view.id = 0
 
     def _set(self, change: SetEntry, stamp: WriteStamp, read_body: ReadBody) -> None:
-        given = gives_content(change)
+        given = changes_content(change)
         if given or not self.is_taken:
             if not (given or change.state):
                 raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to change.", path=self.path)
@@ -350,7 +350,7 @@ class PathState(Struct):
         return self.draft.writer if self.draft else self.content.writer if self.content else Tier.SYSTEM
 
 
-def gives_content(change: SetEntry) -> bool:
+def changes_content(change: SetEntry) -> bool:
     """Whether a write changes more than the view."""
     given = (change.body, change.attributes_json, change.merge_attributes_json, change.record)
     return any(one is not None for one in given)

@@ -79,7 +79,7 @@ GATES: Final[Mapping[CommandKind, Mapping[SessionState, Gate]]] = {
 }
 
 
-def gated(run: str, kind: CommandKind, state: SessionState) -> Exception:
+def gate_error(run: str, kind: CommandKind, state: SessionState) -> Exception:
     """The refusal of a command that the state does not allow."""
     state_name = state.name.lower()
     message = f"{run} is {state_name}: nothing waits that {kind.value} could be about. Watch its state, then send it."

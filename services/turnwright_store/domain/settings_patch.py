@@ -20,7 +20,7 @@ class SettingsPatch(Struct, frozen=True):
     calls: CallStyle | None = None
     tool_rules: ToolRules | None = None
 
-    def applied(self, settings: RunSettings) -> RunSettings:
+    def apply_to(self, settings: RunSettings) -> RunSettings:
         """The settings after the changes."""
         return RunSettings(
             model=settings.model if self.model is None else self.model,

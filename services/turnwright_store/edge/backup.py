@@ -14,25 +14,25 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, select, update
 
 from turnwright_store.app.open_store import INCARNATION
-from turnwright_store.edge.copying import (
+from turnwright_store.edge.database_copy import (
     MANIFEST,
     BackupError,
     Report,
     ReportProgress,
+    clear_search_index,
     copy_file,
     copy_rows,
     count_rows,
-    empty_index,
     is_url,
-    opened,
-    put_in_place,
-    redacted,
+    open_database_file,
+    replacing_atomically,
     revision_of,
     snapshot_engine,
-    too_new,
+    too_new_advice,
+    without_password,
     wrapping_database_errors,
 )
-from turnwright_store.edge.schema import REVISIONS, bring_to_head
+from turnwright_store.edge.schema import REVISIONS, upgrade_to_head
 from turnwright_store.sql.tables import meta
 
 
@@ -42,14 +42,17 @@ def back_up(database: str, file: Path, report: ReportProgress) -> Report:
         raise BackupError(f"{file} already exists: choose another name, or move it.")
     if not file.parent.is_dir():
         raise BackupError(f"There is no directory {file.parent}: create it, or choose another location.")
-    with wrapping_database_errors(f"The backup of {redacted(database)} failed"), put_in_place(file) as scratch:
+    with (
+        wrapping_database_errors(f"The backup of {without_password(database)} failed"),
+        replacing_atomically(file) as scratch,
+    ):
         if is_url(database):
             _copy_server(database, scratch, report)
         else:
             _copy_store_file(Path(database), scratch, report)
-        with opened(scratch) as (raw, core):
-            bring_to_head(raw, core)
-            empty_index(raw)
+        with open_database_file(scratch) as (raw, core):
+            upgrade_to_head(raw, core)
+            clear_search_index(raw)
             tables, incarnation = _seal(core)
     return Report(str(file), file.stat().st_size, incarnation, REVISIONS[-1], tables)
 
@@ -57,7 +60,7 @@ def back_up(database: str, file: Path, report: ReportProgress) -> Report:
 def _copy_store_file(source: Path, scratch: Path, report: ReportProgress) -> None:
     if not source.is_file():
         raise BackupError(f"There is no database at {source}: name the store's with --db.")
-    with opened(source, read_only=True) as (raw, core):
+    with open_database_file(source, read_only=True) as (raw, core):
         _check_schema(_revision_of_file(core, source), str(source))
         copy_file(raw, scratch, report)
 
@@ -73,7 +76,7 @@ def _check_schema(found: str, named: str) -> None:
     if not found:
         raise BackupError(f"{named} holds no store: name the store's database with --db.")
     if found not in REVISIONS:
-        raise BackupError(too_new(found))
+        raise BackupError(too_new_advice(found))
 
 
 def _copy_server(url: str, scratch: Path, report: ReportProgress) -> None:
@@ -82,12 +85,12 @@ def _copy_server(url: str, scratch: Path, report: ReportProgress) -> None:
     with engine.connect() as source:
         source.execution_options(postgresql_readonly=True)
         found = revision_of(source)
-        _check_schema(found, redacted(url))
+        _check_schema(found, without_password(url))
         if found != REVISIONS[-1]:
-            message = f"{redacted(url)} has the schema {found}, and this version reads {REVISIONS[-1]} only: "
+            message = f"{without_password(url)} has the schema {found}, and this version reads {REVISIONS[-1]} only: "
             raise BackupError(message + "back it up with the version that runs on it, or start this version on it.")
-        with opened(scratch) as (raw, core):
-            bring_to_head(raw, core)
+        with open_database_file(scratch) as (raw, core):
+            upgrade_to_head(raw, core)
             raw.execute("BEGIN")
             copy_rows(source, core, report)
             raw.execute("COMMIT")

@@ -98,7 +98,7 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
             _run_in_savepoint(session, transaction, job)
         if job.error is None:
             job.bumped, job.deltas = transaction.all_bumped(), transaction.deltas
-    session.commit(bumped_by(batch))
+    session.commit(bumped_scopes(batch))
 
 
 def _run_in_savepoint(session: BatchTransaction, transaction: Transaction, job: Job[Any]) -> None:
@@ -112,11 +112,11 @@ def _run_in_savepoint(session: BatchTransaction, transaction: Transaction, job: 
         session.release(_SAVEPOINT)
 
 
-def bumped_by(batch: Iterable[Job[Any]]) -> set[int]:
+def bumped_scopes(batch: Iterable[Job[Any]]) -> set[int]:
     return set().union(*(job.bumped for job in batch))
 
 
-def fail_all(batch: Iterable[Job[Any]], error: Exception) -> None:
+def fail_jobs(batch: Iterable[Job[Any]], error: Exception) -> None:
     """Nothing of the batch was written: every job without an error of its own gets this one."""
     for job in batch:
         job.error = job.error or error

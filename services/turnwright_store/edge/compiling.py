@@ -9,7 +9,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from turnwright_store.edge.statements import CompiledStatement, Values, values_getter
-from turnwright_store.sql.packing import READERS
+from turnwright_store.sql.compression import READERS
 
 _SQLITE: Final = SQLiteDialect_pysqlite()
 

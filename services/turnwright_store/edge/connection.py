@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnwright_store.edge import precompiled
-from turnwright_store.edge.batch import Job, fail_all, run_batch
+from turnwright_store.edge.batch import Job, fail_jobs, run_batch
 from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection, Durability, Query, no_followers, single_writer_lock
@@ -179,7 +179,7 @@ class SqliteWriter:
                 self._log_file = os.open(f"{self._link.path}-wal", os.O_RDONLY)
             os.fdatasync(self._log_file)
         if failed.error is not None:
-            fail_all(batch, failed.error)
+            fail_jobs(batch, failed.error)
 
     def close(self) -> None:
         if self._log_file >= 0:
@@ -195,7 +195,7 @@ class SqliteWriter:
         if whole.error is not None:
             if self._link.raw.in_transaction:
                 self._link.raw.execute("ROLLBACK")
-            fail_all(batch, whole.error)
+            fail_jobs(batch, whole.error)
         return whole.error
 
     def _set_up(self, mode: object) -> None:

@@ -28,8 +28,8 @@ from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, READER_PRAGMAS, Sq
 from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
-from turnwright_store.edge.schema import bring_to_head
-from turnwright_store.edge.sqlite_codes import refuse_log_alone, to_fault, unusable
+from turnwright_store.edge.schema import upgrade_to_head
+from turnwright_store.edge.sqlite_codes import refuse_orphaned_wal, to_fault, unusable_error
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
@@ -90,17 +90,17 @@ class SqliteDatabase:
         try:
             await self._start()
         except (sqlite3.Error, DBAPIError) as error:
-            raise unusable(self._path, error) from error
+            raise unusable_error(self._path, error) from error
 
     async def _start(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(FileLock(self._path).release)
             stack.callback(self._writer.close)
-            refuse_log_alone(self._path)
+            refuse_orphaned_wal(self._path)
             # The write-ahead log and shared memory get the mode of the file.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             await self._open(stack, self._writing)
-            await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
+            await self._writing.run(lambda link: upgrade_to_head(link.raw, link.core))
             for reader in self._reading:
                 await self._open(stack, reader)
             self._health.remember_files()
@@ -130,7 +130,7 @@ class SqliteDatabase:
         with self._translated_errors():
             result = await self._writes.put(work, durability, locks, inline=inline)
         # What is in a file that has lost its name is not kept.
-        self._health.compare()
+        self._health.check_files()
         return result
 
     async def read(self, query: Query[T], *, inline: bool = False) -> T:
@@ -140,12 +140,12 @@ class SqliteDatabase:
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
         """Translate the database's errors to those for callers. A lost or damaged file is not used any more."""
-        self._health.require()
+        self._health.raise_if_damaged()
         try:
             yield
         except (sqlite3.Error, DBAPIError) as error:
             self._health.note_error(error)
-            self._health.require()
+            self._health.raise_if_damaged()
             raise to_fault(error) from error.__cause__
 
     @property

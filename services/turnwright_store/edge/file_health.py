@@ -20,7 +20,7 @@ from typing import Final
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
-from turnwright_store.edge.sqlite_codes import is_damage
+from turnwright_store.edge.sqlite_codes import is_corruption
 
 READ_BYTES_MAX: Final = 1024 * 1024 * 1024
 """A larger file is not checked as a whole while its store runs."""
@@ -49,10 +49,10 @@ class FileHealth:
 
     def note_error(self, error: BaseException) -> None:
         """Note an error of SQLite, if it means damage."""
-        if is_damage(error) and not self._is_closed.is_set():
+        if is_corruption(error) and not self._is_closed.is_set():
             self._note_damage(str(error))
 
-    def require(self) -> None:
+    def raise_if_damaged(self) -> None:
         """Raise DATABASE_UNAVAILABLE if a problem is known."""
         if self._change:
             # Somebody may have restored it.
@@ -61,29 +61,29 @@ class FileHealth:
             message = f"The database file {self._file} {problem}. Stop the store, restore a backup, and start it again."
             raise fault(Reason.DATABASE_UNAVAILABLE, message)
 
-    def compare(self) -> None:
-        """Compare the files with those that were opened, and `require`."""
+    def check_files(self) -> None:
+        """Compare the files with those that were opened. Raises as `raise_if_damaged` does."""
         change = self._changed()
         if change and change != self._change:
             _log.error("database_file_changed", path=str(self._file), detail=change)
         self._change = change
-        self.require()
+        self.raise_if_damaged()
 
     def quick_check(self) -> None:
-        """Read the first pages from disk. Raises as `require` does."""
-        self.compare()
+        """Read the first pages from disk. Raises as `raise_if_damaged` does."""
+        self.check_files()
         if self._read("SELECT count(*) FROM sqlite_master") == 0:
             self._note_damage("it holds no tables")
-        self.require()
+        self.raise_if_damaged()
 
     def integrity_check(self) -> None:
-        """Check the structure of every page, unless the file is too large. Raises as `require` does."""
-        self.compare()
+        """Check the structure of every page, unless the file is too large. Raises as `raise_if_damaged` does."""
+        self.check_files()
         if self._file.stat().st_size <= READ_BYTES_MAX:
             found = self._read("PRAGMA quick_check(1)")
             if isinstance(found, str) and found != "ok":
                 self._note_damage(found.splitlines()[-1])
-        self.require()
+        self.raise_if_damaged()
 
     def _read(self, statement: str) -> object:
         try:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from turnwright_store.edge.batch import Job
-from turnwright_store.edge.listening import Listener
+from turnwright_store.edge.notify_listener import Listener
 from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
 from turnwright_store.edge.postgres_writer import PostgresWriter
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
-from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
@@ -49,7 +49,7 @@ class PostgresDatabase:
             # A start that is cancelled waits for the server no longer.
             stack.callback(self._links.closing.set)
             await self._open(stack, self._writing)
-            await self._writing.run(lambda link: bring_to_head(link.raw, link.core))
+            await self._writing.run(lambda link: upgrade_to_head(link.raw, link.core))
             await asyncio.gather(*(self._open(stack, reader) for reader in self._reading))
             await self._listener.start()
             self._resources = stack.pop_all()

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import psycopg
 
-from turnwright_store.edge.batch import Job, fail_all, run_batch
+from turnwright_store.edge.batch import Job, fail_jobs, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
 from turnwright_store.edge.postgres_pipe import BIGINT, Array, PipelineResult, StatementPipeline
 from turnwright_store.edge.sqlstates import RecoveryAction, commit_unknown, recovery_of, to_fault
@@ -99,7 +99,7 @@ class PostgresWriter:
             self.transactions += 1
             self.requests += len(batch)
         if whole.error is not None:
-            fail_all(batch, whole.error)
+            fail_jobs(batch, whole.error)
 
     @property
     def core(self) -> Connection:

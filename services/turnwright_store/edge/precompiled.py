@@ -17,8 +17,8 @@ from msgspec import Struct, json
 
 import turnwright_store.sql
 from turnwright_store.edge.statements import CompiledStatement, Values, values_getter
+from turnwright_store.sql.compression import READERS
 from turnwright_store.sql.lazy import Lazy, built, digest_of
-from turnwright_store.sql.packing import READERS
 
 FILE: Final = Path(__file__).with_name("precompiled.json")
 

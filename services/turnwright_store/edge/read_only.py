@@ -14,7 +14,7 @@ from typing import TypeVar
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.connection import READER_PRAGMAS, SqliteLink
 from turnwright_store.edge.schema import is_behind
-from turnwright_store.edge.sqlite_codes import to_fault, unusable
+from turnwright_store.edge.sqlite_codes import to_fault, unusable_error
 from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import ANY_SCOPE, SQLITE, Durability, Query, Stats, Subscription, Work
 
@@ -47,7 +47,7 @@ class ReadOnlyDatabase:
         except FileNotFoundError:
             return False
         except sqlite3.Error as error:
-            raise unusable(self._path, error) from error
+            raise unusable_error(self._path, error) from error
 
     async def close(self) -> None:
         if self._is_open:

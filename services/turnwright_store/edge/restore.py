@@ -21,26 +21,26 @@ from sqlalchemy import BigInteger, Connection, delete, insert, select, text, upd
 
 from turnwright_core.kit.home import ensure_home
 from turnwright_store.app.open_store import INCARNATION
-from turnwright_store.edge.copying import (
+from turnwright_store.edge.database_copy import (
     MANIFEST,
     BackupError,
     Report,
     ReportProgress,
+    clear_search_index,
     copy_file,
     copy_rows,
     count_rows,
-    empty_index,
     is_url,
-    opened,
-    put_in_place,
-    redacted,
+    open_database_file,
+    replacing_atomically,
     revision_of,
     snapshot_engine,
-    too_new,
+    too_new_advice,
+    without_password,
     wrapping_database_errors,
 )
 from turnwright_store.edge.lock import FileLock
-from turnwright_store.edge.schema import REVISIONS, bring_to_head, make
+from turnwright_store.edge.schema import REVISIONS, create_schema, upgrade_to_head
 from turnwright_store.sql.tables import executors, meta, metadata, runs
 
 _SIDE_FILES: Final = ("-wal", "-journal")
@@ -51,13 +51,13 @@ _MAKE_ANOTHER: Final = "Make another backup, or use another one."
 
 def restore(file: Path, database: str, report: ReportProgress) -> Report:
     """Fill an empty database, given by its path or URL, or change nothing. Raises BackupError, OSError."""
-    with wrapping_database_errors(f"{file} could not be restored into {redacted(database)}"):
+    with wrapping_database_errors(f"{file} could not be restored into {without_password(database)}"):
         _check(file, report)
         if is_url(database):
             tables, incarnation = _restore_server(file, database, report)
         else:
             tables, incarnation = _restore_file(file, Path(os.path.realpath(database)), report)
-    return Report(redacted(database), file.stat().st_size, incarnation, REVISIONS[-1], tables)
+    return Report(without_password(database), file.stat().st_size, incarnation, REVISIONS[-1], tables)
 
 
 def _check(file: Path, report: ReportProgress) -> None:
@@ -66,13 +66,13 @@ def _check(file: Path, report: ReportProgress) -> None:
         raise BackupError(f"There is no backup at {file}.")
     report("looking through the backup")
     try:
-        with opened(file, read_only=True) as (raw, core):
+        with open_database_file(file, read_only=True) as (raw, core):
             (found,) = raw.execute("PRAGMA integrity_check(1)").fetchone()
             if found != "ok":
                 raise BackupError(f"{file} is damaged ({found}). {_MAKE_ANOTHER}")
             revision = revision_of(core)
             if revision and revision not in REVISIONS:
-                raise BackupError(too_new(revision))
+                raise BackupError(too_new_advice(revision))
             if not revision or _manifest(core) is None:
                 raise BackupError(f"{file} is not a backup: make one with `turnwright store backup FILE`.")
     except sqlite3.DatabaseError as error:
@@ -90,7 +90,7 @@ def _restore_file(file: Path, target: Path, report: ReportProgress) -> tuple[dic
     lock = FileLock(target)
     try:
         _check_free(target)
-        with put_in_place(target) as scratch, _migrated_copy(file, scratch, report) as core:
+        with replacing_atomically(target) as scratch, _migrated_copy(file, scratch, report) as core:
             return _begin_new_history(core, _manifest(core))
     finally:
         lock.release()
@@ -108,11 +108,11 @@ def _check_free(target: Path) -> None:
 @contextmanager
 def _migrated_copy(file: Path, scratch: Path, report: ReportProgress) -> Iterator[Connection]:
     """A copy of the backup, migrated to the head of the schema."""
-    with opened(file, read_only=True) as (raw, _):
+    with open_database_file(file, read_only=True) as (raw, _):
         copy_file(raw, scratch, report)
-    with opened(scratch) as (raw, core):
-        bring_to_head(raw, core)
-        empty_index(raw)
+    with open_database_file(scratch) as (raw, core):
+        upgrade_to_head(raw, core)
+        clear_search_index(raw)
         yield core
 
 
@@ -121,7 +121,7 @@ def _restore_server(file: Path, url: str, report: ReportProgress) -> tuple[dict[
     with tempfile.TemporaryDirectory(prefix="turnwright-") as folder, engine.begin() as target:
         _check_empty(target, url)
         with _migrated_copy(file, Path(folder) / "staged.db", report) as source:
-            make(target)
+            create_schema(target)
             copy_rows(source, target, report)
             _advance_sequences(target)
             done = _begin_new_history(target, _manifest(source))
@@ -132,7 +132,7 @@ def _restore_server(file: Path, url: str, report: ReportProgress) -> tuple[dict[
 def _check_empty(target: Connection, url: str) -> None:
     found = sqlalchemy.inspect(target).get_table_names()
     if found:
-        message = f"The target {redacted(url)} holds data ({len(found)} tables, among them {min(found)}): "
+        message = f"The target {without_password(url)} holds data ({len(found)} tables, among them {min(found)}): "
         raise BackupError(message + "make an empty database (createdb NAME) and give its URL with --db.")
 
 

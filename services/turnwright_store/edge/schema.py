@@ -55,10 +55,10 @@ class SchemaUnreleasedError(OSError):
     """The database was made before the first release, and is left alone."""
 
     def __init__(self, revision: str) -> None:
-        super().__init__(made_before_release(revision))
+        super().__init__(unreleased_advice(revision))
 
 
-def made_before_release(revision: str) -> str:
+def unreleased_advice(revision: str) -> str:
     """Advice for a database that no released version has made."""
     return (
         f"The database has the schema {revision} of a version before the first release, which this version does not "
@@ -85,7 +85,7 @@ class _DialectSql(Struct, frozen=True):
     """Begins the transaction of a migration, excluding other migrations."""
 
 
-_WORDS: Final = {
+_SQL: Final = {
     SQLITE: _DialectSql(
         "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'",
         "SELECT 1 FROM sqlite_master WHERE name = 'meta'",
@@ -100,33 +100,33 @@ _WORDS: Final = {
 }
 
 
-def bring_to_head(raw: DriverConnection, core: sqlalchemy.Connection) -> None:
+def upgrade_to_head(raw: DriverConnection, core: sqlalchemy.Connection) -> None:
     """Migrate if necessary, all or nothing.
 
     Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError, and then changes nothing.
     """
-    words = _WORDS[core.dialect.name]
-    if not _is_behind(raw, words):
+    dialect = core.dialect.name
+    if not is_behind(raw, dialect):
         return
-    raw.execute(words.begin)
+    raw.execute(_SQL[dialect].begin)
     # Alembic would end a transaction that it considers its own.
     with core.begin():
         # Another replica may have been faster.
-        if not _is_behind(raw, words):
+        if not is_behind(raw, dialect):
             return
-        if _revision(raw, words):
+        if current_revision(raw, dialect):
             migrate(core)
             return
-        if core.dialect.name == SQLITE:
-            _refuse_foreign(raw, words)
-        make(core)
+        if dialect == SQLITE:
+            _refuse_foreign(raw)
+        create_schema(core)
 
 
-def make(core: sqlalchemy.Connection) -> None:
+def create_schema(core: sqlalchemy.Connection) -> None:
     """Create everything in an empty database, inside the caller's transaction."""
-    from turnwright_store.sql.creation import create  # noqa: PLC0415 - loads all tables
+    from turnwright_store.sql.create_tables import create_tables  # noqa: PLC0415 - loads all tables
 
-    create(core)
+    create_tables(core)
     # In the form in which Alembic creates it.
     core.exec_driver_sql(
         "CREATE TABLE IF NOT EXISTS alembic_version "
@@ -135,19 +135,15 @@ def make(core: sqlalchemy.Connection) -> None:
     core.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{REVISIONS[-1]}')")  # noqa: S608 - a constant
 
 
-def _refuse_foreign(raw: DriverConnection, words: _DialectSql) -> None:
+def _refuse_foreign(raw: DriverConnection) -> None:
     """Raise SchemaForeignError for a non-empty file that was never the store's."""
     found = raw.execute("SELECT name FROM sqlite_master").fetchone()
-    if found and not raw.execute(words.find).fetchone():
+    if found and not raw.execute(_SQL[SQLITE].find).fetchone():
         raise SchemaForeignError(f"{found[0]}, and no schema of the store")
 
 
 def current_revision(raw: DriverConnection, dialect: str) -> str:
-    return _revision(raw, _WORDS[dialect])
-
-
-def _revision(raw: DriverConnection, words: _DialectSql) -> str:
-    if not raw.execute(words.find).fetchone():
+    if not raw.execute(_SQL[dialect].find).fetchone():
         return ""
     row = raw.execute("SELECT version_num FROM alembic_version").fetchone()
     return str(row[0]) if row else ""
@@ -155,17 +151,13 @@ def _revision(raw: DriverConnection, words: _DialectSql) -> str:
 
 def is_behind(raw: DriverConnection, dialect: str) -> bool:
     """Whether a database needs a migration. Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError."""
-    return _is_behind(raw, _WORDS[dialect])
-
-
-def _is_behind(raw: DriverConnection, words: _DialectSql) -> bool:
-    """Whether there is something to migrate. Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError."""
-    found = _revision(raw, words)
-    if found in UNRELEASED and raw.execute(words.find_meta).fetchone():
+    find_meta = _SQL[dialect].find_meta
+    found = current_revision(raw, dialect)
+    if found in UNRELEASED and raw.execute(find_meta).fetchone():
         raise SchemaUnreleasedError(found)
     if not found or found in REVISIONS:
         return found != REVISIONS[-1]
-    if not raw.execute(words.find_meta).fetchone():
+    if not raw.execute(find_meta).fetchone():
         raise SchemaForeignError(f"a schema {found!r} that is not the store's")
     row = raw.execute("SELECT value FROM meta WHERE key = 'min_code'").fetchone()
     if row is None or int(row[0]) > CODE:

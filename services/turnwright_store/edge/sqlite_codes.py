@@ -34,17 +34,19 @@ def to_fault(error: Exception) -> Exception:
     why = _PASSING.get(_code(error))
     if why is None:
         return error
-    _log.error("database_failed", detail=str(_raised(error)))
+    _log.error("database_failed", detail=str(_driver_error(error)))
     return fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({why}): retry.")
 
 
-def unusable(file: Path, error: Exception) -> DatabaseUnusableError:
+def unusable_error(file: Path, error: Exception) -> DatabaseUnusableError:
     """The error for a file that cannot be opened or migrated."""
-    advice = "name another file with --db, or restore a backup" if is_damage(error) else "see to that, and start again"
-    return DatabaseUnusableError(f"{file} cannot be used as the database ({_raised(error)}): {advice}")
+    advice = (
+        "name another file with --db, or restore a backup" if is_corruption(error) else "see to that, and start again"
+    )
+    return DatabaseUnusableError(f"{file} cannot be used as the database ({_driver_error(error)}): {advice}")
 
 
-def refuse_log_alone(file: Path) -> None:
+def refuse_orphaned_wal(file: Path) -> None:
     """Raise DatabaseUnusableError for an empty or missing file next to a non-empty write-ahead log.
 
     SQLite would create a new database and remove the log, which may contain all that is left of the old one.
@@ -61,16 +63,16 @@ def _size_bytes(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def is_damage(error: BaseException) -> bool:
+def is_corruption(error: BaseException) -> bool:
     """Whether an error means that the file is corrupted."""
     return _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
 def _code(error: BaseException) -> int:
     # The other bits are details.
-    return int(getattr(_raised(error), "sqlite_errorcode", 0)) & 0xFF
+    return int(getattr(_driver_error(error), "sqlite_errorcode", 0)) & 0xFF
 
 
-def _raised(error: BaseException) -> BaseException:
+def _driver_error(error: BaseException) -> BaseException:
     """The driver's error inside SQLAlchemy's."""
     return getattr(error, "orig", None) or error

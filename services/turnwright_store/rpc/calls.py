@@ -222,7 +222,7 @@ def is_small(request: Any) -> bool:
     return bool(request.ByteSize() <= INLINE_BYTES_MAX)
 
 
-def copies(writes: Iterable[EntryWrite]) -> bool:
+def needs_bodies(writes: Iterable[EntryWrite]) -> bool:
     """Whether one of the writes has to read a body."""
     return any(isinstance(write.change, (CopyEntry, MoveEntry)) for write in writes)
 
@@ -232,5 +232,5 @@ def writes_of(messages: Any) -> list[EntryWrite]:
     return [write_from_pb(message) for message in messages]
 
 
-def after_of(request: Any) -> Cursor | None:
+def after_cursor(request: Any) -> Cursor | None:
     return cursor_from_pb(request.after) if request.HasField("after") else None

@@ -42,9 +42,9 @@ from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
     address_of,
-    copies,
     is_small,
     mutation,
+    needs_bodies,
     project_locks,
     run_locks,
     writes_of,
@@ -206,7 +206,7 @@ class LedgerRpcs(Calls):
             min_tier=Tier.MODEL,
             durability=durability_of(call.durability),
             locks=locks,
-            inline=not copies(call.writes),
+            inline=not needs_bodies(call.writes),
         )
 
     async def _write_entries(self, call: WriteEntriesCall) -> EntriesWritten:
@@ -215,7 +215,7 @@ class LedgerRpcs(Calls):
         write, locks = self._write_of(call)
         caller = current_caller()
         check_min_tier(caller, Tier.MODEL, "WriteEntries")
-        inline = not copies(call.writes) and call.weight_bytes <= INLINE_BYTES_MAX
+        inline = not needs_bodies(call.writes) and call.weight_bytes <= INLINE_BYTES_MAX
         durability = durability_of(call.durability)
         return await self._database.write(lambda tx: write(tx, caller), durability, locks, inline=inline)
 

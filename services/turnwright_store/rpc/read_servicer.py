@@ -18,7 +18,7 @@ from turnwright_store.app.history import At, PacketMoment
 from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
-from turnwright_store.rpc.calls import Calls, address_of, after_of
+from turnwright_store.rpc.calls import Calls, address_of, after_cursor
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 E = TypeVar("E", Visibility, State)
@@ -97,7 +97,7 @@ class ReadRpcs(Calls):
         address = address_of(request)
         rules = self._rules
         schemes = self._service.newer_schemes(rules, request.schemes_version)
-        parts = read_view(self._database, rules, address, after_of(request), wanted, at_of(request))
+        parts = read_view(self._database, rules, address, after_cursor(request), wanted, at_of(request))
         async for part in parts:
             yield read_pb2.ReadViewResponse(
                 entries=map(entry_wire.entry_to_pb, part.entries),

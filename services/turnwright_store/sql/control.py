@@ -162,14 +162,14 @@ class RunMark(Struct, frozen=True):
     """The number of waiting proposals, which change without a write of the row."""
 
 
-def marks_of(connection: Connection, project_id: int) -> dict[int, RunMark]:
+def run_marks(connection: Connection, project_id: int) -> dict[int, RunMark]:
     """How each run of a project stands, by the run's scope."""
     waiting: dict[int, int] = dict(connection.execute(_PROPOSED_OF_PROJECT, {"project": project_id}).all())
     found = connection.execute(_MARKS, {"project": project_id})
     return {int(scope): RunMark(int(revision), int(waiting.get(scope, 0))) for scope, revision in found}
 
 
-def proposals_of(connection: Connection, ids: Sequence[int]) -> dict[int, int]:
+def count_proposals(connection: Connection, ids: Sequence[int]) -> dict[int, int]:
     """The number of waiting proposals by run; runs without any are left out."""
     if not ids:
         return {}

@@ -13,7 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from turnwright_store.ports import POSTGRESQL, SQLITE
-from turnwright_store.sql.packing import READERS, packed, stored_text
+from turnwright_store.sql.compression import READERS, compress, stored_text
 
 Key: Final = BigInteger().with_variant(Integer, SQLITE)
 """A surrogate key: on SQLite only INTEGER is an alias of the row id."""
@@ -58,7 +58,7 @@ class Serialized(_Stored):
     cache_ok = True
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        return packed(value) if value else None
+        return compress(value) if value else None
 
 
 class Digest(_Stored):

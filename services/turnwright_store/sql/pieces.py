@@ -15,10 +15,10 @@ from msgspec import Struct, msgpack
 from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
 from turnwright_store.ports import Connection
+from turnwright_store.sql.compression import compress_against, decompress_against
 from turnwright_store.sql.core import bindparam, literal_column, select
 from turnwright_store.sql.entries import batched, of_seen_paths
 from turnwright_store.sql.lazy_tables import entries, packets, versions, views
-from turnwright_store.sql.packing import packed_by, unpacked_by
 
 GROUP_BYTES: Final = 64 * 1024
 """Length of texts and bodies from which a group ends."""
@@ -58,7 +58,7 @@ class PieceGroup(Struct, frozen=True, array_like=True):
     shown: tuple[tuple[int, int], ...]
     """Versions whose bodies they show, each with how much of the body there was."""
     data: bytes
-    """Made by `packed_by`, with these bodies."""
+    """Made by `compress_against`, with these bodies."""
 
     @property
     def versions(self) -> list[int]:
@@ -67,7 +67,7 @@ class PieceGroup(Struct, frozen=True, array_like=True):
     def texts(self, bodies: Mapping[int, ShownBody]) -> Iterator[str]:
         """The texts; `bodies` by version, as they are now."""
         shown = b"".join(_example(bodies[version], size) for version, size in self.shown)
-        data, end = unpacked_by(self.data, shown), 0
+        data, end = decompress_against(self.data, shown), 0
         for size in self.sizes:
             begin, end = end, end + size
             yield data[begin:end].decode()
@@ -127,7 +127,7 @@ def _group(datas: Sequence[bytes], shown: Iterable[ShownBody]) -> PieceGroup:
     return PieceGroup(
         tuple(map(len, datas)),
         tuple((one.version, size) for one, size in sizes),
-        packed_by(b"".join(datas), examples),
+        compress_against(b"".join(datas), examples),
     )
 
 

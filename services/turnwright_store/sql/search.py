@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, words_of
+from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, split_words
 from turnwright_store.ports import POSTGRESQL, Connection
 from turnwright_store.sql.core import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 from turnwright_store.sql.entries import HEAD, batched
@@ -284,7 +284,7 @@ def _counted_words(path: str, body: str) -> str:
     `bm25` ranks by counts, and positions in bodies are not used. At the end come the words that the tokenizer of FTS5
     would miss, those with other letters than ASCII, once each.
     """
-    counts = Counter(body.lower().translate(_PLAIN).split() if body.isascii() else words_of(body))
+    counts = Counter(body.lower().translate(_PLAIN).split() if body.isascii() else split_words(body))
     counts.update(part.lower() for part in split_camel_case(body))
     words = (word for word, count in counts.items() for _ in range(count.bit_length()))
     odd = dict.fromkeys(non_ascii_lexemes(f"{path} {body}"))
@@ -296,7 +296,7 @@ def lexemes(path: str, body: str) -> str:
     places: defaultdict[str, list[str]] = defaultdict(list)
     position = count(1)
     for source, mark in ((path, "A"), (body, "")):
-        for word in words_of(source):
+        for word in split_words(source):
             place = f"{min(next(position), POSITION_MAX)}{mark}"
             for lexeme in lexemes_of(word):
                 if len(places[lexeme]) < POSITIONS_MAX:

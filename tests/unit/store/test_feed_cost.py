@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from turnwright_store.edge.connection import SqliteLink
-from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.sql.feed import Feed
 from turnwright_store.sql.history import Moment
 from turnwright_store.sql.keys import version_key
@@ -29,7 +29,7 @@ class Run:
     def __init__(self, entries: int, *, analyzed: bool) -> None:
         link = SqliteLink(":memory:", ())
         link.open()
-        bring_to_head(link.raw, link.core)
+        upgrade_to_head(link.raw, link.core)
         self._raw, self.connection = link.raw, link.direct
         self._add_run()
         self.cursor = 10 * entries

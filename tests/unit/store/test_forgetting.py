@@ -4,7 +4,7 @@ import pytest
 
 from turnwright_store.app.idempotency import RequestKey, delete_old_answers, run_once
 from turnwright_store.edge.connection import SqliteLink
-from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import idempotency as rows
 
@@ -16,7 +16,7 @@ WEEK_MS = 7 * DAY_MS
 def core():
     link = SqliteLink(":memory:", ())
     link.open()
-    bring_to_head(link.raw, link.core)
+    upgrade_to_head(link.raw, link.core)
     link.raw.execute("INSERT INTO scopes (id, key) VALUES (10, 'project:p'), (11, 'run:1'), (12, 'run:2')")
     link.raw.execute(
         "INSERT INTO projects (id, scope_id, name, root, workspace_id, create_ms) VALUES (1, 10, 'p', '/', 'w', 1)"

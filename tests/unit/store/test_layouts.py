@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_store.domain.packets import blocks_named_in, difference, flat, piece_of, restored, turn_and_place
+from turnwright_store.domain.packets import (
+    decode_layout,
+    encode_layout,
+    layout_ids,
+    own_blocks,
+    piece_id,
+    piece_turn_and_index,
+)
 
-texts = st.builds(piece_of, st.integers(1, 4), st.integers(0, 9))
+texts = st.builds(piece_id, st.integers(1, 4), st.integers(0, 9))
 ids = st.lists(st.integers(1, 30) | texts, max_size=40)
 layouts = st.lists(st.tuples(st.sampled_from(["system", "user"]), ids.map(tuple)), max_size=4).map(tuple)
 
@@ -23,25 +30,25 @@ layouts = st.lists(st.tuples(st.sampled_from(["system", "user"]), ids.map(tuple)
         ((("user", (3, 1, 2)),), (1, 2, 3), "user +2:1 +0:2"),
         ((("user", (9, 1, 9, 2, 9, 8, 9)),), (9, 1, 9, 2, 9, 3, 9), "user +0:5 8 +6:1"),
         (
-            (("user", (7, *(piece_of(17, place) for place in (0, 1, 2, 4)), piece_of(18, 5))),),
+            (("user", (7, *(piece_id(17, place) for place in (0, 1, 2, 4)), piece_id(18, 5))),),
             (),
             "user 7 17.0-2 17.4 18.5",
         ),
     ],
 )
 def test_a_layout_is_written_by_what_differs(layout, base, text):
-    assert difference(layout, base) == text
-    assert restored(text, base) == layout
+    assert encode_layout(layout, base) == text
+    assert decode_layout(text, base) == layout
 
 
 @given(layouts, ids)
 def test_a_written_layout_is_read_back(layout, base):
-    text = difference(layout, base)
-    assert restored(text, base) == layout
-    assert blocks_named_in(text) == {piece for piece in flat(layout) if piece > 0} - set(base)
+    text = encode_layout(layout, base)
+    assert decode_layout(text, base) == layout
+    assert own_blocks(text) == {piece for piece in layout_ids(layout) if piece > 0} - set(base)
 
 
 @pytest.mark.parametrize(("turn", "place"), [(1, 0), (1, 99_999), (2**31, 7)])
 def test_the_number_of_a_text_says_its_turn_and_place(turn, place):
-    assert piece_of(turn, place) < 0
-    assert turn_and_place(piece_of(turn, place)) == (turn, place)
+    assert piece_id(turn, place) < 0
+    assert piece_turn_and_index(piece_id(turn, place)) == (turn, place)

@@ -8,13 +8,13 @@ from turnwright_core.limits import SNIPPET_CHARS_MAX
 from turnwright_store.domain.lexemes import (
     QUERY_WORDS_MAX,
     WORD_CHARS_MAX,
-    folded,
+    fold_case,
     lexemes_of,
     non_ascii_lexemes,
     query_words,
     snippet,
     split_camel_case,
-    words_of,
+    split_words,
 )
 from turnwright_store.sql.search import lexemes
 
@@ -46,7 +46,7 @@ def test_a_long_run_of_letters_is_read_once(run, parts):
     ("text", "plain"), [("Café", "cafe"), ("STRASSE", "strasse"), ("Straße", "strasse"), ("ПРИВЕТ", "привет"), ("", "")]
 )
 def test_words_are_compared_without_case_and_accents(text, plain):
-    assert folded(text) == plain
+    assert fold_case(text) == plain
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_words_have_lexemes(name, lexemes):
 
 
 def test_letters_and_their_accents_are_one_word():
-    assert list(words_of("re\u0301sume\u0301, caf\u00e9")) == ["r\u00e9sum\u00e9", "caf\u00e9"]
+    assert list(split_words("re\u0301sume\u0301, caf\u00e9")) == ["r\u00e9sum\u00e9", "caf\u00e9"]
 
 
 def test_a_long_run_of_accents_is_read_in_linear_time():
     # Put in their order as a whole, they would take an hour.
-    assert list(words_of("a" + "\u0301\u0327" * 500_000 + "b")) == ["\u00e1", "b"]
+    assert list(split_words("a" + "\u0301\u0327" * 500_000 + "b")) == ["\u00e1", "b"]
 
 
 def test_odd_words_are_those_that_are_not_plain():
@@ -79,7 +79,7 @@ def test_odd_words_are_those_that_are_not_plain():
 @given(st.lists(st.sampled_from(["plain", "x" * 64, "x" * 65, "aB" * 40, "7" * 66, "_", "-", " ", "caf\u00e9"])))
 def test_odd_words_are_found_in_plain_text_as_in_any(pieces):
     text = "".join(pieces)
-    odd = (word for word in words_of(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
+    odd = (word for word in split_words(text) if len(word) > WORD_CHARS_MAX or not word.isascii())
     assert list(non_ascii_lexemes(text)) == [lexeme for word in odd for lexeme in lexemes_of(word)]
 
 
@@ -110,7 +110,7 @@ def test_lexemes_have_their_positions_and_those_of_the_path_a_mark():
 
 @given(st.text())
 def test_a_lexeme_is_letters_and_digits_of_a_bounded_length(text):
-    for word in words_of(text):
+    for word in split_words(text):
         for lexeme in lexemes_of(word):
             assert lexeme.isalnum()
             assert len(lexeme) <= WORD_CHARS_MAX

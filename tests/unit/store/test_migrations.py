@@ -20,9 +20,9 @@ from turnwright_store.edge.schema import (
     SchemaForeignError,
     SchemaTooNewError,
     SchemaUnreleasedError,
-    bring_to_head,
     current_revision,
     migrate,
+    upgrade_to_head,
 )
 from turnwright_store.edge.thread import CaughtError
 from turnwright_store.sql.tables import metadata
@@ -98,7 +98,7 @@ def has_changed_default(context, *_rest):
 
 def test_the_migrations_make_the_tables(faces):
     raw, core = faces
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     opts = {"compare_type": True, "compare_server_default": has_changed_default}
     opts["include_object"] = known_on(core.dialect.name)
     context = MigrationContext.configure(core, opts=opts)
@@ -116,7 +116,7 @@ def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_
     )
     raw.commit()
     core.rollback()
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     assert raw.execute("SELECT name, assembly FROM projects").fetchone() == ("p", 0)
     assert raw.execute("SELECT count(*) FROM schedules").fetchone()[0] == 0
     assert current_revision(raw, core.dialect.name) == "r0007"
@@ -125,7 +125,7 @@ def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_
 def test_the_checks_of_the_migrations_are_those_of_the_tables(faces, request, tmp_path, empty):
     """Alembic does not compare checks; the databases tell how they understood both."""
     raw, core = faces
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     other = (
         tmp_path / "y.db" if core.dialect.name == "sqlite" else request.getfixturevalue("postgres").create(empty=True)
     )
@@ -155,7 +155,7 @@ def test_an_empty_database_gets_what_the_migrations_make(tmp_path):
                 if table != "alembic_version"
             }
 
-    assert holds("made.db", bring_to_head) == holds("migrated.db", lambda raw, core: bring_to("head", raw, core))
+    assert holds("made.db", upgrade_to_head) == holds("migrated.db", lambda raw, core: bring_to("head", raw, core))
 
 
 def test_the_constant_names_the_head_of_the_migrations():
@@ -176,7 +176,7 @@ def test_a_migration_that_fails_leaves_nothing(faces):
     before = tables_of(core)
     core.rollback()
     with pytest.raises(sqlalchemy.exc.DBAPIError):
-        bring_to_head(raw, core)
+        upgrade_to_head(raw, core)
     assert (tables_of(core), current_revision(raw, core.dialect.name)) == (before, "")
 
 
@@ -185,10 +185,10 @@ def test_a_migration_that_fails_leaves_nothing(faces):
 
 def test_a_database_at_head_is_left_alone(faces):
     raw, core = faces
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     sent = []
     sqlalchemy.event.listen(core, "before_cursor_execute", lambda *args: sent.append(args[2]))
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     assert (sent, current_revision(raw, core.dialect.name)) == ([], REVISIONS[-1])
 
 
@@ -196,23 +196,23 @@ def test_a_database_at_head_is_left_alone(faces):
 def test_a_newer_schema_that_this_code_still_works_on_is_left_as_it_is(faces, min_code):
     """A replica with newer code has expanded it; this one goes on until it is replaced."""
     raw, core = faces
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     raw.execute("UPDATE alembic_version SET version_num = 'r9999'")
     raw.execute(f"UPDATE meta SET value = '{min_code}' WHERE key = 'min_code'")
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     assert current_revision(raw, core.dialect.name) == "r9999"
 
 
 @pytest.mark.parametrize("min_code", [CODE + 1, None])
 def test_a_newer_schema_that_needs_newer_code_is_refused(faces, min_code):
     raw, core = faces
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     raw.execute("UPDATE alembic_version SET version_num = 'r9999'")
     raw.execute("DELETE FROM meta WHERE key = 'min_code'")
     if min_code:
         raw.execute(f"INSERT INTO meta (key, value) VALUES ('min_code', '{min_code}')")
     with pytest.raises(SchemaTooNewError, match="r9999") as caught:
-        bring_to_head(raw, core)
+        upgrade_to_head(raw, core)
     assert caught.value.revision == "r9999"
     assert current_revision(raw, core.dialect.name) == "r9999"
 
@@ -223,17 +223,17 @@ def test_a_database_that_another_program_migrates_is_refused_and_left_alone(face
     raw.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
     raw.execute(f"INSERT INTO alembic_version VALUES ('{version}')")
     with pytest.raises(SchemaForeignError, match=f"schema '{version}' that is not the store's.*--db"):
-        bring_to_head(raw, core)
+        upgrade_to_head(raw, core)
     assert tables_of(core) == {"alembic_version"}
 
 
 @pytest.mark.parametrize("revision", UNRELEASED)
 def test_a_database_from_before_the_first_release_is_refused_and_left_alone(faces, revision):
     raw, core = faces
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     raw.execute(f"UPDATE alembic_version SET version_num = '{revision}'")
     with pytest.raises(SchemaUnreleasedError, match="Begin with a new database"):
-        bring_to_head(raw, core)
+        upgrade_to_head(raw, core)
     assert current_revision(raw, core.dialect.name) == revision
 
 
@@ -241,13 +241,13 @@ def test_a_file_of_another_program_is_refused_and_left_alone(tmp_path):
     with opened(tmp_path / "notes.db") as (raw, core):
         raw.execute("CREATE TABLE notes (line TEXT)")
         with pytest.raises(SchemaForeignError, match="it holds notes, and no schema"):
-            bring_to_head(raw, core)
+            upgrade_to_head(raw, core)
         assert tables_of(core) == {"notes"}
 
 
 def test_the_head_says_which_code_it_needs(faces):
     raw, core = faces
-    bring_to_head(raw, core)
+    upgrade_to_head(raw, core)
     (min_code,) = raw.execute("SELECT value FROM meta WHERE key = 'min_code'").fetchone()
     assert 1 <= int(min_code) <= CODE
 
@@ -260,7 +260,7 @@ def test_two_replicas_that_start_at_once_migrate_once(empty_postgres_url):
         with opened(empty_postgres_url) as (raw, core):
             together.wait()
             with CaughtError() as kept:
-                bring_to_head(raw, core)
+                upgrade_to_head(raw, core)
             failed.append(kept.error)
 
     threads = [threading.Thread(target=start) for _ in range(3)]

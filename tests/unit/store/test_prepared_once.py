@@ -17,7 +17,7 @@ from sqlalchemy.dialects import sqlite
 import turnwright_store.sql
 from turnwright_store.edge import precompiled
 from turnwright_store.edge.connection import SqliteLink
-from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.sql.core import bindparam, select
 from turnwright_store.sql.lazy import built, digest_of
 from turnwright_store.sql.lazy_tables import runs
@@ -59,7 +59,7 @@ def test_what_was_compiled_is_what_would_be_compiled():
 def raw():
     link = SqliteLink(":memory:", ())
     link.open()
-    bring_to_head(link.raw, link.core)
+    upgrade_to_head(link.raw, link.core)
     yield link.raw
     link.close()
 

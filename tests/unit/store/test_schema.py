@@ -10,7 +10,7 @@ import sqlalchemy
 
 from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge import precompiled
-from turnwright_store.edge.schema import bring_to_head
+from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.statements import DirectConnection, Statements
 from turnwright_store.sql import history, inbox, plans, views
 from turnwright_store.sql.entries import find_visible
@@ -39,7 +39,7 @@ def core(raw):
         "sqlite://", creator=lambda: raw, poolclass=sqlalchemy.StaticPool, isolation_level="AUTOCOMMIT"
     )
     with engine.connect() as connection:
-        bring_to_head(raw, connection)
+        upgrade_to_head(raw, connection)
         yield DirectConnection(Statements(precompiled.compile_if_new, precompiled.find), raw.cursor)
 
 

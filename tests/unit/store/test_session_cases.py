@@ -195,7 +195,7 @@ def test_a_case_of_settings_holds(case):
     # Null: 0 is the model's own window.
     wanted = settings_pb2.RunSettingsPatch(**{name: value or 0 for name, value in known.items()})
     before = RunSettings(**{FIELDS[name]: value for name, value in thread.items() if name in FIELDS})
-    after = patch_of(wanted).applied(before)
+    after = patch_of(wanted).apply_to(before)
     assert (after != before) is (case["expected"]["changed"] and bool(known))
     for name, value in case["expected"]["thread"].items():
         if name in FIELDS:

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from turnwright_store.sql.creation import create
+from turnwright_store.sql.create_tables import create_tables
 
 revision = "r0005"
 down_revision = None
@@ -12,4 +12,4 @@ depends_on = None
 
 def upgrade() -> None:
     """Make all tables of an empty database."""
-    create(op.get_bind())
+    create_tables(op.get_bind())

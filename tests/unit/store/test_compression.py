@@ -7,7 +7,7 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from turnwright_store.sql.packing import DICTIONARY, packed, packed_by, unpacked, unpacked_by
+from turnwright_store.sql.compression import DICTIONARY, compress, compress_against, decompress, decompress_against
 from turnwright_store.sql.pieces import ShownBody, grouped
 
 TEXTS = st.builds(lambda part, times: part * times, st.text(max_size=40), st.integers(0, 200))
@@ -29,8 +29,8 @@ def showing(draw):
 @example(text="x" * 4096)
 @example(text="x" * 4097)
 def test_a_text_is_read_as_it_was_packed(text):
-    stored = packed(text.encode())
-    assert unpacked(stored).decode() == text
+    stored = compress(text.encode())
+    assert decompress(stored).decode() == text
     assert len(stored) <= len(text.encode())
 
 
@@ -39,7 +39,7 @@ def test_a_text_is_read_as_it_was_packed_by_a_body(pair):
     """C22: byte for byte, however the text and the body are related."""
     text, body = pair
     shown = f"log://a\n{body}".encode()
-    assert unpacked_by(packed_by(text.encode(), shown), shown).decode() == text
+    assert decompress_against(compress_against(text.encode(), shown), shown).decode() == text
 
 
 def test_the_dictionary_stays_as_it_is():
@@ -50,7 +50,7 @@ def test_the_dictionary_stays_as_it_is():
 
 def test_a_short_value_of_many_is_a_third_as_long():
     request = '{"model":"big","vendor_model":"anthropic/claude","context_length":200000,"temperature":0.7,"tools":["get","set"]}'
-    assert len(packed(request.encode())) < len(request) / 3 + 40
+    assert len(compress(request.encode())) < len(request) / 3 + 40
 
 
 @given(pairs=st.lists(showing(), max_size=6), more=st.text(max_size=20))
@@ -67,9 +67,9 @@ def test_texts_keep_what_they_need_of_their_bodies(pairs, more):
 def test_another_body_is_refused():
     """What is read is what was sent, or nothing."""
     body = "".join(chr(97 + number * number % 26) for number in range(900))
-    stored = packed_by(f"<a>{body}</a>".encode(), body.encode())
+    stored = compress_against(f"<a>{body}</a>".encode(), body.encode())
     with pytest.raises(zstandard.ZstdError):
-        unpacked_by(stored, body.upper().encode())
+        decompress_against(stored, body.upper().encode())
 
 
 @pytest.mark.parametrize("text", ["<log>{body}</log>", "<log>{body}", "{body}"])

@@ -19,7 +19,7 @@ from turnwright_core.entries import to_attributes_json
 def merge_attributes(attributes_json: str, patch_json: str) -> str:
     """Attributes after a merge patch; the same text if the patch changes nothing. Both are JSON objects."""
     before = _document(attributes_json)
-    after = merged(before, _document(patch_json))
+    after = apply_merge_patch(before, _document(patch_json))
     text = attributes_text(after)
     return attributes_json if text == attributes_text(before) else text
 
@@ -39,7 +39,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def merged(target: Any, patch: Any) -> Any:
+def apply_merge_patch(target: Any, patch: Any) -> Any:
     """A document after a merge patch: null removes a member, an object is merged, anything else replaces.
 
     The arguments are not modified.
@@ -51,7 +51,7 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), value)
+            result[name] = apply_merge_patch(result.get(name), value)
     return result
 
 

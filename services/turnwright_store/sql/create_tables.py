@@ -86,7 +86,7 @@ _FIRST_ROWS: Final = (
 )
 
 
-def create(core: Connection) -> None:
+def create_tables(core: Connection) -> None:
     """Create everything that an empty database needs, inside the caller's transaction."""
     if core.dialect.name == POSTGRESQL:
         _make_indexes_partial()

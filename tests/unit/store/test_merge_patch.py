@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_store.domain.merging import merge_attributes, merged
+from turnwright_store.domain.merge_patch import apply_merge_patch, merge_attributes
 
 # The examples of RFC 7386, appendix A, as far as the patch is an object.
 EXAMPLES = [
@@ -33,7 +33,7 @@ OBJECTS = st.dictionaries(st.text(max_size=2), VALUES, max_size=4)
 
 @pytest.mark.parametrize(("target", "patch", "result"), EXAMPLES)
 def test_the_examples_of_the_standard(target, patch, result):
-    assert merged(target, patch) == result
+    assert apply_merge_patch(target, patch) == result
 
 
 @given(OBJECTS, OBJECTS)

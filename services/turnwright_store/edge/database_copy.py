@@ -20,7 +20,7 @@ from sqlalchemy import Connection, NullPool, StaticPool, Table, delete, func, in
 from sqlalchemy.exc import DBAPIError
 
 from turnwright_store.config import POSTGRESQL_SCHEMES
-from turnwright_store.edge.schema import REVISIONS, UNRELEASED, current_revision, made_before_release
+from turnwright_store.edge.schema import REVISIONS, UNRELEASED, current_revision, unreleased_advice
 from turnwright_store.sql.search import FTS5_EMPTY
 from turnwright_store.sql.tables import (
     blocks,
@@ -78,7 +78,7 @@ def is_url(database: str) -> bool:
     return bool(separator) and scheme in POSTGRESQL_SCHEMES
 
 
-def redacted(database: str) -> str:
+def without_password(database: str) -> str:
     """The name of a database for display: a URL without its password."""
     return make_url(database).render_as_string(hide_password=True) if is_url(database) else database
 
@@ -92,7 +92,7 @@ def snapshot_engine(url: str) -> sqlalchemy.Engine:
 
 
 @contextmanager
-def opened(file: Path, *, read_only: bool = False) -> Iterator[tuple[sqlite3.Connection, Connection]]:
+def open_database_file(file: Path, *, read_only: bool = False) -> Iterator[tuple[sqlite3.Connection, Connection]]:
     """A connection to a file: read-only if a store may be serving it, else exclusive."""
     raw = sqlite3.connect(f"{file.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
     try:
@@ -111,7 +111,7 @@ def opened(file: Path, *, read_only: bool = False) -> Iterator[tuple[sqlite3.Con
 
 
 @contextmanager
-def put_in_place(file: Path) -> Iterator[Path]:
+def replacing_atomically(file: Path) -> Iterator[Path]:
     """A new file with mode 0600 that gets its name only if the block succeeds, synced to disk."""
     scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -178,7 +178,7 @@ def _count(core: Connection, table: Table) -> int:
     return int(core.execute(select(func.count()).select_from(table)).scalar_one())
 
 
-def empty_index(raw: sqlite3.Connection) -> None:
+def clear_search_index(raw: sqlite3.Connection) -> None:
     """Clear the full-text index, so that it is rebuilt; then reclaim the space."""
     for statement in FTS5_EMPTY:
         raw.execute(statement)
@@ -193,10 +193,10 @@ def revision_of(core: Connection) -> str:
     return current_revision(raw, core.dialect.name)
 
 
-def too_new(revision: str) -> str:
+def too_new_advice(revision: str) -> str:
     """Advice for a schema that this version does not know."""
     if revision in UNRELEASED:
-        return f"{made_before_release(revision)}."
+        return f"{unreleased_advice(revision)}."
     return (
         f"It has the schema {revision}, and this version knows {REVISIONS[-1]} at most: use the version that wrote it."
     )

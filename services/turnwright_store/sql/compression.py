@@ -119,14 +119,14 @@ def _parameters(dictionary: bytes, *, is_checked: bool) -> zstandard.ZstdCompres
     )
 
 
-def _packer(texts: bytes, *, is_checked: bool) -> zstandard.ZstdCompressor:
+def _compressor(texts: bytes, *, is_checked: bool) -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(
         dict_data=zstandard.ZstdCompressionDict(texts, dict_type=zstandard.DICT_TYPE_RAWCONTENT),
         compression_params=_parameters(texts, is_checked=is_checked),
     )
 
 
-def _unpacker(texts: bytes) -> zstandard.ZstdDecompressor:
+def _decompressor(texts: bytes) -> zstandard.ZstdDecompressor:
     dictionary = zstandard.ZstdCompressionDict(texts, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     return zstandard.ZstdDecompressor(dict_data=dictionary, format=zstandard.FORMAT_ZSTD1_MAGICLESS)
 
@@ -135,51 +135,50 @@ class _Codecs(threading.local):
     """zstandard contexts are not thread-safe."""
 
     def __init__(self) -> None:
-        self.packer = _packer(DICTIONARY, is_checked=False)
-        self.unpacker = _unpacker(DICTIONARY)
-        self.packer_alone = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
-        self.unpacker_alone = zstandard.ZstdDecompressor()
+        self.compressor = _compressor(DICTIONARY, is_checked=False)
+        self.decompressor = _decompressor(DICTIONARY)
+        self.compressor_alone = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
+        self.decompressor_alone = zstandard.ZstdDecompressor()
 
 
 _codecs: Final = _Codecs()
 
 
 def is_compressed(stored: bytes) -> bool:
-
     return stored.startswith((_BY_DICTIONARY, _BY_DEFLATE, _ALONE))
 
 
-def packed(data: bytes) -> bytes:
+def compress(data: bytes) -> bytes:
     """The stored form of a text in UTF-8, or of a record."""
     if len(data) < COMPRESSED_FROM_BYTES:
         return data
     if len(data) < _ALONE_FROM_BYTES:
-        shorter = _BY_DICTIONARY + _codecs.packer.compress(data)
+        shorter = _BY_DICTIONARY + _codecs.compressor.compress(data)
     elif len(data) <= _DEFLATED_UP_TO_BYTES:
         shorter = _BY_DEFLATE + zlib.compress(data, 6, -zlib.MAX_WBITS)
     else:
-        shorter = _codecs.packer_alone.compress(data)
+        shorter = _codecs.compressor_alone.compress(data)
     return shorter if len(shorter) < len(data) else data
 
 
-def unpacked(stored: bytes) -> bytes:
+def decompress(stored: bytes) -> bytes:
     if stored.startswith(_BY_DICTIONARY):
-        return _codecs.unpacker.decompress(stored[1:])
+        return _codecs.decompressor.decompress(stored[1:])
     if stored.startswith(_BY_DEFLATE):
         return zlib.decompress(stored[1:], -zlib.MAX_WBITS)
-    return _codecs.unpacker_alone.decompress(stored) if stored.startswith(_ALONE) else stored
+    return _codecs.decompressor_alone.decompress(stored) if stored.startswith(_ALONE) else stored
 
 
 def stored_text(text: str, *, as_bytes: bool) -> str | bytes:
     """The stored form of a text, which is bytes if it is compressed, or if they are asked for."""
     if as_bytes:
-        return packed(text.encode())
-    stored = packed(text.encode()) if len(text) >= COMPRESSED_FROM_BYTES else b""
+        return compress(text.encode())
+    stored = compress(text.encode()) if len(text) >= COMPRESSED_FROM_BYTES else b""
     return stored if is_compressed(stored) else text
 
 
 def _text_of(stored: Any) -> str:
-    return stored if isinstance(stored, str) else unpacked(bytes(stored)).decode()
+    return stored if isinstance(stored, str) else decompress(bytes(stored)).decode()
 
 
 DIGEST_BYTES: Final = hashlib.sha256().digest_size
@@ -196,17 +195,17 @@ READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Digest": lambda stored: bytes(stored).hex(),
     "DigestOrText": _digest_of,
     "LargeBinary": bytes,
-    "Serialized": lambda stored: unpacked(bytes(stored)),
+    "Serialized": lambda stored: decompress(bytes(stored)),
 }
 """How a stored value that is not NULL is read, by the name of its type; those of other types are as they are stored."""
 
 
-def packed_by(data: bytes, shown: bytes) -> bytes:
-    """Bytes compressed against those that they show; `unpacked_by` needs the same again."""
+def compress_against(data: bytes, shown: bytes) -> bytes:
+    """Compress bytes with the bytes that they repeat as the dictionary; `decompress_against` needs the same."""
     # With a checksum: with other bytes shown, something else would be read, and nobody would notice.
-    return _packer(shown + DICTIONARY, is_checked=True).compress(data)
+    return _compressor(shown + DICTIONARY, is_checked=True).compress(data)
 
 
-def unpacked_by(stored: bytes, shown: bytes) -> bytes:
-    """Raises ZstdError if other bytes are shown than those that it was compressed against."""
-    return _unpacker(shown + DICTIONARY).decompress(stored)
+def decompress_against(stored: bytes, shown: bytes) -> bytes:
+    """Raises ZstdError if `shown` is not what the bytes were compressed against."""
+    return _decompressor(shown + DICTIONARY).decompress(stored)

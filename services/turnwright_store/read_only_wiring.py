@@ -70,9 +70,9 @@ class _LazyServicer:
 
     def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
         # All are asked for when they are registered; few are called.
-        return lambda request, context: getattr(self._having(method), method)(request, context)  # noqa: PLW0108
+        return lambda request, context: getattr(self._servicer_of(method), method)(request, context)  # noqa: PLW0108
 
-    def _having(self, method: str) -> Any:
+    def _servicer_of(self, method: str) -> Any:
         if hasattr(self._lists, method):
             return self._lists
         from turnwright_store.rpc.store_servicer import StoreServicer  # noqa: PLC0415 - see the class
