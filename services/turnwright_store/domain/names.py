@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import count
 from pathlib import PurePath
 from typing import Final
 
@@ -14,7 +15,9 @@ from turnwright_core.limits import NAME_CHARS_MAX
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_IN_ALIAS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _SUFFIX_CHARS: Final = 24
-"""Room for the time and a counter at the end of a name."""
+"""Room for letters and a counter at the end of a name."""
+_LETTERS: Final = "23456789bcdfghjkmnpqrstvwxz"
+_SCATTER: Final = 200_003
 
 
 class RunRef(Struct, frozen=True):
@@ -35,10 +38,13 @@ def project_names(root: str) -> Iterator[str]:
 
 
 def run_aliases(model: str, now_ms: int) -> Iterator[str]:
-    """Candidates for the alias of a run, best first: `{model}_{unix_ms}`, then with a number."""
-    base = f"{_NOT_IN_ALIAS.sub('_', model)[: NAME_CHARS_MAX - _SUFFIX_CHARS]}_{now_ms}"
+    """Candidates for the alias of a run: the model with four letters and digits that are easy to type, then a number.
+
+    The letters are the time, scattered: runs made one after the other look unlike each other.
+    """
+    number = now_ms * _SCATTER
+    letters = "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(4))
+    base = f"{_NOT_IN_ALIAS.sub('_', model)[: NAME_CHARS_MAX - _SUFFIX_CHARS]}-{letters}"
     yield base
-    number = 2
-    while True:
-        yield f"{base}_{number}"
-        number += 1
+    for again in count(2):
+        yield f"{base}-{again}"
