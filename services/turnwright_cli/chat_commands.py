@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from turnwright_cli.run_list import show_runs
 from turnwright_cli.run_names import full_alias
 from turnwright_cli.undoing import show_undone, undone
 from turnwright_client import Client
+from turnwright_core.suggestions import did_you_mean
 
 COMMANDS: Final = {
     "help": "what can be typed",
@@ -117,9 +117,8 @@ class ChatCommands:
             return False
         work: Callable[[str], Any] | None = getattr(self, f"_{name}", None) if name in COMMANDS else None
         if work is None:
-            near = difflib.get_close_matches(name, COMMANDS, 1)
-            hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
-            self._say(f"There is no command /{safe_line(name)}. {hint}", "yellow")
+            near = did_you_mean(f"/{name}", (f"/{known}" for known in COMMANDS))
+            self._say(f"There is no command /{safe_line(name)}{near}; /help lists them.", "yellow")
             return True
         done = work(argument.strip())
         if inspect.isawaitable(done):
@@ -148,9 +147,8 @@ class ChatCommands:
                 )
             return
         if "/" not in argument and argument not in {one.alias for one in models}:
-            near = difflib.get_close_matches(argument, [one.alias for one in models], 1)
-            hint = f"Did you mean {near[0]}?" if near else "/model lists them."
-            self._say(f"There is no model {safe_line(argument)}. {hint}", "yellow")
+            near = did_you_mean(argument, (one.alias for one in models))
+            self._say(f"There is no model {safe_line(argument)}{near}; /model lists them.", "yellow")
             return
         self._state.model = argument
         self._say(f"{safe_line(argument)} answers from the next turn on.")

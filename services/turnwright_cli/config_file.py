@@ -19,7 +19,9 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
+from turnwright_cli.config import CliSettings
 from turnwright_core.kit.settings import PREFIX, SettingsError
+from turnwright_core.suggestions import did_you_mean
 
 _TABLES: Final = {"models": "MODEL", "context": "CONTEXT", "price": "PRICE"}
 _SECRET: Final = ("_api_key", "token")
@@ -40,10 +42,29 @@ def apply_file(file: Path, environment: MutableMapping[str, str]) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} cannot be read: {error}") from None
     variables = dict(_variables(file, _parsed(file, text)))
+    if wrong := list(_wrong(variables)):
+        raise SettingsError("\n".join(f"{file}: {one}" for one in wrong))
     if any(name.lower().endswith(_SECRET) for name in variables) and stat.S_IMODE(file.stat().st_mode) & 0o077:
         raise SettingsError(f"{file} holds a secret, and others may read it: run `chmod 600 {file}`.")
     for name, value in variables.items():
         environment.setdefault(name, value)
+
+
+def _wrong(variables: Mapping[str, str]) -> Iterator[str]:
+    """Sentences on keys that are no settings, and on values that settings do not take."""
+    from turnwright_cli.stack import setting_fields  # noqa: PLC0415 - it loads the settings of all services
+
+    fields = setting_fields(CliSettings) if variables else {}
+    for name, value in variables.items():
+        key = name.removeprefix(PREFIX).lower()
+        if name in fields:
+            try:
+                fields[name].read(value)
+            except ValueError as error:
+                yield f"{key} {error}{f' (it is {value!r})' if fields[name].repr else ''}."
+        elif not name.startswith(tuple(f"{PREFIX}{table}_" for table in _TABLES.values())):
+            near = did_you_mean(key, (one.removeprefix(PREFIX).lower() for one in fields))
+            yield f"there is no setting {key}{near}; docs/settings.md lists them."
 
 
 def _parsed(file: Path, text: str) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from turnwright_cli.models import context_words
 from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, open_session
-from turnwright_cli.stack import START_ORDER, settings_class
+from turnwright_cli.stack import START_ORDER, setting_fields, settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import PREFIX, Settings, load
 from turnwright_core.kit.settings_report import settings_in_force
@@ -83,7 +83,13 @@ def _own(out: Console, settings: CliSettings) -> None:
     if lines := [line for line in _lines(settings) if line.partition("=")[0] in own]:
         _show_settings(out, "settings of this command", lines)
     for name in unknown_variables(os.environ):
-        put(out, Text(f"no setting is called {safe_line(name)}{_meant(name)}", style="yellow"))
+        put(
+            out,
+            Text(
+                f"no setting is called {safe_line(name)}{did_you_mean(name, setting_fields(CliSettings), 0.8)}",
+                style="yellow",
+            ),
+        )
 
 
 def _show_settings(out: Console, title: str, lines: Iterable[str]) -> None:
@@ -104,7 +110,7 @@ def _own_services() -> set[str]:
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:
     """Variables that look like settings but are not, so nothing reads them."""
-    known = _setting_names()
+    known = setting_fields(CliSettings)
     return sorted(
         name
         for name in environment
@@ -112,15 +118,6 @@ def unknown_variables(environment: Iterable[str]) -> list[str]:
         and name not in known
         and not name.startswith((MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX))
     )
-
-
-def _setting_names() -> frozenset[str]:
-    kinds: list[type[Settings]] = [*(settings_class(name) for name in START_ORDER), CliSettings]
-    return frozenset(variable for kind in kinds for field in kind.fields.values() for variable in field.variables)
-
-
-def _meant(name: str) -> str:
-    return did_you_mean(name, _setting_names(), 0.8)
 
 
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-
-from turnwright_cli.exit_codes import FailureError, failure_of, usage
+from turnwright_cli.exit_codes import usage
 from turnwright_cli.plain import safe_line
 from turnwright_client import Client
 from turnwright_core.errors import MissingError, Reason
+from turnwright_core.suggestions import did_you_mean
 
 SHOWN_MAX = 5
 """Runs that are named if a beginning is that of several."""
@@ -27,7 +26,6 @@ async def full_alias(client: Client, project: str, named: str) -> str:
     except MissingError as error:
         if error.reason is not Reason.RUN_NOT_FOUND:
             raise
-        missing = failure_of(error)
     aliases = [run.run async for run in client.list_runs(project)]
     found = [alias for alias in aliases if named and alias.startswith(named)]
     if len(found) == 1:
@@ -35,6 +33,5 @@ async def full_alias(client: Client, project: str, named: str) -> str:
     if found:
         more = ", ..." if len(found) > SHOWN_MAX else ""
         raise usage(f"{len(found)} runs begin with {safe_line(named)}: {', '.join(found[:SHOWN_MAX])}{more}")
-    if near := difflib.get_close_matches(named, aliases, 1):
-        raise FailureError(missing.exit_code, f"{missing.message}\nDid you mean {near[0]}?")
-    raise missing
+    near = did_you_mean(named, aliases)
+    raise usage(f"There is no run {safe_line(named)}{near}. `turnwright runs` lists the runs of this project.")

@@ -20,7 +20,7 @@ from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.memory import hide_memory
 from turnwright_core.kit.service import LocalService, Service
-from turnwright_core.kit.settings import Settings, load
+from turnwright_core.kit.settings import Setting, Settings, load
 
 if TYPE_CHECKING:
     from turnwright_core.kit.server import RunningServer
@@ -168,6 +168,12 @@ def settings_class(name: str) -> type[Settings]:
     module: Any = importlib.import_module(f"turnwright_{name}.config")
     kind: type[Settings] = getattr(module, f"{name.capitalize()}Settings")
     return kind
+
+
+def setting_fields(*more: type[Settings]) -> dict[str, Setting]:
+    """The settings of all services, and of these classes, by variable."""
+    kinds = (*map(settings_class, START_ORDER), *more)
+    return {variable: field for kind in kinds for field in kind.fields.values() for variable in field.variables}
 
 
 def _peers_of(settings: Settings) -> Sequence[str]:

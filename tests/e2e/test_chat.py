@@ -165,8 +165,8 @@ def test_what_is_mistyped_is_answered_with_what_was_meant(bench) -> None:
     with terminal(bench) as person:
         ready(person)
         for typed, told in (
-            ("/modle", r"Did you mean /model\?"),
-            ("/model mm", r"Did you mean m\?"),
+            ("/modle", r"did you mean /model\?"),
+            ("/model mm", r"did you mean m\?"),
             ("/run nobody", "nobody"),
             ("/undo", "There is no run yet"),
             ("/help", "Alt-Enter"),

@@ -81,7 +81,11 @@ def test_the_file_counts_and_variables_win(bench, file) -> None:
         ("think = ", "is not TOML"),
         ("[modles]\na = 'b/c'", "there is no table [modles]"),
         ("think = [1]", "think must be a text"),
-        ("think = 'perhaps'", "TURNWRIGHT_THINK"),
+        ("think = 'perhaps'", "turnwright.toml: think must be true or false (it is 'perhaps')"),
+        (
+            "openai_base_ulr = 'x'",
+            "turnwright.toml: there is no setting openai_base_ulr (did you mean openai_base_url?)",
+        ),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(bench, file, text, told) -> None:

@@ -239,7 +239,7 @@ def test_a_run_is_named_by_its_beginning_and_a_mistyped_one_is_answered_with_wha
     assert ok(bench.run("runs", "show", "fix-logi")).startswith("fix-login: ")
     several = bench.run("runs", "show", "fix")
     assert (several.returncode, several.stderr) == (2, "turnwright: 2 runs begin with fix: fix-logout, fix-login\n")
-    assert "Did you mean fix-login?" in bench.run("runs", "abort", "fixlogin").stderr
+    assert "(did you mean fix-login?)" in bench.run("runs", "abort", "fixlogin").stderr
 
     # A shell completes their names, and those of models.
     bash = 'eval "$(%s completion bash)"; COMP_WORDS=(turnwright %s); COMP_CWORD=%d; _turnwright_completion "%s"; echo ${COMPREPLY[@]}'
