@@ -108,7 +108,7 @@ class _Chat:
 
     def _say(self, text: str, style: str = "red") -> None:
         self._screen.pause()
-        put(self._out, Text(text, style=style))
+        put(self._out, Text(text, style=style), wrap=True)
 
     async def _obeyed(self, line: str) -> bool:
         """Carry out a command, unless Ctrl-C ends the waiting for it; False to leave."""

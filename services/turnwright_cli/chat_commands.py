@@ -45,7 +45,8 @@ COMMANDS: Final = {
 TURNS_READ: Final = 5
 """Latest turns among which one is looked for whose prompt was counted: those that were stopped have no count."""
 
-_IMAGE: Final = re.compile(r"@(\S+\.(?:png|jpe?g|gif|webp))\b", re.IGNORECASE)
+_FILES: Final = re.compile(r'@(?:"([^"]+)"|(\S+))')
+_IMAGE_ENDINGS: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 class ChatState(Struct):
@@ -72,7 +73,8 @@ class ChatState(Struct):
 
     def images_in(self, prompt: str) -> list[str]:
         """Images of the project that a message names with @."""
-        return [path for path in _IMAGE.findall(prompt) if (self.root / path).is_file()]
+        named = ((quoted or word.rstrip(".,;:!?)")) for quoted, word in _FILES.findall(prompt))
+        return [path for path in named if path.lower().endswith(_IMAGE_ENDINGS) and (self.root / path).is_file()]
 
     def model_name(self) -> str:
         """The model of the next turn, as far as it is known."""
@@ -126,7 +128,7 @@ class ChatCommands:
         return True
 
     def _say(self, text: str, style: str = "") -> None:
-        put(self._out, Text(text, style=style))
+        put(self._out, Text(text, style=style), wrap=True)
 
     def _help(self, _argument: str) -> None:
         for name, meaning in COMMANDS.items():

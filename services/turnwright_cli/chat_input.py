@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -38,6 +39,8 @@ FILES_MAX: Final = 20_000
 SHOWN_MAX: Final = 50
 """Completions that are offered at a time."""
 
+_FILE: Final = re.compile(r'(?<!\S)@(?:"([^"]*)|(\S*))\Z')
+"""The beginning of a file's name before the cursor; one with spaces stands in quotes."""
 
 # Asking the terminal for the cursor's position gains a few lines for menus, and fails on simple terminals.
 os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
@@ -48,10 +51,11 @@ class ChatInput:
 
     def __init__(self, history: Path, root: Path, status: Callable[[], str]) -> None:
         """`status` is shown above the line."""
+        self._completer = ChatCompleter(root)
         self._session: PromptSession[str] = PromptSession(
             history=_history(history),
             auto_suggest=AutoSuggestFromHistory(),
-            completer=ChatCompleter(root),
+            completer=self._completer,
             complete_while_typing=True,
             key_bindings=_bindings(),
             message=lambda: HTML("<ansibrightblack>{}</ansibrightblack>\n> ").format(status()),
@@ -59,6 +63,7 @@ class ChatInput:
 
     async def read(self) -> str | None:
         """What was typed; None to leave."""
+        self._completer.forget()
         while True:
             try:
                 return await self._session.prompt_async()
@@ -111,17 +116,21 @@ class ChatCompleter(Completer):
                 if name.startswith(before[1:]):
                     yield Completion(f"/{name}", -len(before), display_meta=meaning)
             return
-        word = before.rsplit(maxsplit=1)[-1] if before and not before[-1].isspace() else ""
-        if word.startswith("@"):
-            wanted = word[1:].lower()
+        if typed := _FILE.search(before):
+            wanted = (typed[1] or typed[2] or "").lower()
             found = [file for file in self._known() if wanted in file.lower()]
             found.sort(key=lambda file: (not Path(file).name.lower().startswith(wanted), len(file)))
             for file in found[:SHOWN_MAX]:
-                yield Completion(f"@{file}", -len(word))
+                yield Completion(f'@"{file}"' if " " in file else f"@{file}", -len(typed[0]))
+
+    def forget(self) -> None:
+        """Look for files again: a turn may have created some."""
+        self._files = None
 
     def _known(self) -> list[str]:
         if self._files is None:
-            self._files = list(_files(self._root))
+            # Names with a line feed or another control character cannot be typed.
+            self._files = [file for file in _files(self._root) if file.isprintable()]
         return self._files
 
 

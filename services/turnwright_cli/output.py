@@ -63,15 +63,15 @@ def console() -> Console:
     return Console(file=guarded_stdout(), highlight=False, soft_wrap=True)
 
 
-def put(console: Console, what: RenderableType, end: str = "\n") -> None:
-    """Print to a console; in a pipe the text is unchanged, including tabs."""
+def put(console: Console, what: RenderableType, end: str = "\n", *, wrap: bool = False) -> None:
+    """Print to a console; in a pipe the text is unchanged, including tabs. `wrap` breaks long lines between words."""
     from rich.text import Text
 
     if isinstance(what, Text) and not console.is_terminal:
         console.file.write(what.plain + end)
         console.file.flush()
     else:
-        console.print(what, end=end, soft_wrap=isinstance(what, Text), markup=False, highlight=False)
+        console.print(what, end=end, soft_wrap=isinstance(what, Text) and not wrap, markup=False, highlight=False)
 
 
 def write_line(text: str) -> None:

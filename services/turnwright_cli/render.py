@@ -184,13 +184,12 @@ class TextScreen(Screen):
             self._line(Text(line))
 
     def pause(self) -> None:
-        """Release the terminal for a prompt, or for the end."""
         self._status.clear()
         self._break()
 
     def _line(self, what: Any) -> None:
         self.pause()
-        put(self._console, what)
+        put(self._console, what, wrap=True)
 
     def _break(self) -> None:
         if self._mid_line:
@@ -323,7 +322,8 @@ class TextScreen(Screen):
             )
             self._status.countdown("next try", progress.wait_s)
         elif not self._mid_line:
-            self._wait(detail or "working")
+            is_asking = progress.phase == event_pb2.RunProgress.PHASE_THINKING
+            self._wait(f"waiting for {detail}" if is_asking else detail)
 
     def _wait(self, text: str) -> None:
         """Say what is waited for, and how far the plan is, unless the panel shows it."""

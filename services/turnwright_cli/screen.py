@@ -49,6 +49,9 @@ class Screen:
     def lost(self, error: TurnwrightError) -> None:
         """The services do not answer; they are asked again."""
 
+    def pause(self) -> None:
+        """Release the terminal for a prompt, or for the end."""
+
     def stopping(self) -> None:
         """The person has asked to stop the loop."""
 

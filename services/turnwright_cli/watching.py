@@ -14,6 +14,7 @@ from turnwright_cli.run_names import full_alias
 from turnwright_cli.screen import Screen
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words
+from turnwright_client import RunView
 from turnwright_client.client import loop_in
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.run_view import Event
@@ -28,23 +29,32 @@ async def watch_run(call: Invocation, *, run: str) -> int:
         screen.begin(answer.run, answer.run.loop.sequence)
         screen.note(f"{run_words(answer.run)}; Ctrl-C leaves, and the run goes on")
         events = client.watch(name, run, plans="operations", lost=screen.lost)
-        await show_watch(call, events, _shown(screen, answer))
+        try:
+            await show_watch(call, events, _shown(screen, answer))
+        finally:
+            screen.pause()
     return 0
 
 
 def _shown(screen: Screen, answer: query_pb2.GetRunResponse) -> Callable[[Event], None]:
     """A function that shows an event: whichever loop is the current one, and each proposal that waits."""
     ended: set[int] = set()
+    view = RunView()
+    shown: set[str] = set()
 
     def show(event: Event) -> None:
+        view.apply(event)
         loop = loop_in(event)
         if loop is not None:
             screen.begin(answer.run, loop.sequence)
         screen.show(event)
-        kind = event.WhichOneof("event")
-        if kind == "proposal_pending":
-            screen.propose(event.proposal_pending.proposal)
-        if kind == "run_state" and loop is not None and loop.status in LOOP_ENDED and loop.sequence not in ended:
+        for path, proposal in view.proposals.items():
+            if path not in shown:
+                screen.propose(proposal)
+        shown.clear()
+        shown.update(view.proposals)
+        has_ended = loop is not None and loop.status in LOOP_ENDED
+        if loop is not None and has_ended and event.HasField("run_state") and loop.sequence not in ended:
             ended.add(loop.sequence)
             screen.end(event.run_state.run, loop)
 

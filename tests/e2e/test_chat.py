@@ -226,6 +226,15 @@ def test_a_session_needs_a_terminal_and_its_options_stand_behind_commands(bench)
     assert "behind the command" in done.stderr
 
 
+def lines_of_watch(bench: Bench, run: str) -> list[str]:
+    """What `watch --json` has printed once it is stopped."""
+    with bench.running("watch", run, "--json") as watch:
+        watch.wait_for("snapshot")
+        watch.signal(signal.SIGINT)
+        assert watch.end() == 0
+        return watch.lines["out"]
+
+
 def test_a_run_can_be_watched_from_another_terminal_which_stops_nothing(bench) -> None:
     bench.script("m", EDIT, DONE)
     with terminal(bench) as person:
@@ -235,7 +244,8 @@ def test_a_run_can_be_watched_from_another_terminal_which_stops_nothing(bench) -
         shown = bench.run("runs", "--json")
         run = json.loads(shown.stdout.splitlines()[0])["run"]
         with terminal(bench, "watch", run) as other:
-            other.expect_text("Ctrl-C leaves")
+            other.expect_text(r"(?s)Ctrl-C leaves.*set wants to change a\.txt")
+            assert all(line.startswith("{") for line in lines_of_watch(bench, run))
             person.type("a\r")
             person.expect_text("changed files:")
             other.expect_text("All is done")

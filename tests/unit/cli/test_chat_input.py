@@ -1,0 +1,45 @@
+"""What a session completes, and which images a message names."""
+
+from __future__ import annotations
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from turnwright_cli.chat_commands import ChatState
+from turnwright_cli.chat_input import ChatCompleter
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("a b.png", "plain.py", "ünï.txt", "line\nfeed.txt", "esc\x1b[31m.txt", "sub/deep.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("see @pl", ["see @plain.py"]),
+        ('@"a b', ['@"a b.png"']),
+        ("@a", ['@"a b.png"', "@plain.py"]),
+        ("@Ün", ["@ünï.txt"]),
+        ("@deep", ["@sub/deep.py"]),
+        ("@feed", []),
+        ("@esc", []),
+        ("me@pl", []),
+        ("/mod", ["/model"]),
+        ("", []),
+    ],
+)
+def test_names_of_files_are_completed_in_quotes_if_they_have_spaces(root, typed, completed) -> None:
+    found = ChatCompleter(root).get_completions(Document(typed), CompleteEvent())
+    assert [typed[: len(typed) + one.start_position] + one.text for one in found] == completed
+
+
+def test_an_image_is_named_with_spaces_in_quotes_and_before_a_full_stop(root) -> None:
+    (root / "c.PNG").touch()
+    state = ChatState("p", root)
+    assert state.images_in('Compare @"a b.png" with @c.PNG. Not @d.png, nor @plain.py') == ["a b.png", "c.PNG"]
