@@ -40,18 +40,12 @@ _MODEL: Final = Option(
     help="Alias of a model, or vendor/model; an existing run keeps its own.",
     shell_complete=offering("completing:models"),
 )
-_YOLO: Final = Option(["--yolo"], is_flag=True, help="Accept every proposal without asking.")
+_YOLO: Final = Option(["-y", "--yolo"], is_flag=True, help="Accept every proposal without asking.")
 
 app = make_app(
     "chat:chat",
     "Work with an agent at the terminal: without a command, `turnwright` opens a session. The commands give single "
-    "tasks, manage runs, and run the services behind them.\n\n"
-    "\b\n"
-    "Examples:\n"
-    "  turnwright                              open a session on the current directory\n"
-    "  turnwright -c                           continue the latest run of it\n"
-    "  turnwright act 'fix the failing test'   give one task, and exit with its result\n"
-    "  turnwright ask 'how does login work?'   ask; nothing is changed",
+    "tasks, manage runs, and run the services behind them.",
     COMMON[0],
     Option(["-c", "--continue", "last"], is_flag=True, help="Continue the latest run of the project."),
     Option(["-r", "--run"], metavar="ALIAS", help="Continue this run.", shell_complete=offering("completing:runs")),

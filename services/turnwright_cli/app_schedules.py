@@ -16,13 +16,7 @@ def add_schedule_commands(app: click.Group) -> None:
     schedules = add_group(
         app,
         "schedules",
-        "Manage the schedules of a run: what the agent does again and again, without anybody who asks.\n\n"
-        "\b\n"
-        "Examples:\n"
-        "  turnwright schedules add r nightly --cron '0 3 * * 1-5' 'Run the tests, mend what fails.'\n"
-        "  turnwright schedules add r beat --every 10m    tell the model that time has passed\n"
-        "  turnwright schedules list r\n"
-        "  turnwright schedules remove r nightly",
+        "Manage the schedules of a run: what the agent does again and again, without anybody who asks.",
     )
     add_command(
         schedules, "list", "schedules:list_schedules", "List the schedules of a run, with times in UTC.", RUN, *COMMON

@@ -122,12 +122,7 @@ def _add_others(app: click.Group) -> None:
         app,
         "completion",
         "completing:print_script",
-        "Print a script with which a shell completes commands, options, and names of runs and models.\n\n"
-        "\b\n"
-        "Examples:\n"
-        '  eval "$(turnwright completion bash)"      in ~/.bashrc\n'
-        '  eval "$(turnwright completion zsh)"       in ~/.zshrc\n'
-        "  turnwright completion fish | source        in ~/.config/fish/config.fish",
+        "Print a script with which a shell completes commands, options, and names of runs and models.",
         Argument(["shell"], metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]), help="bash, zsh or fish."),
     )
     add_command(

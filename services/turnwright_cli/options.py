@@ -30,7 +30,7 @@ PROJECT: Final = Option(["-p", "--project"], metavar="DIR", help="Directory of t
 SERVER: Final = Option(
     ["--server"], metavar="ADDR", help="Executor to use [TURNWRIGHT_SERVER; the running stack, or a new one]"
 )
-AS_JSON: Final = Option(["--json", "as_json"], is_flag=True, help="Print only JSON, one message per line.")
+AS_JSON: Final = Option(["-j", "--json", "as_json"], is_flag=True, help="Print only JSON, one message per line.")
 COMMON: Final = (PROJECT, AS_JSON, SERVER)
 """The project, the output format, and the executor."""
 
@@ -60,8 +60,19 @@ DATABASE: Final = Option(
 )
 
 
+def _write_examples(context: click.Context, formatter: click.HelpFormatter) -> None:
+    from turnwright_cli.examples import EXAMPLES
+
+    with formatter.section("Examples"):
+        for line in EXAMPLES[context.command_path]:
+            formatter.write(f"  {line}\n")
+
+
 class Group(click.Group):
     """Commands in the order in which they were added."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_examples(ctx, formatter)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -74,6 +85,9 @@ class WorkCommand(click.Command):
     def __init__(self, name: str, work: str, *params: click.Parameter, **more: Any) -> None:
         super().__init__(name, params=list(params), callback=_callback(work), **more)
         self.work = work
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_examples(ctx, formatter)
 
 
 def make_app(work: str, help_text: str, *params: click.Parameter) -> click.Group:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,6 +14,7 @@ import click
 import pytest
 
 from turnwright_cli.app import app
+from turnwright_cli.examples import EXAMPLES
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.options import WorkCommand, function_of
 
@@ -148,3 +151,25 @@ def test_a_command_works_without_standard_streams(tmp_path) -> None:
     done = subprocess.run(closed, env={**os.environ, "TURNWRIGHT_HOME": str(tmp_path)}, timeout=60, check=False)
 
     assert done.returncode == 0
+
+
+def commands_of(command: click.Command, path: str) -> dict[str, click.Command]:
+    inner = command.commands.items() if isinstance(command, click.Group) else ()
+    return {path: command} | {p: c for name, one in inner for p, c in commands_of(one, f"{path} {name}").items()}
+
+
+def test_every_command_has_examples_that_parse_and_help_of_80_columns() -> None:
+    commands = commands_of(app, "turnwright")
+    assert commands.keys() == EXAMPLES.keys()
+    for path, command in commands.items():
+        context = click.Context(command, info_name=path, terminal_width=80, max_content_width=80)
+        assert max(map(len, command.get_help(context).splitlines())) <= 80
+        for example in EXAMPLES[path]:
+            called = re.split(r' {3}| \| |\)"', example[example.index("turnwright") :])[0]
+            words = shlex.split(called)[1:]
+            named, name = app, "turnwright"
+            while words and isinstance(named, click.Group) and words[0] in named.commands:
+                name = f"{name} {words[0]}"
+                named = named.commands[words.pop(0)]
+            assert name.startswith(path), example
+            named.make_context(name, words)

@@ -1,0 +1,84 @@
+"""Examples for --help, by command. A test parses each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "turnwright": (
+        "turnwright                              open a session in this directory",
+        "turnwright -c                           continue the latest run of it",
+        "turnwright act 'fix the failing test'   give one task, exit with its result",
+        "turnwright ask 'how does login work?'   ask; nothing is changed",
+    ),
+    "turnwright act": (
+        "turnwright act 'fix the failing test'",
+        "turnwright act -r fix-login 'now add a test for it'",
+        "git diff | turnwright act -y --max-cost 1 -",
+    ),
+    "turnwright ask": (
+        "turnwright ask 'how does login work?'",
+        "turnwright ask -j --answer-schema list.json 'list the modules'",
+    ),
+    "turnwright resolve": (
+        "turnwright resolve fix-login",
+        "turnwright resolve fix-login --reject --reason 'keep the old name'",
+    ),
+    "turnwright inbox": ("turnwright inbox --all", "turnwright inbox --watch"),
+    "turnwright watch": ("turnwright watch fix-login",),
+    "turnwright runs": ("turnwright runs", "turnwright runs -j | jq -r .run"),
+    "turnwright runs show": (
+        "turnwright runs show fix-login --turns",
+        "turnwright runs show fix-login --diff | patch -p1 -R",
+        "turnwright runs show fix-login --packet 3",
+    ),
+    "turnwright runs abort": ("turnwright runs abort fix-login",),
+    "turnwright runs remove": ("turnwright runs remove fix-login",),
+    "turnwright explain": ("turnwright explain fix-login 3", "turnwright explain fix-login --next"),
+    "turnwright replay": ("turnwright replay fix-login",),
+    "turnwright undo": ("turnwright undo fix-login      the latest turn", "turnwright undo fix-login 3    turn 3"),
+    "turnwright fork": ("turnwright fork fix-login --turn 3 --to other-way",),
+    "turnwright rename": ("turnwright rename local-k7qm fix-login",),
+    "turnwright inject": ("turnwright inject fix-login 'the tests need Python 3.12'",),
+    "turnwright config": ("turnwright config fix-login", "turnwright config fix-login --model other --max-turns 20"),
+    "turnwright plan": ("turnwright plan show fix-login",),
+    "turnwright plan show": ("turnwright plan show fix-login --version 2",),
+    "turnwright plan set": (
+        "turnwright plan set fix-login '1. Read. 2. Write.'",
+        "turnwright plan set fix-login --file plan.md",
+    ),
+    "turnwright plan update": ("turnwright plan update fix-login 'Also mind the docs.'",),
+    "turnwright plan rm": ("turnwright plan rm fix-login",),
+    "turnwright schedules": (
+        "turnwright schedules add r nightly --cron '0 3 * * 1-5' 'Run the tests.'",
+        "turnwright schedules add r beat --every 10m    tell that time has passed",
+        "turnwright schedules list r",
+    ),
+    "turnwright schedules list": ("turnwright schedules list r",),
+    "turnwright schedules add": (
+        "turnwright schedules add r nightly --cron '0 3 * * 1-5' 'Run the tests.'",
+        "turnwright schedules add r beat --every 10m",
+    ),
+    "turnwright schedules remove": ("turnwright schedules remove r nightly",),
+    "turnwright models": ("turnwright models", "turnwright models add local openai/qwen3-coder"),
+    "turnwright models add": ("turnwright models add local openai/qwen3-coder --context 65536",),
+    "turnwright models set": ("turnwright models set local --no-images",),
+    "turnwright models remove": ("turnwright models remove local",),
+    "turnwright init": ("turnwright init", "turnwright init --url http://127.0.0.1:8080/v1"),
+    "turnwright project": ("turnwright project --assembly transcript",),
+    "turnwright doctor": ("turnwright doctor",),
+    "turnwright serve": ("turnwright serve", "turnwright serve --only store --listen store=0.0.0.0:7441"),
+    "turnwright store": ("turnwright store backup copy.db",),
+    "turnwright store backup": ("turnwright store backup copy.db",),
+    "turnwright store restore": ("turnwright store restore copy.db --db postgresql://host/name",),
+    "turnwright policy": ("turnwright policy test --hook my_voters:careful --all",),
+    "turnwright policy test": ("turnwright policy test --hook my_voters:careful --all",),
+    "turnwright token": ("turnwright token --tier client --principal alice",),
+    "turnwright completion": (
+        'eval "$(turnwright completion bash)"     in ~/.bashrc',
+        'eval "$(turnwright completion zsh)"      in ~/.zshrc',
+        "turnwright completion fish | source       in ~/.config/fish/config.fish",
+    ),
+    "turnwright demo": ("turnwright demo",),
+}
