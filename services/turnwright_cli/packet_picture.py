@@ -152,6 +152,7 @@ def step_words(explanation: pb.PacketExplanation) -> list[str]:
 def change_words(explanation: pb.PacketExplanation) -> list[str]:
     """Where it differs from the packet before, what was done to it, and what is not known."""
     return [
+        *([safe_line(explanation.window_reason)] if explanation.window_reason else []),
         *prefix_words(explanation),
         *step_words(explanation),
         *_saved_words(explanation),

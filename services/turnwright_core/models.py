@@ -22,10 +22,12 @@ class Capabilities(Struct, frozen=True, omit_defaults=True):
 
 
 class ReportedWindow(Struct, frozen=True):
-    """The window in tokens that a vendor named in a refusal, and the one that was known then; 0: none."""
+    """The window in tokens that a vendor named in the refusal of a turn, and the one that was known then; 0: none."""
 
     context_length: int
     known_length: int = 0
+    run: str = ""
+    turn: int = 0
 
 
 class Model(Struct, frozen=True):

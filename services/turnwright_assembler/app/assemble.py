@@ -180,7 +180,10 @@ class Assembler:
             _log.warning("packet_read_failed", project=ask.project, run=ask.run, error=str(error))
             return None
         checkpoint = checkpoint_in(stored.note, version) if stored else None
-        return TranscriptRows.resumed(checkpoint, dict(stored.messages)) if stored and checkpoint else None
+        rows = TranscriptRows.resumed(checkpoint, dict(stored.messages)) if stored and checkpoint else None
+        if stored and rows is None:
+            _log.warning("packet_digest_differed", project=ask.project, run=ask.run)
+        return rows
 
     async def _with_plugins(
         self, ask: PacketRequest, messages_of: Callable[[PacketRequest, R], list[PromptMessage]], rows: R

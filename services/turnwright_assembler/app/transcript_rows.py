@@ -129,12 +129,12 @@ class TranscriptRows:
         if rows.digest() != checkpoint.digest:
             return None
         rows._note_sent(checkpoint.digest, rows.messages())
-        rows.size_bytes = 2 * sum(map(getsizeof, rows.conversation.pieces))
+        rows.size_bytes = sum(map(getsizeof, rows.conversation.pieces))
         return rows
 
     def checkpoint(self, render_version: str, digest: str) -> str:
         """What `resumed` needs to go on from the transcript as it is now, of this digest; empty: it cannot."""
-        if self.cursor is None or any(report.of_packet for report in self._reports.values()):
+        if self.cursor is None or self.condensed_by_packets():
             return ""
         compressed, of_project = (self.strength, self.broken_in), len(self._of_project)
         return Checkpoint(render_version, digest, self.cursor, self._position, of_project, *compressed).to_json()

@@ -9,6 +9,7 @@ C28, C41, C44.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -28,7 +29,7 @@ conversation that begins with a reply, and many chat templates two replies in a 
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Message)
-_CALL_ID: Final = '"call_id":"'
+_CALL_IDS: Final = re.compile(r'"call_id":"([^"]*)')
 
 # Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
 _USER: Final = Role.USER
@@ -283,9 +284,9 @@ class Conversation:
             return
         if self._ids_in_text is None:
             text = "".join(self._segments[0].pieces) if self._segments and not self._segments[0].parts else ""
-            # As they are in JSON, up to a character that is escaped there.
-            self._ids_in_text = frozenset(_start(after) for after in text.split(_CALL_ID)[1:])
-        if not call_id or _start(_ENCODER.encode(call_id).decode()[1:]) in self._ids_in_text:
+            self._ids_in_text = frozenset(_CALL_IDS.findall(text))
+        # As they are in JSON, up to a quotation mark, which is escaped there.
+        if not call_id or _ENCODER.encode(call_id).decode()[1:].partition('"')[0] in self._ids_in_text:
             raise TextOnlyError
 
     def _encode(self, segment: Segment, before: Segment | None) -> None:
@@ -308,10 +309,6 @@ class Conversation:
         segment.pieces_begin = len(self.pieces)
         self.pieces += segment.pieces
         self.chars += segment.chars
-
-
-def _start(text: str) -> str:
-    return text[: text.index('"')]
 
 
 def _answered(reply: Message, ids: Sequence[str], results: Sequence[PlacedMessage | None]) -> list[Message]:

@@ -16,7 +16,7 @@ from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
-from turnwright_core.limits import EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import COMPLETED, QUEUED, Assembly, Loop, LoopSettings, Mode, Run, Turn
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
@@ -86,7 +86,26 @@ class RecordedPackets:
             f"ASSEMBLY_{(turn.request.assembly or Assembly.PACKET).name}"
         )
         explanation.context_length, explanation.calibration = turn.request.context_length, request.assemble.calibration
+        explanation.window_reason = await self._window_reason(turn)
         return explanation
+
+    async def _window_reason(self, turn: Turn) -> str:
+        """Why the window of a turn is smaller than that of its model, if a refusal is the reason."""
+        model = await self._model(turn.request.model)
+        window = model.reported_window if model else None
+        if window is None or window.context_length != turn.request.context_length:
+            return ""
+        known = f"{window.known_length:,}" if window.known_length else f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
+        where = f"turn {window.turn} of {window.run}" if window.turn else "an earlier prompt"
+        return f"The vendor named a window of {window.context_length:,} tokens when it refused {where}, not {known}."
+
+    async def _model(self, alias: str) -> Model | None:
+        request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        async for page in self._store.pages(self._rows.ListModels, request):
+            for model in page.models:
+                if model.alias == alias:
+                    return model_from_pb(model)
+        return None
 
     async def _known(self, address: RunAddress, run: Run, number: int) -> _Known:
         turn = await self._turn(address, number)
@@ -172,7 +191,11 @@ class PacketExplanations(RecordedPackets):
                 raise
             place = None
             gaps.append(f"Files and instructions of the project are not in it: {error}")
-        model = await self._model(loop.settings.model or run.settings.model)
+        alias = loop.settings.model or run.settings.model
+        model = await self._model(alias)
+        if model is None:
+            message = f"The model {alias} is gone: add it again, or choose another one for the run."
+            raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
         turn, writes = await first_turn(self._services, address, run, loop, model, place)
         request = assembler_service_pb2.ExplainRequest(
             assemble=_call(address, turn, 0.0, edits_of(loop)),
@@ -192,15 +215,6 @@ class PacketExplanations(RecordedPackets):
         if waiting:
             return loop_from_pb(min(waiting, key=lambda loop: loop.sequence))
         return Loop(len(answer.loops) + 1, LoopSettings(Mode.ACT, model=run.settings.model), "", QUEUED)
-
-    async def _model(self, alias: str) -> Model:
-        request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        async for page in self._store.pages(self._rows.ListModels, request):
-            for model in page.models:
-                if model.alias == alias:
-                    return model_from_pb(model)
-        message = f"The model {alias} is gone: add it again, or choose another one for the run."
-        raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
 
 
 def _call(

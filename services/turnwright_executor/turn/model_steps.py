@@ -190,7 +190,7 @@ class ModelSteps:
         if shorter.overflow or shorter.tokens >= packet.tokens:
             return False
         strikes = scope.recent[-1].strikes if scope.recent else 0
-        reported = reported_window(error, scope.model)
+        reported = reported_window(error, scope.model, scope.address.run, number)
         result = replace(_too_long(replace(packet, rate=rate), RUNNING), reported_window=reported)
         result = scope.spend_meter.with_spend(replace(result, strikes=strikes))
         # For people: the model has not seen the packet.

@@ -83,11 +83,11 @@ def after_refusal(packet: Packet, context_length: int, reported: Mapping[str, st
     return floor(window * SHORTER * expected / ceiling), rate
 
 
-def reported_window(error: TurnwrightError, model: Model) -> ReportedWindow | None:
-    """The window that a refusal names, if it is smaller than the one that is used."""
+def reported_window(error: TurnwrightError, model: Model, run: str, turn: int) -> ReportedWindow | None:
+    """The window that the refusal of a turn names, if it is smaller than the one that is used."""
     window = int(error.metadata.get("context_length", 0))
     is_smaller = 0 < window < (model.window or CONTEXT_LENGTH_DEFAULT)
-    return ReportedWindow(window, model.context_length) if is_smaller else None
+    return ReportedWindow(window, model.context_length, run, turn) if is_smaller else None
 
 
 def refusal_note(error: TurnwrightError, window: ReportedWindow | None) -> str:

@@ -52,7 +52,8 @@ async def ran(tmp_path, monkeypatch, vendor: ShortWindow, assembly: int, loops: 
                 queued = await services.client.act(services.project, prompt, run="r", settings=settings, **more)
                 ended.append(await services.until(queued))
             turns = (await services.client.get_run(services.project, "r", turns_max=200)).turns
-    return ended, sorted(turns, key=lambda turn: turn.number)
+            explained = await services.client.explain_packet(services.project, "r")
+    return ended, sorted(turns, key=lambda turn: turn.number), explained
 
 
 @pytest.mark.parametrize(("assembly", "count"), [(PACKET, 4), (TRANSCRIPT, 9)], ids=["packet", "transcript"])
@@ -66,7 +67,7 @@ async def ran(tmp_path, monkeypatch, vendor: ShortWindow, assembly: int, loops: 
 )
 async def test_the_prompt_is_sent_shorter_and_the_loop_goes_on(tmp_path, monkeypatch, words, assembly, count):
     vendor = ShortWindow(words)
-    loops, turns = await ran(tmp_path, monkeypatch, vendor, assembly, count)
+    loops, turns, explained = await ran(tmp_path, monkeypatch, vendor, assembly, count)
 
     assert [loop.status for loop in loops] == [200] * count
     refused = [turn for turn in turns if turn.result.error == "context_exceeded:413"]
@@ -78,6 +79,10 @@ async def test_the_prompt_is_sent_shorter_and_the_loop_goes_on(tmp_path, monkeyp
     if "{real}" in words:
         # Also of later loops.
         assert {turn.request.context_length for turn in turns if turn.number > refused[0].number} == {REAL}
+        when = f"when it refused turn {refused[0].number} of r, not"
+        assert explained.window_reason.startswith(f"The vendor named a window of {REAL:,} tokens {when} ")
+    else:
+        assert explained.window_reason == ""
     assert vendor.strict.refusals == []
 
 
@@ -91,7 +96,7 @@ async def test_a_refusal_is_kept_for_people_and_not_shown_to_the_model(tmp_path,
 @pytest.mark.parametrize("assembly", [PACKET, TRANSCRIPT])
 async def test_a_loop_whose_prompts_are_all_refused_ends_with_the_words_of_its_vendor(tmp_path, monkeypatch, assembly):
     vendor = ShortWindow("prompt is too long: {tokens} tokens > {real} maximum", real=100)
-    [loop], turns = await ran(tmp_path, monkeypatch, vendor, assembly, 1)
+    [loop], turns, _ = await ran(tmp_path, monkeypatch, vendor, assembly, 1)
 
     assert (loop.status, loop.reason.partition(":")[0]) == (413, "context_exceeded")
     assert "prompt is too long" in loop.reason

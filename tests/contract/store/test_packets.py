@@ -132,6 +132,23 @@ async def test_only_the_packet_before_is_copied_from(run, base_turn, db, tmp_pat
     assert (counts["packets"], await run.entry("known://a")) == (2, None)
 
 
+async def test_the_latest_packet_is_read_in_its_pieces_and_a_fork_has_none_yet(client, run):
+    long = ["x" * 300_000, "", "é" * 5]
+    await sent(run, ("system", ["s"]), ("user", ["a"]))
+    await sent(run, ("system", ["s"]), ("conversation", [*long, "b"]))
+    await run.begin()
+    await run.end(3)
+    parts = [part async for part in client.stream("ReadPacket", **run.address)]
+    assert len(parts) > 2
+    pieces = [[chars for part in parts if part.index == index for chars in part.piece_chars] for index in (0, 1)]
+    assert pieces == [[1], [300_000, 0, 5, 1]]
+    assert "".join(part.text for part in parts if part.index) == "".join([*long, "b"])
+    await client.call("ForkRun", **run.address, new_run="child")
+    child = Run(client, run.project, "child")
+    assert (await not_found(child, 0)).reason is Reason.TURN_NOT_FOUND
+    assert await read(child, 2) == await read(run, 2)
+
+
 async def test_a_fork_copies_nothing_from_its_parents_packet(client, run):
     """Its own first packet comes whole: the parent's may be removed any day."""
     await sent(run, ("user", ["a"]))

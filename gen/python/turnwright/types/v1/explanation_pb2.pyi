@@ -371,6 +371,7 @@ class PacketExplanation(_message.Message):
     TOKENS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
     PREVIEW_FIELD_NUMBER: _builtins.int
+    WINDOW_REASON_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Number of the turn."""
     loop: _builtins.int
@@ -405,6 +406,8 @@ class PacketExplanation(_message.Message):
     """Their tokens."""
     preview: _builtins.bool
     """True if the packet has not been sent: a preview."""
+    window_reason: _builtins.str
+    """Why `context_length` is smaller than the window of the model, one sentence. Empty: it is not, or that is not known."""
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
         """The moment that the packet shows."""
@@ -454,10 +457,11 @@ class PacketExplanation(_message.Message):
         tokens_left_out: _builtins.int = ...,
         gaps: _abc.Iterable[_builtins.str] | None = ...,
         preview: _builtins.bool = ...,
+        window_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_prefix", b"_prefix", "cursor", b"cursor", "prefix", b"prefix"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prefix", b"_prefix", "assembly", b"assembly", "bytes", b"bytes", "calibration", b"calibration", "ceiling", b"ceiling", "context_length", b"context_length", "cursor", b"cursor", "digest", b"digest", "gaps", b"gaps", "kinds", b"kinds", "loop", b"loop", "model", b"model", "pieces", b"pieces", "pieces_left_out", b"pieces_left_out", "prefix", b"prefix", "preview", b"preview", "render_version", b"render_version", "steps", b"steps", "stored_digest", b"stored_digest", "stored_render_version", b"stored_render_version", "tokens", b"tokens", "tokens_left_out", b"tokens_left_out", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prefix", b"_prefix", "assembly", b"assembly", "bytes", b"bytes", "calibration", b"calibration", "ceiling", b"ceiling", "context_length", b"context_length", "cursor", b"cursor", "digest", b"digest", "gaps", b"gaps", "kinds", b"kinds", "loop", b"loop", "model", b"model", "pieces", b"pieces", "pieces_left_out", b"pieces_left_out", "prefix", b"prefix", "preview", b"preview", "render_version", b"render_version", "steps", b"steps", "stored_digest", b"stored_digest", "stored_render_version", b"stored_render_version", "tokens", b"tokens", "tokens_left_out", b"tokens_left_out", "turn", b"turn", "window_reason", b"window_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__prefix: _TypeAlias = _typing.Literal["prefix"]  # noqa: Y015
     _WhichOneofArgType__prefix: _TypeAlias = _typing.Literal["_prefix", b"_prefix"]  # noqa: Y015

@@ -76,19 +76,27 @@ class ReportedWindow(_message.Message):
 
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     KNOWN_LENGTH_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
     context_length: _builtins.int
     """The window in tokens, as the vendor named it."""
     known_length: _builtins.int
     """`Model.context_length` at that time, of the alias or else from the vendor; 0: unknown."""
+    run: _builtins.str
+    """Alias of the run whose prompt was refused; empty: not recorded."""
+    turn: _builtins.int
+    """The turn of that prompt; 0: not recorded."""
     def __init__(
         self,
         *,
         context_length: _builtins.int = ...,
         known_length: _builtins.int = ...,
+        run: _builtins.str = ...,
+        turn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "known_length", b"known_length"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "known_length", b"known_length", "run", b"run", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -414,6 +414,13 @@ export declare type PacketExplanation = Message<"turnwright.types.v1.PacketExpla
    * @generated from field: bool preview = 22;
    */
   preview: boolean;
+
+  /**
+   * Why `context_length` is smaller than the window of the model, one sentence. Empty: it is not, or that is not known.
+   *
+   * @generated from field: string window_reason = 23;
+   */
+  windowReason: string;
 };
 
 /**

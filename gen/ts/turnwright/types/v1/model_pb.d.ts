@@ -87,6 +87,20 @@ export declare type ReportedWindow = Message<"turnwright.types.v1.ReportedWindow
    * @generated from field: uint32 known_length = 2;
    */
   knownLength: number;
+
+  /**
+   * Alias of the run whose prompt was refused; empty: not recorded.
+   *
+   * @generated from field: string run = 3;
+   */
+  run: string;
+
+  /**
+   * The turn of that prompt; 0: not recorded.
+   *
+   * @generated from field: uint32 turn = 4;
+   */
+  turn: number;
 };
 
 /**
