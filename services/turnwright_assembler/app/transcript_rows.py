@@ -134,7 +134,7 @@ class TranscriptRows:
 
     def checkpoint(self, render_version: str, digest: str) -> str:
         """What `resumed` needs to go on from the transcript as it is now, of this digest; empty: it cannot."""
-        if self.cursor is None or self.condensed_by_packets():
+        if self.cursor is None or self._missing - self.entries.keys() or self.condensed_by_packets():
             return ""
         compressed, of_project = (self.strength, self.broken_in), len(self._of_project)
         return Checkpoint(render_version, digest, self.cursor, self._position, of_project, *compressed).to_json()
@@ -171,8 +171,8 @@ class TranscriptRows:
     def _is_new(self, part: ViewPart) -> bool:
         """Whether no entry changes of which only the text is known. Instructions may change."""
         begin = self._began.position if self._began else 0
-        old = (*part.removed, *(one.path for one in part.entries if one.position <= begin))
-        return all(path in self.entries or path in INSTRUCTION_PATHS for path in old)
+        old = (one.path for one in part.entries if one.position <= begin and one.path not in INSTRUCTION_PATHS)
+        return all(path in self.entries for path in chain(old, part.removed))
 
     def _make(self, path: str) -> None:
         entry = self.entries.get(path)
@@ -233,7 +233,7 @@ class TranscriptRows:
             self._used_by[part] = (*users, path)
         found = self.entries.get(part)
         # Nobody but the runtime writes reasoning, and before its reply.
-        if found is None and self._began and not part.startswith("reasoning://"):
+        if found is None and not part.startswith("reasoning://"):
             self._missing.add(part)
         return found
 
@@ -243,8 +243,8 @@ class TranscriptRows:
             raise TextOnlyError
         listed = entry.attributes.get(SUMMARIZES)
         paths = listed if isinstance(listed, list) else ()
-        replaced = (self.entries[path].position for path in paths if path in self.entries)
-        return min(replaced, default=entry.position)
+        replaced = (self._part_of(entry.path, path) for path in paths)
+        return min((one.position for one in replaced if one), default=entry.position)
 
     def whole_chars(self, path: str) -> int:
         """Code points of a message if nothing of it were left out."""
@@ -286,7 +286,7 @@ class TranscriptRows:
 
         Raises TextOnlyError.
         """
-        if self._missing - self.entries.keys():
+        if self._began and self._missing - self.entries.keys():
             raise TextOnlyError
         same = self.conversation.compose()
         self._digest.cut(same)
