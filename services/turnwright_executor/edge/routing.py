@@ -231,6 +231,8 @@ class Router:
             finally:
                 moving.cancel()
                 call.cancel()
+                # It fails where the channels are closed before it ends.
+                await asyncio.gather(moving, return_exceptions=True)
 
 
 def _is_forwarded(metadata: RpcMetadata) -> bool:
