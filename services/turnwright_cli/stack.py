@@ -124,7 +124,7 @@ class Stack:
         self.local_servers[self.addresses[name]] = server.local
 
     async def _start_reading(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:
-        root = "reading" if name in ("store", "executor") else "wiring"
+        root = "read_only_wiring" if name in ("store", "executor") else "wiring"
         service = LocalService(self._built(root, name, settings), self.secret, settings.drain_s)
         await service.start()
         starting.push_async_callback(service.stop)
