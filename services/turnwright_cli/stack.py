@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from turnwright_client.discovery import StackRecord
 from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.memory import hide_memory
+from turnwright_core.kit.memory import freeze_loaded, hide_memory
 from turnwright_core.kit.service import LocalService, Service
 from turnwright_core.kit.settings import Setting, Settings, load
 
@@ -199,5 +199,5 @@ def gc_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
+        freeze_loaded()
         gc.enable()

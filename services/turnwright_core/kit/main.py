@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,7 +11,7 @@ import uvloop
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import configure_logs
-from turnwright_core.kit.memory import hide_memory
+from turnwright_core.kit.memory import freeze_loaded, hide_memory
 from turnwright_core.kit.server import RunningServer, serve_until_stopped
 from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings import Settings, SettingsError, exit_with, load
@@ -61,8 +60,7 @@ def run_service(
     except (OSError, ModuleNotFoundError) as error:
         exit_with(error)
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
-    # What is loaded stays; see loading().
-    gc.freeze()
+    freeze_loaded()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_until_stopped(server, lame_duck_s=settings.lame_duck_s))
