@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.text import Text
-from turnwright.types.v1 import run_pb2, settings_pb2
+from turnwright.types.v1 import run_pb2, session_command_pb2, settings_pb2
 
 from turnwright_cli.chat_commands import ChatCommands, ChatState
 from turnwright_cli.chat_input import ChatInput, ChatLines, TurnKeys
@@ -87,8 +87,8 @@ class _Chat:
             await self._recall()
         async for line in self._typed():
             try:
-                if line == "/decide":
-                    await self._decide()
+                if follows := {"/decide": self._decide, "/retry": self._retry}.get(line.split()[0]):
+                    await follows()
                 elif not line.startswith("/"):
                     await self._turn(line)
                 elif not await self._obeyed(line):
@@ -139,11 +139,18 @@ class _Chat:
 
     async def _decide(self) -> None:
         """Ask about what waits, and follow its loop."""
-        if not self._state.run:
-            raise usage("There is no run yet: send a message first.")
-        waiting = await waiting_loop(self._client, self._state.project, self._state.run)
         with self._keys.watched() as stop:
-            await self._follow(waiting, stop)
+            await self._follow(await waiting_loop(self._client, self._state.project, self._state.its_run()), stop)
+        await self._state.refresh(self._client)
+
+    async def _retry(self) -> None:
+        """Take the latest message and its answer away, send the message again, and follow it."""
+        with self._keys.watched() as stop:
+            run = self._state.its_run()
+            answer = await self._client.submit(self._state.project, run, regenerate=session_command_pb2.Regenerate())
+            self._say("The message is sent again. Files stay as they are; /undo takes their changes back.", "yellow")
+            queued = QueuedLoop(self._state.project, run, answer.loop.sequence, answer.cursor, answer.run)
+            await self._follow(LoopToFollow(queued), stop)
         await self._state.refresh(self._client)
 
     async def _follow(self, begun: LoopToFollow, stop: Interrupts) -> None:

@@ -12,7 +12,9 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
+from turnwright.types.v1 import session_command_pb2
 
+from turnwright_cli.exit_codes import usage
 from turnwright_cli.lists import spend_words
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line
@@ -31,6 +33,8 @@ COMMANDS: Final = {
     "act": "work on the project from now on",
     "yolo": "accept every proposal from now on, or ask again",
     "decide": "decide on a proposal that was left for later",
+    "retry": "send the latest message again, and forget how it was answered; files stay",
+    "rewind": "show the run as it was at the end of a turn: /rewind TURN; files stay",
     "plan": "show the plan",
     "diff": "show what the run has changed in files",
     "undo": "take back what the latest turn changed in files, or another one: /undo TURN",
@@ -46,6 +50,7 @@ TURNS_READ: Final = 5
 """Latest turns among which one is looked for whose prompt was counted: those that were stopped have no count."""
 
 _FILES: Final = re.compile(r'@(?:"([^"]+)"|(\S+))')
+_TURN: Final = re.compile(r"[0-9]{1,9}")
 _IMAGE_ENDINGS: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
@@ -66,10 +71,16 @@ class ChatState(Struct):
 
     async def refresh(self, client: Client) -> query_pb2.GetRunResponse:
         """Read what the run is like now."""
-        self._answer = await client.get_run(self.project, self.run, turns_max=TURNS_READ)
+        self._answer = await client.get_run(self.project, self.its_run(), turns_max=TURNS_READ)
         plans = [progress_words(plan) async for plan in client.list_plans(self.project, self.run)]
         self._plan = next(filter(None, plans), "")
         return self._answer
+
+    def its_run(self) -> str:
+        """The run. Raises FailureError if no message has begun one."""
+        if not self.run:
+            raise usage("There is no run yet: send a message first.")
+        return self.run
 
     def images_in(self, prompt: str) -> list[str]:
         """Images of the project that a message names with @."""
@@ -132,7 +143,7 @@ class ChatCommands:
 
     def _help(self, _argument: str) -> None:
         for name, meaning in COMMANDS.items():
-            self._say(f"  /{name:<7}{meaning}")
+            self._say(f"  /{name:<8}{meaning}")
         self._say("  @file   name a file of the project; Tab completes. Images are shown to the model.")
         self._say("  Esc or Ctrl-C stops a turn; Alt-Enter begins another line; Ctrl-D leaves.")
 
@@ -168,36 +179,33 @@ class ChatCommands:
         self._say("Every proposal is accepted from now on." if self._state.yolo else "You are asked again.")
 
     async def _plan(self, _argument: str) -> None:
-        if not self._state.run:
-            return self._no_run()
-        plans = [plan async for plan in self._client.list_plans(self._state.project, self._state.run)]
+        plans = [plan async for plan in self._client.list_plans(self._state.project, self._state.its_run())]
         for plan in plans:
             for line in plan_lines(plan):
                 put(self._out, line)
         if not plans:
             self._say("There is no plan yet.")
-        return None
 
     async def _diff(self, _argument: str) -> None:
-        if not self._state.run:
-            return self._no_run()
-        show_changes(self._out, await recorded_changes(self._client, self._state.project, self._state.run))
-        return None
+        show_changes(self._out, await recorded_changes(self._client, self._state.project, self._state.its_run()))
 
     async def _undo(self, argument: str) -> None:
-        if not self._state.run:
-            return self._no_run()
-        if argument and not (argument.isascii() and argument.isdecimal()):
+        if argument and not _TURN.fullmatch(argument):
             return self._say("Name a turn by its number, or none for the latest: /undo 3", "yellow")
         turn = int(argument or 0)
-        return show_undone(self._out, await undone(self._client, self._state.project, self._state.run, turn))
+        return show_undone(self._out, await undone(self._client, self._state.project, self._state.its_run(), turn))
+
+    async def _rewind(self, argument: str) -> None:
+        if not _TURN.fullmatch(argument):
+            return self._say("Name a turn by its number: /rewind 3", "yellow")
+        turn = session_command_pb2.RestoreFromTrajectory(turn=int(argument))
+        await self._client.submit(self._state.project, self._state.its_run(), restore_from_trajectory=turn)
+        await self._state.refresh(self._client)
+        return self._say(f"The run is as it was at the end of turn {argument}. Files stay as they are.")
 
     async def _cost(self, _argument: str) -> None:
-        if not self._state.run:
-            return self._no_run()
         answer = await self._state.refresh(self._client)
         self._say(f"used {spend_words(answer.spent)}")
-        return None
 
     async def _runs(self, _argument: str) -> None:
         show_runs([run async for run in self._client.list_runs(self._state.project)])
@@ -212,6 +220,3 @@ class ChatCommands:
     def _new(self, _argument: str) -> None:
         self._state.run = ""
         self._say("The next message begins a new run.")
-
-    def _no_run(self) -> None:
-        self._say("There is no run yet: send a message first.")

@@ -103,6 +103,16 @@ def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_
         person.type("/plan\r")
         person.expect_text(r"\[~\] write the parser")
         ready(person)
+        bench.script("m", '<update status="200">Otherwise.</update>')
+        person.type("/retry\r")
+        person.expect_text(r"(?s)Files stay as they are.*Otherwise")
+        ready(person)
+        person.type("/rewind 1\r")
+        person.expect_text("as it was at the end of turn 1")
+        ready(person)
+        person.type("/rewind 99\r")
+        person.expect_text("No turn 99")
+        ready(person)
         person.type("/quit\r")
         assert person.end() == 0
 
@@ -169,6 +179,8 @@ def test_what_is_mistyped_is_answered_with_what_was_meant(bench) -> None:
             ("/model mm", r"did you mean m\?"),
             ("/run nobody", "nobody"),
             ("/undo", "There is no run yet"),
+            ("/retry", "There is no run yet"),
+            ("/undo 99999999999", "by its number"),
             ("/help", "Alt-Enter"),
         ):
             person.type(f"{typed}\r")
