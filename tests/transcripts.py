@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.run_message import RunMessage
-from turnwright_core.chat.transcript import Conversation, PlacedMessage, decoded
+from turnwright_core.chat.transcript import Conversation, PlacedMessage, from_json_lines
 
 
 def conversation(messages: Iterable[RunMessage]) -> Conversation:
@@ -19,4 +19,4 @@ def conversation(messages: Iterable[RunMessage]) -> Conversation:
 
 def transcript(messages: Iterable[RunMessage]) -> list[Message]:
     """The messages to send."""
-    return decoded("".join(conversation(messages).pieces))
+    return from_json_lines("".join(conversation(messages).pieces))

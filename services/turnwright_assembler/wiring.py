@@ -14,7 +14,7 @@ from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.plugins import PROMPT, SECTIONS, chosen
+from turnwright_core.kit.plugins import PROMPT, SECTIONS, select_plugins
 from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 
@@ -46,7 +46,7 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
             )
         )
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.
-        if chosen(SECTIONS, settings.sections) or chosen(PROMPT, settings.prompt):
+        if select_plugins(SECTIONS, settings.sections) or select_plugins(PROMPT, settings.prompt):
             from turnwright_assembler.sections.registry import load_plugins  # noqa: PLC0415
 
             loaded.append(load_plugins(settings.sections, settings.prompt))

@@ -9,7 +9,7 @@ from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import item_line, progress_words
-from turnwright_core.plans import items_moved, lines_changed
+from turnwright_core.plans import count_changed_lines, diff_items
 
 MOVED_MAX: Final = 10
 """Maximum number of changed items that a terminal lists."""
@@ -80,7 +80,7 @@ class PlanChanges:
         """A new version: the items that changed if it is still the same plan, else its size."""
         name = f"plan {safe_line(plan.plan_id)}"
         if before is not None and before.kind == plan.kind == plan_pb2.PLAN_KIND_ITEMS:
-            moved = items_moved(before.items, plan.items)
+            moved = diff_items(before.items, plan.items)
             if moved and (self._whole or len(moved) <= MOVED_MAX):
                 for one in moved:
                     line = self._cut(item_line(one.item))
@@ -97,7 +97,7 @@ class PlanChanges:
         size = _count(len(plan.body.splitlines()), "line")
         if before is None or before.kind != plan.kind:
             return size
-        new, gone = lines_changed(before.body, plan.body)
+        new, gone = count_changed_lines(before.body, plan.body)
         return f"{size}, {new} new, {gone} gone"
 
     def _cut(self, text: str) -> str:

@@ -24,7 +24,7 @@ from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_client import Client, RunView
-from turnwright_core.kit.plugins import HOOKS, UNVERSIONED, Plugin, imported, register
+from turnwright_core.kit.plugins import HOOKS, UNVERSIONED, Plugin, import_object, register
 from turnwright_core.kit.settings import load
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
@@ -82,7 +82,7 @@ def _hooks(settings: ExecutorSettings, targets: Sequence[str]) -> Hooks:
 
 def _register_of(target: str) -> Any:
     """The named `register` function; a function with two parameters is itself a voter."""
-    function = imported(target)
+    function = import_object(target)
     if len(inspect.signature(function).parameters) != 2:
         return function
 

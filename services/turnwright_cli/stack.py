@@ -141,9 +141,9 @@ class Stack:
 
     async def leave(self) -> None:
         """Have all services report NOT_SERVING, and keep serving for the lame duck period."""
-        from turnwright_core.kit.server import leave  # noqa: PLC0415 - as above
+        from turnwright_core.kit.server import enter_lame_duck  # noqa: PLC0415 - as above
 
-        await leave(self._servers, max(settings.lame_duck_s for settings in self._settings.values()))
+        await enter_lame_duck(self._servers, max(settings.lame_duck_s for settings in self._settings.values()))
 
     async def stop(self) -> None:
         """Remove the discovery record and stop the services in reverse order."""

@@ -61,7 +61,7 @@ def event_write(turn: int, event: RunEvent) -> EntryWrite:
     fields = {
         "subkind": event.subkind.value,
         "source": event.source[:EVENT_SOURCE_CHARS_MAX],
-        "payload": fitted(event.payload),
+        "payload": truncate_payload(event.payload),
     }
     change = SetEntry(
         event.sentence, to_attributes_json({"event": fields}), visibility=Visibility.VISIBLE, state=State.RESOLVED
@@ -100,7 +100,7 @@ CUT: Final = "[cut]"
 """Marks the end of a truncated text or list in a payload."""
 
 
-def fitted(payload: dict[str, Any], bytes_max: int = EVENT_PAYLOAD_BYTES_MAX) -> dict[str, Any]:
+def truncate_payload(payload: dict[str, Any], bytes_max: int = EVENT_PAYLOAD_BYTES_MAX) -> dict[str, Any]:
     """The payload, with its longest texts and lists truncated until it fits."""
     fitting, longest = payload, bytes_max
     while payload_bytes(fitting) > bytes_max and longest > 1:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry
 from turnwright_core.runs import Loop, LoopEnd, Run, Turn, TurnRequest, TurnResult
 

@@ -37,8 +37,8 @@ def packet_digest(messages: Iterable[tuple[str, Sequence[str]]]) -> str:
 _BEGIN: Final = f"{CONVERSATION}:\n".encode()
 
 
-class GrowingDigest:
-    """The digest of packets of which each one's conversation begins as that of the one before. Mutable."""
+class IncrementalDigest:
+    """Digests of consecutive packets, each of which continues the previous one's conversation. Mutable."""
 
     def __init__(self) -> None:
         """Nothing has been digested."""
@@ -46,12 +46,12 @@ class GrowingDigest:
         self._hash: Any = None
         self._pieces = self._bytes = 0
 
-    def of(
+    def digest(
         self, before: Sequence[str], pieces: Sequence[str], after: Iterable[tuple[str, Sequence[str]]], *, stable: int
     ) -> str:
         """`packet_digest` of a system message, a conversation and the messages after it.
 
-        `stable` says how many pieces the next conversation will probably begin with too.
+        `stable`: how many of the pieces the next conversation will probably begin with.
         """
         if self._hash is None or tuple(before) != self._before or stable < self._pieces:
             self._before, self._pieces, self._bytes = tuple(before), 0, 0
@@ -67,8 +67,8 @@ class GrowingDigest:
             _update(digest, texts)
         return str(digest.hexdigest())
 
-    def cut(self, same: int) -> None:
-        """Of the pieces that were digested, only so many at the beginning are the same now."""
+    def truncate(self, same: int) -> None:
+        """Keep only so many of the digested pieces: the later ones have changed."""
         if same < self._pieces:
             self._hash = None
 

@@ -111,7 +111,7 @@ TERMINAL_UPDATES: Final = frozenset({COMPLETED, NO_CONTENT, UNPROCESSABLE})
 """Statuses of an update that end a loop (RU076)."""
 
 
-def may_move(source: int, target: int) -> bool:
+def can_transition(source: int, target: int) -> bool:
     return source == target or target in RUN_TRANSITIONS.get(source, frozenset())
 
 

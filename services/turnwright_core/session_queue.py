@@ -1,6 +1,6 @@
 """The queue of a run: loops that have not begun, and between them edits of messages that wait for their turn.
 
-The store lists it for callers, and the hub of an executor tells it to watchers; both order it here.
+The store lists it for callers, and the hub of an executor sends it to watchers; both order it here.
 Source: architecture 7; rows RC11, RC12, RE01; decision C48.
 """
 
@@ -28,7 +28,7 @@ PREVIEW_CHARS: Final = 120
 
 
 class QueuedEdit(Struct, frozen=True):
-    """What the attributes of its entry say of an edit that waits."""
+    """The attributes of the entry of a queued edit."""
 
     after_loop: int
     """Sequence of the loop after which it is carried out."""
@@ -49,18 +49,17 @@ class QueuedCommand(Struct, frozen=True):
     preview: str
 
 
-def shortened(text: str) -> str:
-    """The preview of a text: its beginning."""
+def truncate_preview(text: str) -> str:
     return text if len(text) <= PREVIEW_CHARS else f"{text[:PREVIEW_CHARS]}\u2026"
 
 
-def at_index(index: int, text: str = "") -> str:
+def index_preview(index: int, text: str = "") -> str:
     """The preview of a place in the list of messages, and of what is sent there."""
     return f"@{index}: {text}" if text else f"@{index}"
 
 
-def queue_of(loops: Mapping[int, str], edits: Iterable[QueuedEdit]) -> list[QueuedCommand]:
-    """What waits, the next one first: of the loops by their sequence the previews, of the edits in their order.
+def merge_queue(loops: Mapping[int, str], edits: Iterable[QueuedEdit]) -> list[QueuedCommand]:
+    """The queued commands, the next one first. `loops`: previews by sequence; `edits` are in order.
 
     A loop that an edit brings is listed with the edit.
     """

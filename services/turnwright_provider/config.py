@@ -128,7 +128,7 @@ class ProviderSettings(Settings, beside=_preset_settings()):
     response_bytes_max: int = 256 * 1024 * 1024
     """Longest response of a vendor after decompression, in bytes."""
 
-    def loaded(self) -> None:
+    def after_load(self) -> None:
         """Validate the prices in the environment, and read the endpoints file. Raises SettingsError."""
         given = {name: value for name, value in os.environ.items() if name.startswith(PRICE_PREFIX)}
         try:

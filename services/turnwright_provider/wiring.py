@@ -17,7 +17,7 @@ from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_gr
 
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.plugins import VENDORS, chosen
+from turnwright_core.kit.plugins import VENDORS, select_plugins
 from turnwright_core.kit.service import Service
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.endpoints import SCRIPTED
@@ -47,7 +47,7 @@ def build(settings: ProviderSettings, secret: str) -> Service:
 
     async def start() -> None:
         # Lazy: most deployments have no plugins.
-        if chosen(VENDORS, settings.vendors):
+        if select_plugins(VENDORS, settings.vendors):
             from turnwright_provider.vendors.registry import load_vendors
 
             taken = (SCRIPTED, *(spec.name for spec in settings.endpoints))

@@ -121,7 +121,7 @@ class StoreSettings(Settings):
     purge_every_s: float = 5.0
     """Seconds between two looks for rows of removed runs."""
 
-    def loaded(self) -> None:
+    def after_load(self) -> None:
         """Check the models of the environment. Raises SettingsError."""
         vars(self)["_seeds"] = read_seeds(os.environ)
 

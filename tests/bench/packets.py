@@ -11,7 +11,7 @@ from turnwright.store.v1 import write_pb2
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.differences import whole
+from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Cursor, Entry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.owner_calls import packet_to_pb
@@ -47,7 +47,7 @@ class Packets:
         made = compose(self._rows.ordered(), self._rows.system, 1, CEILING, DIVISOR)
         digest = made.digest()
         told = self._rows.as_delta(made.messages, digest, self._digest)
-        messages = tuple(PacketMessage(role, tuple(whole(parts, self._pieces)), parts) for role, parts in told)
+        messages = tuple(PacketMessage(role, tuple(decode(parts, self._pieces)), parts) for role, parts in told)
         self._digest, self._pieces = digest, tuple(chain.from_iterable(message.pieces for message in messages))
         packet = Packet(
             messages=messages,

@@ -39,7 +39,7 @@ from contract.store.harness import (
     set_,
     working_run,
 )
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import to_attributes_json
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.wire.packets import piece_to_pb

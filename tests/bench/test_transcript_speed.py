@@ -31,7 +31,7 @@ from turnwright_assembler.edge.store_reader import StoreReader
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Role, text_message
 from turnwright_core.chat.prompt_edits import append, append_to, prepend
-from turnwright_core.chat.transcript import encoded
+from turnwright_core.chat.transcript import to_json_lines
 from turnwright_core.entries import Cursor, Entry, State, Tier
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.wire.packets import piece_to_pb
@@ -125,7 +125,7 @@ def test_what_a_turn_costs_warm_and_cold(capsys) -> None:
         take("edited", lambda: edited.next(more))  # noqa: B023
         take("join", lambda: "".join(warm.pieces))
         take("hash", lambda: packet_digest((("user", warm.pieces),)))
-        take("json", lambda: packet_digest((("user", encoded(said)),)))
+        take("json", lambda: packet_digest((("user", to_json_lines(said)),)))
     ms = {name: statistics.median(each) * 1000 for name, each in taken.items()}
     with capsys.disabled():
         print(

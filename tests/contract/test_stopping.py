@@ -13,7 +13,7 @@ from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, leave
+from turnwright_core.kit.server import RunningServer, enter_lame_duck
 from turnwright_core.kit.service import Service
 
 pytestmark = pytest.mark.asyncio
@@ -200,7 +200,7 @@ async def test_calls_that_come_while_a_service_stops_are_answered_or_may_come_ag
 async def test_a_service_that_leaves_says_so_and_goes_on_serving(tmp_path):
     async with slow_server(tmp_path, 5) as (slow, server):
         slow.may_answer.set()
-        leaving = asyncio.create_task(leave([server], 60))
+        leaving = asyncio.create_task(enter_lame_duck([server], 60))
         peer = Peer("store", server.address, SECRET, 30)
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = health_pb2_grpc.HealthStub(channel)

@@ -34,10 +34,10 @@ from turnwright_assembler.ports import RunReader
 from turnwright_assembler.sections.contract import PacketDraft
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
-from turnwright_core.chat.edited import added_chars_max
-from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, edited
+from turnwright_core.chat.edited_conversation import added_chars_max
+from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, apply_prompt_edits
 from turnwright_core.chat.transcript import TextOnlyError
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
@@ -191,7 +191,7 @@ class Assembler:
         """The request with the edits of plugins, which see the prompt with earlier edits applied."""
         if ask.request is None or not self._prompt_plugins.of(ask.request):
             return ask
-        messages = edited(await self.runner.run(messages_of, ask, rows), ask.edits)
+        messages = apply_prompt_edits(await self.runner.run(messages_of, ask, rows), ask.edits)
         context = PromptContext(ask.project, ask.run, ask.turn, ask.loop, ask.request)
         return replace(ask, edits=await self._prompt_plugins.edits(messages, ask.edits, context))
 

@@ -12,10 +12,16 @@ from msgspec import Struct
 
 from turnwright_assembler.app.packet import ComposedPacket, short_pieces
 from turnwright_assembler.domain.envelope import well_formed
-from turnwright_core.chat.edited import alternating
+from turnwright_core.chat.edited_conversation import merge_added_replies
 from turnwright_core.chat.message import Message, Role, text_message
-from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, check_shape, edited, joined
-from turnwright_core.chat.transcript import encoded
+from turnwright_core.chat.prompt_edits import (
+    PromptEdit,
+    PromptMessage,
+    apply_prompt_edits,
+    check_shape,
+    merge_assistant_texts,
+)
+from turnwright_core.chat.transcript import to_json_lines
 from turnwright_core.packet_digest import CONVERSATION, packet_digest
 
 
@@ -39,9 +45,9 @@ def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefil
     """The packet with the edits. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED."""
     own = packet_message(packet)
     [sections] = own.message.parts
-    made = joined(edited([own], edits))
+    made = merge_assistant_texts(apply_prompt_edits([own], edits))
     check_shape(made, prefill=prefill)
-    made = alternating(made)
+    made = merge_added_replies(made)
     at = next(index for index, one in enumerate(made) if one.message.parts[0] is sections)
     added = made[at].message.parts[1:]
     before = _lines(one.message for one in made[:at])
@@ -52,7 +58,7 @@ def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefil
 
 
 def _lines(messages: Iterable[Message]) -> Sequence[str]:
-    return short_pieces([well_formed(line) for line in encoded(messages)])
+    return short_pieces([well_formed(line) for line in to_json_lines(messages)])
 
 
 def _conversation(pieces: Sequence[str]) -> list[tuple[str, Sequence[str]]]:

@@ -39,7 +39,7 @@ from turnwright_assembler.ports import PastMoment, RunReader, ViewPart
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH
-from turnwright_core.kit.threads import Threads
+from turnwright_core.kit.threads import DaemonThreadPool
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import tokens_of
 
@@ -105,7 +105,7 @@ class Explainer:
         self._reader = reader
         self._assembler = assembler
         self._lock = asyncio.Lock()
-        self._threads = Threads("explain", 1)
+        self._threads = DaemonThreadPool("explain", 1)
         self._calls = 0
 
     async def explain(self, ask: ExplainRequest) -> Explanation:

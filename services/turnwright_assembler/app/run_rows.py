@@ -15,7 +15,7 @@ from turnwright_assembler.sections import BlockIndex, indexed
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
 from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import system_text, tools_text
-from turnwright_core.differences import Copied, Differences
+from turnwright_core.delta_encoding import Copied, DeltaEncoder
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.schemes import BUILT_IN
@@ -123,8 +123,8 @@ class RunRows:
         self, messages: Sequence[tuple[str, Sequence[str]]], digest: str, base_digest: str
     ) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
         """The messages of a packet, delta-encoded against the last one if that is the named base; else whole."""
-        differences = Differences(self._sent if base_digest and base_digest == self._sent_digest else ())
-        parts = tuple((role, tuple(differences.of(pieces))) for role, pieces in messages)
+        differences = DeltaEncoder(self._sent if base_digest and base_digest == self._sent_digest else ())
+        parts = tuple((role, tuple(differences.encode(pieces))) for role, pieces in messages)
         self._keep_sent(digest, tuple(chain.from_iterable(pieces for _, pieces in messages)))
         return parts
 

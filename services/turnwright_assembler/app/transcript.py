@@ -32,13 +32,13 @@ from turnwright_assembler.domain.fixed import event_of
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.contract import text_of
-from turnwright_core.chat.edited import edited_pieces, prompt_messages
+from turnwright_core.chat.edited_conversation import edited_pieces, prompt_messages
 from turnwright_core.chat.message import Role, Text, text_message
 from turnwright_core.chat.prompt_edits import PromptMessage
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
-from turnwright_core.chat.transcript import PlacedMessage, Segment, encoded
-from turnwright_core.differences import Copied
+from turnwright_core.chat.transcript import PlacedMessage, Segment, to_json_lines
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Entry, EntryWrite, Visibility
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
@@ -215,13 +215,13 @@ def _weighed(segment: Segment, rows: TranscriptRows) -> Iterator[WeighedMessage]
         if part is None:
             continue
         entry, kind = rows.entries[part.path], rows.kinds[part.path]
-        chars = len(encoded([part.message])[0])
+        chars = len(to_json_lines([part.message])[0])
         weighed = WeighedMessage(part.path, kind, chars, turn_of(entry), results=() if index else paths)
         if kind is MessageKind.EVENT and (event := event_of(entry)):
             weighed = replace(weighed, subkind=event.subkind, source=event.source)
         elif kind is MessageKind.RESULT and entry.visibility is Visibility.VISIBLE and segment.is_reply:
             short = replace(part.message, parts=(Text(condensed(part.path, part.message.text)),))
-            freed = max(0, chars - len(encoded([short])[0]))
+            freed = max(0, chars - len(to_json_lines([short])[0]))
             read, lines = _read(entry) if part.message.tool == "get" else ("", (1, inf))
             weighed = replace(weighed, freed=freed, read=read, lines=lines)
         yield weighed

@@ -88,7 +88,7 @@ def explained_transcript(
             messages.append((role, list(tool_pieces(text, attributes))))
         elif role == CONVERSATION:
             healed: dict[str, str] = {}
-            for path, sentence in rows.conversation.heals():
+            for path, sentence in rows.conversation.repairs():
                 healed[path] = f"{healed[path]} {sentence}" if path in healed else sentence
             now = dict.fromkeys(made.restored, Visibility.VISIBLE) | (made.evicted.shown if made.evicted else {})
             shown = _Shown(now, _reductions(made, rows, turn), healed, divisor, bool(made.edit_tokens))

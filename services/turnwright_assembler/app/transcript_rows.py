@@ -27,11 +27,11 @@ from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
-from turnwright_core.chat.transcript import Conversation, PlacedMessage, TextOnlyError, encoded
-from turnwright_core.differences import Copied, Differences, alike
+from turnwright_core.chat.transcript import Conversation, PlacedMessage, TextOnlyError, to_json_lines
+from turnwright_core.delta_encoding import Copied, DeltaEncoder, common_run_length
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
-from turnwright_core.packet_digest import CONVERSATION, GrowingDigest
+from turnwright_core.packet_digest import CONVERSATION, IncrementalDigest
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.wire.command_records import recorded_call
 
@@ -100,9 +100,9 @@ class TranscriptRows:
         """The end of the system message: the instructions of the project."""
         self._system: Sequence[str] = short_pieces((self._rules,))
         self._tools: Sequence[str] = ()
-        self._digest = GrowingDigest()
+        self._digest = IncrementalDigest()
         self._edited: list[str] = []
-        self._edited_digest = GrowingDigest()
+        self._edited_digest = IncrementalDigest()
         self._sent_digest = ""
         self._sent: tuple[tuple[str, ...], ...] = ()
         """The pieces of the messages that were told last."""
@@ -249,7 +249,7 @@ class TranscriptRows:
     def whole_chars(self, path: str) -> int:
         """Code points of a message if nothing of it were left out."""
         entry = replace(self.entries[path], visibility=Visibility.VISIBLE)
-        return len(encoded([self._placed(entry, self.kinds[path]).message])[0])
+        return len(to_json_lines([self._placed(entry, self.kinds[path]).message])[0])
 
     @property
     def strength(self) -> CompressionStrength:
@@ -289,7 +289,7 @@ class TranscriptRows:
         if self._began and self._missing - self.entries.keys():
             raise TextOnlyError
         same = self.conversation.compose()
-        self._digest.cut(same)
+        self._digest.truncate(same)
         self._same = min(self._same, same)
         tools = [("tools", self._tools)] if self._tools else []
         return (("system", self._system), (CONVERSATION, self.conversation.pieces), *tools)
@@ -312,20 +312,20 @@ class TranscriptRows:
     def digest(self) -> str:
         """SHA-256 over roles and texts, in hexadecimal."""
         _, (_, pieces), *after = self.messages()
-        return self._digest.of(self._system, pieces, after, stable=self.conversation.stable)
+        return self._digest.digest(self._system, pieces, after, stable=self.conversation.stable)
 
     def as_delta(self, digest: str, base_digest: str) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
         """The messages, delta-encoded against those told last if they are the named base; else whole."""
         messages = self.messages()
         is_based = bool(base_digest) and base_digest == self._sent_digest and len(self._sent) == len(messages)
         before = self._sent if is_based else ((),) * len(messages)
-        differences = Differences(tuple(chain.from_iterable(before)) if is_based and self._is_cut else ())
+        differences = DeltaEncoder(tuple(chain.from_iterable(before)) if is_based and self._is_cut else ())
         parts, first = [], 0
         for (role, pieces), as_delta in zip(messages, before, strict=True):
             same = self._same if role == CONVERSATION else len(pieces) if tuple(pieces) == as_delta else 0
             same = min(same, len(as_delta))
             copied = (Copied(first, same),) if same else ()
-            parts.append((role, (*copied, *differences.of(pieces[same:]))))
+            parts.append((role, (*copied, *differences.encode(pieces[same:]))))
             first += len(as_delta)
         self._note_sent(digest, messages)
         return tuple(parts)
@@ -336,10 +336,10 @@ class TranscriptRows:
 
     def edited_digest(self, pieces: list[str]) -> str:
         """The digest with another conversation in the place of the own one: what edits have made of it."""
-        self._edited_digest.cut(alike(pieces, self._edited))
+        self._edited_digest.truncate(common_run_length(pieces, self._edited))
         self._edited = pieces
         after = self.messages()[2:]
-        return self._edited_digest.of(self._system, pieces, after, stable=max(0, len(pieces) - _END_PIECES))
+        return self._edited_digest.digest(self._system, pieces, after, stable=max(0, len(pieces) - _END_PIECES))
 
     def edited_delta(
         self, pieces: list[str], digest: str, base_digest: str
@@ -347,10 +347,10 @@ class TranscriptRows:
         """`as_delta` with that conversation."""
         messages = [(role, pieces if role == CONVERSATION else texts) for role, texts in self.messages()]
         is_based = bool(base_digest) and base_digest == self._sent_digest
-        differences = Differences(tuple(chain.from_iterable(self._sent)) if is_based else ())
-        parts = tuple((role, tuple(differences.of(texts))) for role, texts in messages)
+        differences = DeltaEncoder(tuple(chain.from_iterable(self._sent)) if is_based else ())
+        parts = tuple((role, tuple(differences.encode(texts))) for role, texts in messages)
         self._note_sent(digest, messages)
-        self._same = alike(pieces, self.conversation.pieces)
+        self._same = common_run_length(pieces, self.conversation.pieces)
         return parts
 
     @property

@@ -14,7 +14,7 @@ from turnwright_assembler.app.explaining import Explainer
 from turnwright_assembler.rpc.checks import packet_request_from
 from turnwright_assembler.rpc.explanation import explain_request_from, explanation_to_pb
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import CONVERSATION

@@ -26,7 +26,7 @@ from turnwright_core import __version__
 from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.plugin_calls import PluginError, call_plainly
+from turnwright_core.kit.plugin_calls import PluginError, call_sync
 
 _log = get_logger("plugins")
 
@@ -75,7 +75,7 @@ class PluginFunction(Struct, frozen=True):
         """Run work that calls the function. Raises PLUGIN_FAILED; the cause is only logged."""
         _here.busy.append(self)
         try:
-            return call_plainly(work, *given)
+            return call_sync(work, *given)
         except PluginError as error:
             error_id = secrets.token_hex(8)
             _log.error("plugin_failed", plugin=self.plugin, part=self.name, error_id=error_id, exc_info=error.fault)

@@ -12,7 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.chat import prompt_edits
-from turnwright_core.chat.prompt_edits import Parts, PromptEdit, PromptMessage, check_edits, check_kept_images, edited
+from turnwright_core.chat.prompt_edits import (
+    Parts,
+    PromptEdit,
+    PromptMessage,
+    apply_prompt_edits,
+    check_edits,
+    check_kept_images,
+)
 from turnwright_core.errors import TurnwrightError, fault
 from turnwright_core.runs import RequestKind, TurnRequest
 
@@ -94,7 +101,7 @@ class PromptEditor:
             edits = (*self._edits, edit)
             check_edits(edits)
             check_kept_images([edit])
-            self._messages = tuple(edited(self._messages, [edit], first=len(self._edits)))
+            self._messages = tuple(apply_prompt_edits(self._messages, [edit], first=len(self._edits)))
         except TurnwrightError as error:
             whose = "" if self._plugin in error.message else f"The plugin {self._plugin}: "
             named = fault(error.reason, f"{whose}{error.message}", **{**error.metadata, "plugin": self._plugin})

@@ -178,7 +178,9 @@ def check_kept_images(edits: Iterable[PromptEdit]) -> None:
             raise invalid("edits.parts", f"{path} is not an image of the run: name an entry of image://.")
 
 
-def edited(messages: Iterable[PromptMessage], edits: Iterable[PromptEdit], first: int = 0) -> list[PromptMessage]:
+def apply_prompt_edits(
+    messages: Iterable[PromptMessage], edits: Iterable[PromptEdit], first: int = 0
+) -> list[PromptMessage]:
     """The messages with the edits, in order (OM22). The edits are good by themselves: see check_edits.
 
     `first` is the number of the first edit in its list.
@@ -231,7 +233,7 @@ def _failure(reason: Reason, message: str, edit: PromptEdit, number: int, **more
     )
 
 
-def joined(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
+def merge_assistant_texts(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
     """The messages, in which those of the assistant have one text, as vendors expect."""
     return [_with_one_text(one) if one.role is Role.ASSISTANT else one for one in messages]
 

@@ -122,7 +122,7 @@ class Conversation:
         order = self._order
         before = self._by_path.get(path)
         if before:
-            if one and _says_the_same(before, one):
+            if one and _is_same_message(before, one):
                 return
             at = bisect_left(order, _place(before), key=_place)
             del order[at], self._by_path[path]
@@ -144,7 +144,7 @@ class Conversation:
             self._fresh_from = at
 
     def compose(self) -> int:
-        """Bring the pieces up to date; the answer is how many at the beginning are what they were before.
+        """Update the pieces; returns how many at the beginning are unchanged.
 
         Raises TextOnlyError.
         """
@@ -161,7 +161,7 @@ class Conversation:
         del self.pieces[same:]
         last = segments[kept - 1] if kept else None
         for segment in segments[kept:]:
-            # What a reply calls has results, which stand between.
+            # A reply with calls is followed by their results.
             segment.is_introduced = segment.is_reply and (last is None or (last.is_reply and not last.ids))
             self._encode(segment, before.get(id(segment.parts[0])))
             last = segment
@@ -169,7 +169,7 @@ class Conversation:
 
     @property
     def stable(self) -> int:
-        """How many pieces stay as they are when the run goes on: all but what users said last."""
+        """The number of pieces that stay the same when the run goes on: all but the latest messages of users."""
         last = self._segments[-1] if self._segments else None
         return len(self.pieces) if last is None or last.is_reply else last.pieces_begin
 
@@ -181,18 +181,18 @@ class Conversation:
         return iter(self._segments)
 
     def left_out(self, segments: Iterable[Segment]) -> list[PlacedMessage]:
-        """What says something and is in none of these segments, in order."""
+        """The messages with content that are in none of these segments, in order."""
         shown = {part.path for segment in segments for part in segment.parts if part}
         return [one for one in self._order if one.path not in shown and _says_something(one.message)]
 
-    def heals(self) -> Iterator[tuple[str, str]]:
-        """What is not as it should be, and stands in a form that vendors take: paths and sentences."""
+    def repairs(self) -> Iterator[tuple[str, str]]:
+        """What was repaired so that vendors accept it: paths and sentences."""
         parts = {part.path: part for segment in self.segments() for part in segment.parts if part}
         for one in self._order:
             if one.message.role is not _TOOL or parts.get(one.path) is one:
                 continue
             if one.path in parts:
-                yield one.path, "A result of no call: it is told as text."
+                yield one.path, "A result without a call: it is sent as text."
             elif one.message.call_id in self._calls:
                 yield one.path, f"A second result of the call {one.message.call_id}: it is left out."
         for call_id, callers in self._calls.items():
@@ -203,9 +203,9 @@ class Conversation:
     # ---- Segments
 
     def _cut(self, fresh: int, before: dict[int, Segment]) -> int:
-        """Drop the segments that changes from an index on concern; the answer is where the rest begins."""
+        """Drop the segments that a change at an index affects; returns where the rest begins."""
         segments, begin = self._segments, fresh
-        # What users say may go on.
+        # Further messages of the user would belong to it.
         while segments and (segments[-1].end > fresh or not segments[-1].is_reply):
             segment = segments.pop()
             begin = min(begin, segment.begin)
@@ -222,7 +222,7 @@ class Conversation:
         return begin
 
     def _divide(self, begin: int) -> None:
-        """Divide what stands from an index on into segments."""
+        """Divide the messages from an index on into segments."""
         segments, order = self._segments, self._order
         for at in range(begin, len(order)):
             one = order[at]
@@ -260,7 +260,7 @@ class Conversation:
                 break
 
     def _add_calls(self, reply: Segment, one: PlacedMessage) -> None:
-        """Note who calls, and the ids that the calls are sent with: one that was used before is changed."""
+        """Record the calls of a reply and the ids to send; an id that was used before is changed."""
         if not one.message.calls:
             return
         ids: list[str] = []
@@ -290,7 +290,7 @@ class Conversation:
             raise TextOnlyError
 
     def _encode(self, segment: Segment, before: Segment | None) -> None:
-        """Give a segment its pieces: those of an earlier one of which it is the same."""
+        """Set the pieces of a segment, which are reused if it has not changed."""
         parts = segment.parts
         first = parts[0]
         assert first
@@ -299,7 +299,7 @@ class Conversation:
             segment.pieces, segment.chars = before.pieces, before.chars
         else:
             if not segment.is_reply:
-                messages = [together([part.message for part in parts if part])]
+                messages = [merge_user_messages([part.message for part in parts if part])]
             else:
                 messages = _answered(first.message, segment.ids, parts[1:])
                 if segment.is_introduced:
@@ -331,7 +331,7 @@ def _place(one: PlacedMessage) -> tuple[int, str]:
     return one.position, one.path
 
 
-def _says_the_same(one: PlacedMessage, other: PlacedMessage) -> bool:
+def _is_same_message(one: PlacedMessage, other: PlacedMessage) -> bool:
     return (one.position, one.is_gone) == (other.position, other.is_gone) and one.message == other.message
 
 
@@ -347,7 +347,7 @@ def _says_something(message: Message) -> bool:
     return bool(content) or message.role is _TOOL
 
 
-def together(messages: Sequence[Message]) -> Message:
+def merge_user_messages(messages: Sequence[Message]) -> Message:
     """What users say one after the other, as one message: texts joined by a blank line, images in their places."""
     if len(messages) == 1 and len(messages[0].parts) == 1:
         return messages[0]
@@ -363,11 +363,11 @@ def together(messages: Sequence[Message]) -> Message:
     return replace(messages[0], parts=tuple(parts))
 
 
-def encoded(messages: Iterable[Message]) -> list[str]:
+def to_json_lines(messages: Iterable[Message]) -> list[str]:
     """The messages as JSON Lines."""
     return [_ENCODER.encode(message).decode() + "\n" for message in messages]
 
 
-def decoded(text: str) -> list[Message]:
-    """Inverse of `encoded`."""
+def from_json_lines(text: str) -> list[Message]:
+    """Inverse of `to_json_lines`."""
     return [_DECODER.decode(line) for line in text.split("\n") if line]

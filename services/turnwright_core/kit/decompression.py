@@ -26,7 +26,7 @@ class EncodingError(ValueError):
     """An answer has an encoding that was not requested; the text names it."""
 
 
-async def unpacked(
+async def decompress(
     pieces: AsyncIterator[bytes], encoding: str, accepted: frozenset[str]
 ) -> AsyncGenerator[bytes, None]:
     """A decompressed body in pieces of bounded size. `encoding` is its header; `accepted` are gzip, deflate or both.

@@ -149,7 +149,7 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
     if error.code() in _REFUSALS:
         detail = f"{error.code().name}: {error.details()}"
         return fault(Reason.INTERNAL, f"The {service} service at {address} failed: {detail}", error_id=NOT_OURS)
-    return unanswered(service, address, _explained(error), **answered)
+    return call_lost_error(service, address, _explained(error), **answered)
 
 
 def _explained(error: grpc.aio.AioRpcError) -> str:
@@ -160,7 +160,7 @@ def _explained(error: grpc.aio.AioRpcError) -> str:
     return " ".join((detail, *(hint for words, hint in _HINTS.items() if words in detail)))
 
 
-def unanswered(service: str, address: str, detail: str, **values: str) -> TurnwrightError:
+def call_lost_error(service: str, address: str, detail: str, **values: str) -> TurnwrightError:
     """The error for a call that the connection or a proxy ended."""
     message = f"The {service} service at {address} does not answer: {detail}"
     return fault(Reason.SERVICE_UNAVAILABLE, message, service=service, address=address, **values)

@@ -16,7 +16,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_core.kit.certificates import Tls
-from turnwright_core.kit.errors import from_rpc, unanswered
+from turnwright_core.kit.errors import call_lost_error, from_rpc
 from turnwright_core.kit.in_process import LocalChannel, LocalServers
 from turnwright_core.kit.message_size import RECEIVES_ALL
 from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
@@ -93,7 +93,7 @@ class Peer:
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
         if answer is None:
-            raise unanswered(self.name, self.address, "the call ended without an answer")
+            raise call_lost_error(self.name, self.address, "the call ended without an answer")
         return answer
 
     async def call_by_value(self, method: Any, codec: RpcCodec[Q, A], request: Q) -> A:
@@ -155,7 +155,7 @@ class Peer:
 
     def cut_short(self, without: str) -> TurnwrightError:
         """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
-        return unanswered(self.name, self.address, f"the answer ended without {without}")
+        return call_lost_error(self.name, self.address, f"the answer ended without {without}")
 
     async def _messages(self, call: Any) -> AsyncGenerator[Any, None]:
         try:

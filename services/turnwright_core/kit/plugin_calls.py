@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from turnwright_core.kit.threads import Threads
+from turnwright_core.kit.threads import DaemonThreadPool
 
 THREADS_MAX: Final = 32
 """Plain functions of one plugin that may run at the same time."""
@@ -31,7 +31,7 @@ class PluginError(Exception):
         self.fault = fault
 
 
-def call_plainly(function: Callable[..., Any], *arguments: object) -> Any:
+def call_sync(function: Callable[..., Any], *arguments: object) -> Any:
     """Call a function synchronously. Raises PluginError."""
     try:
         return function(*arguments)
@@ -44,7 +44,7 @@ class PluginCalls:
 
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
-        self._threads = Threads("plugin", THREADS_MAX)
+        self._threads = DaemonThreadPool("plugin", THREADS_MAX)
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def isolated(self) -> PluginCalls:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from msgspec import Struct
 
-from turnwright_core.kit.plugin_calls import PluginError, call_plainly
+from turnwright_core.kit.plugin_calls import PluginError, call_sync
 from turnwright_core.kit.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class PluginRegistry(Generic[S]):
 R = TypeVar("R", bound=PluginRegistry[Any])
 
 
-def chosen(kind: PluginKind, enabled: str) -> list[Plugin]:
+def select_plugins(kind: PluginKind, enabled: str) -> list[Plugin]:
     """The plugins that a setting enables, sorted by name if it names none.
 
     `enabled` has names of entry points, or `module:function`, separated by commas; empty: all that are installed;
@@ -120,7 +120,7 @@ def chosen(kind: PluginKind, enabled: str) -> list[Plugin]:
     found = []
     for name in names or installed:
         if ":" in name:
-            found.append(Plugin(name, name, _version_of_module(name), partial(imported, name)))
+            found.append(Plugin(name, name, _version_of_module(name), partial(import_object, name)))
         elif name in installed:
             found.append(_plugin(installed[name]))
         else:
@@ -135,7 +135,7 @@ def register(plugin: Plugin, registry: PluginRegistry[Any], setting: str, more: 
     `more` names the variable that can exclude plugins, if it is another one.
     """
     try:
-        call_plainly(_plainly(call_plainly(plugin.load)), registry.of(plugin.name))
+        call_sync(_require_sync(call_sync(plugin.load)), registry.of(plugin.name))
     except PluginError as error:
         raise SettingsError(
             f"{setting}: the plugin {plugin.name} cannot be loaded: {error}. "
@@ -143,7 +143,7 @@ def register(plugin: Plugin, registry: PluginRegistry[Any], setting: str, more: 
         ) from error
 
 
-def _plainly(function: Any) -> Any:
+def _require_sync(function: Any) -> Any:
     """Call a plugin's function synchronously. Raises PluginError for an async one."""
     if iscoroutinefunction(function):
         raise PluginError(TypeError("it registers with an async function; a plain one is needed"))
@@ -157,14 +157,14 @@ def load_all(registry: R, enabled: Iterable[tuple[PluginKind, str]]) -> tuple[R,
     """
     loaded: dict[tuple[str, str], Plugin] = {}
     for kind, names in enabled:
-        for plugin in chosen(kind, names):
+        for plugin in select_plugins(kind, names):
             if (plugin.name, plugin.target) not in loaded:
                 register(plugin, registry, kind.setting)
                 loaded[plugin.name, plugin.target] = plugin
     return registry, tuple(loaded.values())
 
 
-def imported(target: str) -> Any:
+def import_object(target: str) -> Any:
     """The object that `module:function` names. Raises ImportError, AttributeError or ValueError."""
     module, separator, attribute = target.partition(":")
     if not (module and separator and attribute):
@@ -183,7 +183,7 @@ def _plugin(point: EntryPoint) -> Plugin:
 def _version_of_module(target: str) -> str:
     """The module's `__version__`; read after loading, so that a failure to load is reported as such."""
     try:
-        module = call_plainly(importlib.import_module, target.partition(":")[0])
+        module = call_sync(importlib.import_module, target.partition(":")[0])
     except PluginError:
         return UNVERSIONED
     return str(getattr(module, "__version__", UNVERSIONED))

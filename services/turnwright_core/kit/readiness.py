@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from turnwright_core.coalesced_timers import next_poll_in_s
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.heartbeats import beat_in_s
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 
@@ -84,7 +84,7 @@ class Readiness:
             await self._pause()
 
     async def _pause(self) -> None:
-        await asyncio.sleep(beat_in_s(asyncio.get_running_loop().time(), self._every_s))
+        await asyncio.sleep(next_poll_in_s(asyncio.get_running_loop().time(), self._every_s))
 
     async def _look(self, ready: Callable[[], Awaitable[None]]) -> None:
         before: bool | None = None

@@ -27,7 +27,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
 from turnwright_core.kit.readiness import EVERY_S, LOOK_S_MAX, Readiness
 from turnwright_core.kit.service import Service
-from turnwright_core.kit.settings_report import ShownSettings
+from turnwright_core.kit.settings_report import SettingsReporter
 from turnwright_core.kit.telemetry import count, observe, report_readiness
 from turnwright_core.kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
 from turnwright_core.kit.transport import PLAINTEXT, listen
@@ -118,7 +118,7 @@ class RunningServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]
         if self.service.settings is not None:
-            shown = ShownSettings(self.service.settings)
+            shown = SettingsReporter(self.service.settings)
             settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
         # The same as `enable_server_reflection`, which accepts only grpc's own server.
@@ -247,10 +247,10 @@ async def serve_until_stopped(*servers: RunningServer, lame_duck_s: float = 0.0)
                 return
             stack.push_async_callback(server.stop)
         if await came == signal.SIGTERM:
-            await leave(servers, lame_duck_s)
+            await enter_lame_duck(servers, lame_duck_s)
 
 
-async def leave(servers: Iterable[RunningServer], lame_duck_s: float) -> None:
+async def enter_lame_duck(servers: Iterable[RunningServer], lame_duck_s: float) -> None:
     """Have servers report NOT_SERVING, and wait until load balancers have noticed."""
     for server in servers:
         await server.leave()

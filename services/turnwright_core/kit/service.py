@@ -16,7 +16,7 @@ from turnwright_core.kit.guard import CallsInProgress, GuardedServer
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.settings import Settings
-from turnwright_core.kit.settings_report import ShownSettings
+from turnwright_core.kit.settings_report import SettingsReporter
 from turnwright_core.rpc_codec import Codecs
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _not_leaving() -> None:
     """The default hook for a service that is about to stop."""
 
 
-def _take_no_notice(_address: str) -> None:
+def _ignore_address(_address: str) -> None:
     """The default hook for the address."""
 
 
@@ -54,7 +54,7 @@ class Service(Struct, frozen=True):
     """Runs when no new calls are accepted: finishes the calls in progress."""
     close: Callable[[], Awaitable[None]] = _nothing
     """Runs after the last call."""
-    listening: Callable[[str], None] = _take_no_notice
+    listening: Callable[[str], None] = _ignore_address
     """Receives the actual address, after the start, right before the first call is accepted."""
     ready: Callable[[], Awaitable[None]] | None = None
     """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only dependencies, if any."""
@@ -86,7 +86,7 @@ class LocalService:
         health.set(ready=True)
         health_pb2_grpc.add_HealthServicer_to_server(health, guarded)
         if self._service.settings is not None:
-            shown = ShownSettings(self._service.settings)
+            shown = SettingsReporter(self._service.settings)
             settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
         self.local.open()
 

@@ -204,10 +204,10 @@ class Settings:
                 wrong.append(f"{variable}: {error}{shown}")
         if wrong:
             raise SettingsError("\n".join(wrong))
-        self.loaded()
+        self.after_load()
         _ = self.tls
 
-    def loaded(self) -> None:
+    def after_load(self) -> None:
         """Called once when all settings are read, for values that a class reads besides. Raises SettingsError."""
 
     @property

@@ -48,7 +48,7 @@ def _as_setting(variable: str, value: str, shown: str, secret: str) -> setting_p
     return setting_pb2.Setting(variable=variable, value=shown, digest=digest[:_DIGEST_CHARS])
 
 
-class ShownSettings(settings_service_pb2_grpc.SettingsServiceServicer):
+class SettingsReporter(settings_service_pb2_grpc.SettingsServiceServicer):
     """Reports the settings of one service to callers with the deployment's secret."""
 
     def __init__(self, settings: Settings) -> None:

@@ -21,7 +21,7 @@ IDLE_S: Final = 5.0
 """Seconds after which an idle thread ends."""
 
 
-class Threads:
+class DaemonThreadPool:
     """Slots for threads of one kind. For one event loop."""
 
     def __init__(self, name: str, most: int, idle_s: float = IDLE_S) -> None:

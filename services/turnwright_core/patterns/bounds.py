@@ -16,7 +16,7 @@ REPLACED_CHARS_MAX = 20_000_000
 Result = TypeVar("Result")
 
 
-def overrun(pattern: str) -> PatternError:
+def timeout_error(pattern: str) -> PatternError:
     """The error for a pattern that took too long."""
     detail = f"The pattern took longer than {PATTERN_TIMEOUT_S} s; use a simpler one, or a smaller text"
     return PatternError("timeout", pattern, detail)
@@ -41,7 +41,7 @@ class Deadline:
     def check(self) -> None:
         """Raise PatternError if the time is used up."""
         if thread_time() > self._end_s:
-            raise overrun(self._pattern)
+            raise timeout_error(self._pattern)
 
     def bound(self, run: Callable[[float], Result]) -> Result:
         """Call `run` with the remaining seconds; raise PatternError if it takes longer."""
@@ -49,4 +49,4 @@ class Deadline:
         try:
             return run(max(self._end_s - thread_time(), 0.001))
         except TimeoutError:
-            raise overrun(self._pattern) from None
+            raise timeout_error(self._pattern) from None

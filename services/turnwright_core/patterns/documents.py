@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
-from turnwright_core.patterns.bounds import overrun
+from turnwright_core.patterns.bounds import timeout_error
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.selection import NO_DOCUMENT, Selection
 from turnwright_core.patterns.shapes import Shape
@@ -81,7 +81,7 @@ class _Worker:
                 line = _exchanged(process, question)
             if not line:
                 self.end()
-                raise overrun(pattern) if is_late.is_set() else _lost(pattern, process.returncode)
+                raise timeout_error(pattern) if is_late.is_set() else _lost(pattern, process.returncode)
         found = json.loads(line)
         if isinstance(found, dict):
             raise PatternError(found["reason"], pattern, found["detail"])
@@ -144,7 +144,7 @@ def _started(pattern: str) -> subprocess.Popen[str]:
 
 def _lost(pattern: str, exit_code: int) -> PatternError:
     if exit_code == -signal.SIGPROF:
-        return overrun(pattern)
+        return timeout_error(pattern)
     return PatternError("too_large", pattern, "It needs too much memory for this document; use a regex")
 
 

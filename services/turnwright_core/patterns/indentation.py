@@ -8,7 +8,7 @@ lines keep their extra depth.
 from __future__ import annotations
 
 
-def reindented(search: str, matched: str, new: str) -> str:
+def reindent(search: str, matched: str, new: str) -> str:
     """`new` with its indentation shifted as from `search` to `matched`. Never raises."""
     moves = _moves(search, matched)
     if all(old == kept for old, kept in moves.items()):

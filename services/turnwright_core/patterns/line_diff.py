@@ -27,7 +27,7 @@ class LineChange(Struct, frozen=True):
     new_to: int
 
 
-def changes(old: list[str], new: list[str]) -> list[LineChange]:
+def diff_lines(old: list[str], new: list[str]) -> list[LineChange]:
     """The differences, in order; adjacent lines are one change. Never raises; about linear."""
     numbers: dict[str, int] = {}
     comparison = _Comparison(

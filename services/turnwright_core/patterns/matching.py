@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from turnwright_core.patterns.bounds import PATTERN_TIMEOUT_S, Deadline, check_length, overrun
+from turnwright_core.patterns.bounds import PATTERN_TIMEOUT_S, Deadline, check_length, timeout_error
 from turnwright_core.patterns.replacing import Replacement, replace_region
 from turnwright_core.patterns.selection import NO_DOCUMENT, Selection
 from turnwright_core.patterns.shapes import Shape
@@ -60,7 +60,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
                 for one in ready.whole
             )
         except TimeoutError:
-            raise overrun(pattern) from None
+            raise timeout_error(pattern) from None
         return found is not ready.inverted
 
     return matches

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-from turnwright_core.patterns.line_diff import LineChange, changes
+from turnwright_core.patterns.line_diff import LineChange, diff_lines
 
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
@@ -22,7 +22,7 @@ def unified_patch(path: str, old: str, new: str, *, context_lines: int = 3) -> s
         return ""
     before, after = _lines(old), _lines(new)
     lines = [f"--- a/{path}\n", f"+++ b/{path}\n"]
-    for hunk in _hunks(changes(before, after), context_lines):
+    for hunk in _hunks(diff_lines(before, after), context_lines):
         lines += _written(hunk, before, after, context_lines)
     return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
 

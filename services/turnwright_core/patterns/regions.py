@@ -80,7 +80,7 @@ def _loose_ways(lines: Lines, search: str, wanted: list[str], core: list[str]) -
         return _with_margins(lines, _by_line(lines, core, normal, skip_blank=skip_blank), wanted)
 
     def unnumbered() -> list[TextRegion]:
-        numberless = bare_lines(without_numbers(search) or "")
+        numberless = bare_lines(strip_line_numbers(search) or "")
         return _with_margins(lines, _by_line(lines, _without_blank_ends(numberless), _spaced), numberless)
 
     return (
@@ -98,13 +98,13 @@ def bare_lines(block: str) -> list[str]:
     return [line.rstrip("\r") for line in lines_in(block)]
 
 
-def blank_ends(lines: Sequence[str]) -> tuple[int, int]:
+def count_blank_ends(lines: Sequence[str]) -> tuple[int, int]:
     """Return how many blank lines stand at the beginning, and how many at the end."""
     seen = [index for index, line in enumerate(lines) if line.strip()]
     return (seen[0], len(lines) - 1 - seen[-1]) if seen else (len(lines), 0)
 
 
-def without_numbers(search: str) -> str | None:
+def strip_line_numbers(search: str) -> str | None:
     """Return `search` without line numbers, or None when not every line has one."""
     lines = [line for line in search.split("\n") if line.strip()]
     if not lines or not all(_NUMBERED.match(line) for line in lines):
@@ -113,13 +113,13 @@ def without_numbers(search: str) -> str | None:
 
 
 def _without_blank_ends(wanted: list[str]) -> list[str]:
-    before, behind = blank_ends(wanted)
+    before, behind = count_blank_ends(wanted)
     return wanted[before : len(wanted) - behind]
 
 
 def _with_margins(lines: Lines, places: list[TextRegion], wanted: list[str]) -> list[TextRegion]:
     """Take the blank lines around each place in, as far as the search has such lines."""
-    before, behind = blank_ends(wanted)
+    before, behind = count_blank_ends(wanted)
     return [_with_margin(lines, place, before, behind) for place in places] if before or behind else places
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwright_core.patterns.indentation import reindented
+from turnwright_core.patterns.indentation import reindent
 from turnwright_core.patterns.lines import TextRegion, lines_in, with_line_ends_of
-from turnwright_core.patterns.regions import Way, bare_lines, blank_ends, find_region, without_numbers
+from turnwright_core.patterns.regions import Way, bare_lines, count_blank_ends, find_region, strip_line_numbers
 
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
 
@@ -46,7 +46,7 @@ def replace_region(text: str, search: str, replacement: str) -> Replacement | No
         return NoMatch(found.places)
     place, way = found.places[0], found.way
     if way == "unnumbered":
-        search, replacement = without_numbers(search) or search, without_numbers(replacement) or replacement
+        search, replacement = strip_line_numbers(search) or search, strip_line_numbers(replacement) or replacement
     new = _without_missing(lines_in(replacement), bare_lines(search), text[place.start : place.end])
     if not new:
         place = _with_line_end(text, place)
@@ -57,7 +57,7 @@ def replace_region(text: str, search: str, replacement: str) -> Replacement | No
 
 def _without_missing(new: list[str], searched: list[str], matched: str) -> list[str]:
     """Leave out blank lines that search and replacement have at an end and the text has not."""
-    wanted, there, put = (blank_ends(lines) for lines in (searched, matched.split("\n"), new))
+    wanted, there, put = (count_blank_ends(lines) for lines in (searched, matched.split("\n"), new))
     before, behind = (min(max(0, sought - found), kept) for sought, found, kept in zip(wanted, there, put, strict=True))
     return new[before : len(new) - behind]
 
@@ -66,10 +66,10 @@ def _fitted(text: str, place: TextRegion, way: Way, search: str, replacement: st
     """The replacement under the indentation of the text."""
     matched = text[place.start : place.end]
     if way in _WHOLE_LINES:
-        return reindented(search, matched, replacement)
+        return reindent(search, matched, replacement)
     before = _before(text, place)
     if way == "exact" and before and not before.strip() and _ends_line(text, place):
-        return reindented(search, before + matched, replacement).removeprefix(before)
+        return reindent(search, before + matched, replacement).removeprefix(before)
     return replacement
 
 

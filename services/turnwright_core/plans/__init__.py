@@ -13,7 +13,6 @@ from turnwright_core.plans.items import (
     readable_items,
     word,
 )
-from turnwright_core.plans.moved import ItemMoved, items_moved, lines_changed
 from turnwright_core.plans.plan import (
     MAIN,
     PLAN_ID,
@@ -27,13 +26,14 @@ from turnwright_core.plans.plan import (
     plan_path,
     version_path,
 )
+from turnwright_core.plans.plan_diff import ItemChange, count_changed_lines, diff_items
 
 __all__ = [
     "MAIN",
     "NO_ITEMS",
     "PLAN_ID",
     "SCHEME",
-    "ItemMoved",
+    "ItemChange",
     "Plan",
     "PlanDelta",
     "PlanItem",
@@ -41,11 +41,11 @@ __all__ = [
     "PlanPart",
     "PlanPriority",
     "PlanStatus",
+    "count_changed_lines",
     "delta_path",
+    "diff_items",
     "items_json",
-    "items_moved",
     "items_of",
-    "lines_changed",
     "part_of",
     "plan_path",
     "readable_items",

@@ -106,7 +106,7 @@ def tool_in(record: bytes) -> str:
     return CommandRecord.FromString(record).tool
 
 
-def decided(record: bytes, decision: Decision) -> bytes:
+def with_decision(record: bytes, decision: Decision) -> bytes:
     """The record with a decision. `record` is empty for a proposal that was not a command."""
     message = CommandRecord.FromString(record)
     # A copy: a message has one stage, and what another one held is gone once it is given.

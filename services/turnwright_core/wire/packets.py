@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from turnwright.types.v1 import packet_pb2
 
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 

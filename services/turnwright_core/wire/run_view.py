@@ -16,7 +16,7 @@ from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2, sess
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply, partial_reply
 from turnwright_core.limits import BODY_BYTES_MAX, CHUNK_BYTES, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
-from turnwright_core.plans.receiver import HeldPlans
+from turnwright_core.plans.watched_plans import WatchedPlans
 from turnwright_core.text import cut_bytes
 from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.messages import message_from_pb
@@ -59,7 +59,7 @@ class RunView(Struct):
     entries: dict[str, entry_pb2.Entry] = field(default_factory=dict)
     proposals: dict[str, proposal_pb2.Proposal] = field(default_factory=dict)
     partial: Partial | None = None
-    held: HeldPlans[plan_pb2.Plan, list[plan_pb2.PlanItem]] = field(default_factory=HeldPlans)
+    held: WatchedPlans[plan_pb2.Plan, list[plan_pb2.PlanItem]] = field(default_factory=WatchedPlans)
     state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_UNSPECIFIED
     """What the run is doing."""
     draft: str | None = None

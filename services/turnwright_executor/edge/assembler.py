@@ -10,7 +10,7 @@ from turnwright.assembler.v1 import assembler_service_pb2_grpc
 from turnwright.types.v1 import message_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.differences import Copied, whole
+from turnwright_core.delta_encoding import Copied, decode
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
@@ -124,7 +124,7 @@ def _messages(
     """The messages in order; empty if they copy pieces that the base packet does not have."""
     try:
         return tuple(
-            PacketMessage(roles[index], tuple(whole(changes[index], base)), tuple(changes[index]))
+            PacketMessage(roles[index], tuple(decode(changes[index], base)), tuple(changes[index]))
             for index in sorted(changes)
         )
     except IndexError:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from turnwright_core.kit.threads import Threads
+from turnwright_core.kit.threads import DaemonThreadPool
 
 FILES_MAX: Final = 16
 """Concurrent file operations of commands, over all runs."""
@@ -28,7 +28,7 @@ class StoppedError(Exception):
     """Nobody waits for this work any more."""
 
 
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Threads, Threads]] = WeakKeyDictionary()
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[DaemonThreadPool, DaemonThreadPool]] = WeakKeyDictionary()
 
 
 async def on_files(work: Callable[[Check], T]) -> T:
@@ -43,7 +43,7 @@ async def on_trees(work: Callable[[Check], T]) -> T:
     return await _until_cancelled(trees, work)
 
 
-async def _until_cancelled(threads: Threads, work: Callable[[Check], T]) -> T:
+async def _until_cancelled(threads: DaemonThreadPool, work: Callable[[Check], T]) -> T:
     is_over = threading.Event()
 
     def check() -> None:
@@ -56,8 +56,8 @@ async def _until_cancelled(threads: Threads, work: Callable[[Check], T]) -> T:
         is_over.set()
 
 
-def _pools_here() -> tuple[Threads, Threads]:
+def _pools_here() -> tuple[DaemonThreadPool, DaemonThreadPool]:
     loop = asyncio.get_running_loop()
     if loop not in _pools:
-        _pools[loop] = Threads("files", FILES_MAX), Threads("scan", SCANS_MAX)
+        _pools[loop] = DaemonThreadPool("files", FILES_MAX), DaemonThreadPool("scan", SCANS_MAX)
     return _pools[loop]

@@ -16,7 +16,7 @@ from turnwright.store.v1 import read_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.converters import converter
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import StoredMessage, TurnPacket
 from turnwright_core.packet_digest import packet_digest

@@ -15,7 +15,7 @@ from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_US
 
 from turnwright_core.chat.message import Image, Role, Text
 from turnwright_core.chat.message import Message as ChatMessage
-from turnwright_core.chat.transcript import decoded, together
+from turnwright_core.chat.transcript import from_json_lines, merge_user_messages
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
@@ -149,7 +149,7 @@ def _sent(messages: Sequence[PacketMessage], images: Sequence[Image]) -> list[Me
 
 def _edited_packet(messages: Sequence[PacketMessage], images: Sequence[Image]) -> list[Message]:
     """A packet with edits: what they added stands in conversations before and after its user message."""
-    edits = [decoded(message.text) for message in messages if message.role == CONVERSATION]
+    edits = [from_json_lines(message.text) for message in messages if message.role == CONVERSATION]
     paths = {part.path for added in edits for one in added for part in one.parts if isinstance(part, Image)}
     chat: list[ChatMessage] = []
     for message in messages:
@@ -161,7 +161,7 @@ def _edited_packet(messages: Sequence[PacketMessage], images: Sequence[Image]) -
     merged: list[ChatMessage] = []
     for is_user, group in groupby(chat, lambda one: one.role is Role.USER):
         same_role = list(group)
-        merged += [together(same_role)] if is_user else same_role
+        merged += [merge_user_messages(same_role)] if is_user else same_role
     system = (sent for message in messages if message.role == "system" for sent in _sent_message(message, images))
     return [*system, *_with_images(merged, images)]
 
@@ -169,7 +169,7 @@ def _edited_packet(messages: Sequence[PacketMessage], images: Sequence[Image]) -
 def _sent_message(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
     """The messages for the provider; of a conversation all messages."""
     if message.role == CONVERSATION:
-        conversation = _with_images(decoded(message.text), images)
+        conversation = _with_images(from_json_lines(message.text), images)
         mark_conversation(conversation)
         return conversation
     if message.role not in _ROLES:

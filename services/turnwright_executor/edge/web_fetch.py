@@ -25,7 +25,7 @@ import httpx
 from msgspec import Struct
 
 from turnwright_core import __version__
-from turnwright_core.kit.decompression import GZIP, EncodingError, unpacked
+from turnwright_core.kit.decompression import GZIP, EncodingError, decompress
 from turnwright_core.kit.tls import tls_context
 from turnwright_executor.domain.networks import Network, may_be_reached
 from turnwright_executor.domain.pages import PageAddressError, page_address
@@ -181,7 +181,7 @@ async def read_body(response: httpx.Response, bytes_max: int) -> tuple[bytes, bo
     kept = bytearray()
     encoding = response.headers.get("content-encoding", "")
     try:
-        async with aclosing(unpacked(response.aiter_raw(), encoding, ENCODINGS)) as pieces:
+        async with aclosing(decompress(response.aiter_raw(), encoding, ENCODINGS)) as pieces:
             async for piece in pieces:
                 kept += piece
                 if len(kept) > bytes_max:

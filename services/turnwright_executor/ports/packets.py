@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
 from turnwright_core.owner_calls import ReturnView, ViewChange

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import Image, Part
 from turnwright_core.chat.prompt_edits import PromptEdit, image_paths_in
 from turnwright_core.chat.timeline import IMAGES
-from turnwright_core.chat.transcript import decoded
+from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -101,7 +101,7 @@ async def read_images(
 
 
 def _paths_in(conversation: str) -> list[str]:
-    parts = (part for message in decoded(conversation) for part in message.parts)
+    parts = (part for message in from_json_lines(conversation) for part in message.parts)
     return [part.path for part in parts if isinstance(part, Image) and part.path]
 
 

@@ -10,11 +10,11 @@ from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
 from turnwright.types.v1 import entry_pb2, session_command_pb2, session_pb2, settings_pb2
 
+from turnwright_core.batching import split_by_weight
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.parts import in_parts
 from turnwright_core.runs import Loop, Run, SessionState, Turn, Usage
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.entries import entry_to_pb
@@ -78,7 +78,7 @@ def entry_grown(piece: event_pb2.OutputAppended) -> WatchRunResponse:
 
 def messages_truncated(from_index: int, paths: Sequence[str]) -> Iterator[WatchRunResponse]:
     """Messages were taken away from a place on; many come in several events."""
-    for part in in_parts(paths, lambda path: len(path.encode()) + _PATH_OVERHEAD):
+    for part in split_by_weight(paths, lambda path: len(path.encode()) + _PATH_OVERHEAD):
         event = session_event_pb2.MessagesTruncated(from_index=from_index, paths=part)
         yield WatchRunResponse(messages_truncated=event)
 
@@ -170,7 +170,7 @@ def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply)
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:
     """Combine events into as few messages as possible: the cost of a message is many times that of an event."""
-    return map(_as_one, in_parts(events, WatchRunResponse.ByteSize))
+    return map(_as_one, split_by_weight(events, WatchRunResponse.ByteSize))
 
 
 def _as_one(events: Sequence[WatchRunResponse]) -> WatchRunResponse:

@@ -19,9 +19,9 @@ from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 
 from turnwright_core.backoff import Backoff
+from turnwright_core.coalesced_timers import heartbeat_due_s
 from turnwright_core.entries import Cursor, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS

@@ -18,7 +18,7 @@ from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import QUEUED, RUNNING, Loop, Run, SessionState
 from turnwright_core.session import Wait, session_state
-from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, queue_of, shortened
+from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, merge_queue, truncate_preview
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
@@ -120,7 +120,7 @@ class RunFold(Struct):
         if not (self._loops or self._edits):
             return []
         edits = [edit for _, edit in sorted(self._edits.values(), key=lambda pair: pair[0])]
-        return list(map(queued_command_to_pb, queue_of(self._loops, edits)))
+        return list(map(queued_command_to_pb, merge_queue(self._loops, edits)))
 
     def take_edit(self, entry: Entry) -> None:
         """Note an edit that waits."""
@@ -143,7 +143,7 @@ class RunFold(Struct):
         """Note which loops have not begun."""
         for loop in loops:
             if loop.status == QUEUED:
-                self._loops[loop.sequence] = shortened(loop.prompt)
+                self._loops[loop.sequence] = truncate_preview(loop.prompt)
             else:
                 self._loops.pop(loop.sequence, None)
 

@@ -32,7 +32,7 @@ from turnwright_core.patterns import (
     replace_region,
     with_line_ends_of,
 )
-from turnwright_core.patterns.indentation import reindented
+from turnwright_core.patterns.indentation import reindent
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous, not_found
 
@@ -269,7 +269,7 @@ def _splice(lines: Lines, hunk: Hunk, place: TextRegion) -> AppliedEdit:
 
 def _added(hunk: Hunk, matched: list[str]) -> Iterator[str]:
     added = "\n".join(line[1:] for line in hunk.signed if line[0] == "+")
-    return iter(reindented("\n".join(hunk.old), "\n".join(matched), added).split("\n"))
+    return iter(reindent("\n".join(hunk.old), "\n".join(matched), added).split("\n"))
 
 
 def _join(lines: Lines, hunk: Hunk, pieces: list[str], first: int, last: int) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 import httpx
 from msgspec import Struct
 
-from turnwright_core.kit.decompression import GZIP, EncodingError, unpacked
+from turnwright_core.kit.decompression import GZIP, EncodingError, decompress
 from turnwright_core.kit.tls import tls_context
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.ports import HttpRequest
@@ -55,7 +55,7 @@ class HttpxReply:
         size = 0
         with _our_errors(self._limits):
             encoding = self._response.headers.get("content-encoding", "")
-            async with aclosing(unpacked(self._response.aiter_raw(), encoding, GZIP)) as chunks:
+            async with aclosing(decompress(self._response.aiter_raw(), encoding, GZIP)) as chunks:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > self._limits.reply_bytes_max:

@@ -19,12 +19,12 @@ from typing import Final, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from turnwright_core.batching import split_by_weight
+from turnwright_core.coalesced_timers import heartbeat_due_s
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.heartbeats import heartbeat_due_s
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.parts import in_parts
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor, moment_of_cursor
@@ -294,8 +294,8 @@ def _to_drafts(piece: _FeedPage, cursor: Cursor, wanted: Wanted) -> list[_Messag
     drafts = []
     loops, turns = piece.loops, piece.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
-        drafts += [_MessageDraft(RunChanges(cursor, loops=part)) for part in in_parts(loops, loop_bytes)]
-        drafts += [_MessageDraft(RunChanges(cursor, turns=part)) for part in in_parts(turns, turn_bytes)]
+        drafts += [_MessageDraft(RunChanges(cursor, loops=part)) for part in split_by_weight(loops, loop_bytes)]
+        drafts += [_MessageDraft(RunChanges(cursor, turns=part)) for part in split_by_weight(turns, turn_bytes)]
         loops, turns = [], []
     cuts = list(message_batches(piece.shown, wanted)) or [[]]
     for index, shown in enumerate(cuts):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from turnwright_core.chat.message import Text
-from turnwright_core.session_queue import at_index, shortened
+from turnwright_core.session_queue import index_preview, truncate_preview
 from turnwright_store.app.session_commands import (
     AbortSession,
     BranchFromChat,
@@ -54,7 +54,7 @@ _KINDS: Final = {
 
 
 def preview_of(command: SessionCommand) -> str:
-    return shortened(_ABOUT[type(command)](command))
+    return truncate_preview(_ABOUT[type(command)](command))
 
 
 def _changes(command: SetParams) -> str:
@@ -74,7 +74,7 @@ _ABOUT: Final[Mapping[type, Callable[[Any], str]]] = {
     IdeToolResult: lambda command: command.call,
     UpdateMessage: lambda command: command.path,
     RemoveMessage: lambda command: command.path,
-    TruncateMessages: lambda command: at_index(command.index, _text(command.message) if command.message else ""),
+    TruncateMessages: lambda command: index_preview(command.index, _text(command.message) if command.message else ""),
     Regenerate: lambda _: "",
     RestoreFromTrajectory: lambda command: f"turn {command.turn}",
     SetDraft: lambda command: command.text or "",

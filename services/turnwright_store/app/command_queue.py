@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Run
-from turnwright_core.session_queue import QUEUE_LISTED_MAX, QueuedCommand, queue_of, shortened
+from turnwright_core.session_queue import QUEUE_LISTED_MAX, QueuedCommand, merge_queue, truncate_preview
 from turnwright_store.app.registry import with_origin
 from turnwright_store.app.waiting_edits import (
     WaitingEdit,
@@ -25,8 +25,8 @@ def list_commands(connection: Connection, address: RunRef) -> list[QueuedCommand
     """What waits, the next one first."""
     run = get_run(connection, address.project, address.run)
     loops = loop_rows.list_queued(connection, run.id, QUEUE_LISTED_MAX)
-    queued = {loop.sequence: shortened(loop.prompt) for loop in loops}
-    return queue_of(queued, [one.queued for one in waiting_edits(connection, run)])
+    queued = {loop.sequence: truncate_preview(loop.prompt) for loop in loops}
+    return merge_queue(queued, [one.queued for one in waiting_edits(connection, run)])
 
 
 def cancel_command(

@@ -15,9 +15,9 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
-from turnwright_core.parts import in_parts
 from turnwright_store.app.changes import Watches
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
@@ -139,7 +139,7 @@ class InboxWatch(Struct):
             pending = await self.database.read(partial(_pending, waiting=part))
             self.sent |= {view: _sent_row(one) for view, one in pending}
             again |= {_sent_row(one) for _, one in pending}
-            for message in in_parts([one for _, one in pending], _bytes):
+            for message in split_by_weight([one for _, one in pending], _bytes):
                 yield InboxMessage(message, complete=self.is_complete)
         # A record that was written again while it waits has a new row, and was sent above.
         for left in batched([sent for sent in closed if sent not in again], ROWS_A_READ):

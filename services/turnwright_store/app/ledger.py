@@ -29,7 +29,7 @@ from turnwright_core.runs import (
     Run,
     Turn,
     Usage,
-    may_move,
+    can_transition,
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
@@ -70,7 +70,7 @@ def transition_forbidden(kind: str, source: object, target: object, message: str
 
 def with_status(run: RunRow, status: int) -> RunRow:
     """The run at another status. Raises TRANSITION_FORBIDDEN (RU107)."""
-    if not may_move(run.run.status, status):
+    if not can_transition(run.run.status, status):
         raise transition_forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
     return replace(run, run=replace(run.run, status=status))
 

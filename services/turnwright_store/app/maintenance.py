@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.coalesced_timers import next_poll_in_s
 from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
-from turnwright_core.heartbeats import beat_in_s
 from turnwright_core.kit.logs import get_logger
 from turnwright_store.ports import ANY_SCOPE, Database
 
@@ -87,7 +87,7 @@ async def _run_chore(chore: Chore) -> None:
             more = await _run_step(chore)
             if commits and more is False:
                 await commits.woken.wait()
-            await asyncio.sleep(0 if more else beat_in_s(clock_s(), chore.every_s))
+            await asyncio.sleep(0 if more else next_poll_in_s(clock_s(), chore.every_s))
     finally:
         if commits:
             commits.close()

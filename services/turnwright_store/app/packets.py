@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.differences import whole
+from turnwright_core.delta_encoding import decode
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import TurnPacket
@@ -120,7 +120,7 @@ def _row(
         if base.depth < CHAIN_MAX:
             return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, layout_text(parts))
     ids = _ids(connection, run_id, base) if base else []
-    layout = tuple((role, tuple(whole(pieces, ids))) for role, pieces in parts)
+    layout = tuple((role, tuple(decode(pieces, ids))) for role, pieces in parts)
     if base is None or base.depth == CHAIN_MAX:
         return PacketRow(packet.turn, 0, 1, packet.length, encode_layout(layout, ()))
     return PacketRow(packet.turn, base.turn, base.depth + 1, packet.length, encode_layout(layout, ids))

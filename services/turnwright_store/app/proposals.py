@@ -22,7 +22,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
 from turnwright_core.session import Wait
-from turnwright_core.wire.command_records import decided, decision_in, tool_in, wait_in
+from turnwright_core.wire.command_records import decision_in, tool_in, wait_in, with_decision
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.run_events import new_event
 from turnwright_store.domain.checks import check_path, check_record
@@ -107,7 +107,7 @@ def _apply_resolution(tx: Transaction, caller: Caller, record: Entry, resolution
         client_runs=resolution.client_runs,
         tool_failed=resolution.tool_failed,
     )
-    after = decided(record.record, made)
+    after = with_decision(record.record, made)
     if resolution.accept:
         return SetEntry(state=State.RECORDED, record=after)
     return SetEntry(resolution.comment or "Rejected.", state=State.FAILED, outcome=REJECTED_OUTCOME, record=after)
@@ -115,7 +115,7 @@ def _apply_resolution(tx: Transaction, caller: Caller, record: Entry, resolution
 
 def expiry_decision(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
     """The decision on a record that waited for this many milliseconds."""
-    after = decided(record.record, Decision(DecisionKind.EXPIRED, time_ms=now_ms))
+    after = with_decision(record.record, Decision(DecisionKind.EXPIRED, time_ms=now_ms))
     body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
     return SetEntry(body, state=State.CANCELLED, outcome=EXPIRED_OUTCOME, record=after)
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import Cursor, Entry
-from turnwright_core.parts import in_parts
 from turnwright_store.app.history import At, check_cursor, moment_of_cursor, run_at
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -118,7 +118,7 @@ def changed_scopes(run: RunHead, after: Cursor, to: Cursor) -> list[ScopeChanges
 
 def message_batches(shown: Sequence[EntryRow], wanted: Wanted) -> Iterator[list[EntryRow]]:
     """The entries in lists for messages of about 256 KiB each."""
-    return in_parts(shown, lambda one: weight_of(one, wanted))
+    return split_by_weight(shown, lambda one: weight_of(one, wanted))
 
 
 def weight_of(one: EntryRow, wanted: Wanted) -> int:

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Final
 
 from turnwright_core.checks import check_bytes, check_count, invalid
-from turnwright_core.differences import Copied, Differences
+from turnwright_core.delta_encoding import Copied, DeltaEncoder
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.owner_calls import TurnPacket
@@ -116,8 +116,8 @@ MessageParts = tuple[str, Iterable[Copied | int]]
 
 def encode_layout(layout: Layout, base: Sequence[int]) -> str:
     """Encode a layout as a delta against the ids of another one; with an empty base it is self-contained."""
-    differences = Differences(base)
-    return layout_text((role, differences.of(ids)) for role, ids in layout)
+    differences = DeltaEncoder(base)
+    return layout_text((role, differences.encode(ids)) for role, ids in layout)
 
 
 def layout_text(layout: Iterable[MessageParts]) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from turnwright_core.kit.threads import Threads
+from turnwright_core.kit.threads import DaemonThreadPool
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, READER_PRAGMAS, SqliteLink, SqliteWriter
 from turnwright_store.edge.file_health import FileHealth
@@ -80,7 +80,7 @@ class SqliteDatabase:
         self._reads: ReadQueue[SqliteLink] = ReadQueue(queue_max)
         self._resources = contextlib.AsyncExitStack()
         self._health = FileHealth(path)
-        self._checks = Threads("store-check", 2)
+        self._checks = DaemonThreadPool("store-check", 2)
 
     async def start(self) -> None:
         """Take the file, bring its schema to head, and begin to serve.

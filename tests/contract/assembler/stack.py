@@ -9,7 +9,7 @@ from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import call_metadata

@@ -9,7 +9,7 @@ from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import message_pb2
 
 from contract.assembler.stack import SECRET, Client, ScriptedStore, at, part, start_assembler
-from turnwright_core.differences import whole
+from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import SetEntry, Tier, Visibility
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import derive_token
@@ -299,7 +299,7 @@ async def test_a_packet_is_told_by_what_differs_from_the_one_that_the_caller_has
     pieces = pieces_of(second)
     new = [piece for piece in pieces if isinstance(piece, str)]
     assert [name for name in ("a.py", "b.py") if any(name in piece for piece in new)] == ["b.py"]
-    text = "".join(whole(pieces, pieces_of(first)))
+    text = "".join(decode(pieces, pieces_of(first)))
     assert second.report.digest == digest_of(text[: len(first.system)], text[len(first.system) :])
     assert '"b.py"' in text
 
@@ -327,4 +327,4 @@ async def test_a_long_text_comes_in_pieces_and_parts(client, store):
     assert section(first.user, "visible").children[0].body == body
     assert sum(message.ByteSize() for message in second.parts) < 5_000
     assert (len(first.parts) > 3, len(second.parts)) == (True, 1)
-    assert "".join(whole(pieces_of(second), pieces_of(first))) == first.system + first.user
+    assert "".join(decode(pieces_of(second), pieces_of(first))) == first.system + first.user

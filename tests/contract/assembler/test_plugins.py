@@ -12,7 +12,7 @@ import pytest_asyncio
 from contract.assembler.stack import Client, at, part, start_assembler
 from log_lines import logged
 from turnwright_core import __version__
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.settings import SettingsError
 from unit.assembler.entries import entry

@@ -8,7 +8,7 @@ from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
 from turnwright.types.v1 import message_pb2
 
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer

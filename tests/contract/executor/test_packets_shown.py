@@ -8,7 +8,7 @@ import pytest
 
 from contract.executor.test_pipeline import DONE, Asked
 from services import running
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_core.wire.packets import shown_in

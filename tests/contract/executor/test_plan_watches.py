@@ -18,7 +18,7 @@ from turnwright_client import RunView
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import call_metadata
 from turnwright_core.limits import CHUNK_BYTES, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
-from turnwright_core.plans.receiver import HeldPlans
+from turnwright_core.plans.watched_plans import WatchedPlans
 
 pytestmark = pytest.mark.asyncio
 
@@ -358,7 +358,7 @@ class PlansWatcher(Watcher):
     """What a watch of nothing but plans is told."""
 
     def __init__(self, services, client):
-        self.events, self.held = [], HeldPlans()
+        self.events, self.held = [], WatchedPlans()
         self._stream = client.watch_plans(services.project, "r")
 
     async def __aenter__(self):

@@ -9,7 +9,7 @@ from turnwright.types.v1 import packet_pb2
 
 from contract.store.counting import row_counts, stored_bytes
 from contract.store.harness import Run, new_project, set_, working_run
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.packets import piece_to_pb
 

@@ -13,7 +13,7 @@ from turnwright_assembler.domain.eviction import Room, WeighedMessage, evict
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Message, Role, ToolCall
 from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.chat.transcript import decoded
+from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.events import COMPRESSION_SOURCE
 from unit.assembler.entries import entry
@@ -79,7 +79,7 @@ def entries_of(messages: list[dict[str, Any]]) -> list[Entry]:
 def test_a_case_of_a_linearized_history(case: Case) -> None:
     rows = TranscriptRows()
     rows.apply(ViewPart(tuple(entries_of(case["input"]["messages"])), (), Cursor("i", 1, 0, 0)))
-    made = "\n".join(one.text for one in decoded("".join(dict(rows.messages())["conversation"])))
+    made = "\n".join(one.text for one in from_json_lines("".join(dict(rows.messages())["conversation"])))
     wanted = [one for one in case["expected"]["messages"] if one["role"] != "system"]
     at, found = 0, True
     for message in wanted:

@@ -15,8 +15,8 @@ from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.prompt_edits import append, append_to, insert_after, prepend
-from turnwright_core.chat.transcript import decoded
-from turnwright_core.differences import whole
+from turnwright_core.chat.transcript import from_json_lines
+from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength
@@ -36,7 +36,7 @@ def fit(rows: TranscriptRows, ceiling: int, **more: object) -> Transcript:
 
 
 def messages_of(made: Transcript) -> list[Message]:
-    return decoded("".join(piece for piece in dict(made.messages)["conversation"] if isinstance(piece, str)))
+    return from_json_lines("".join(piece for piece in dict(made.messages)["conversation"] if isinstance(piece, str)))
 
 
 def written(entries: list[Entry], writes: tuple[EntryWrite, ...]) -> list[Entry]:
@@ -251,7 +251,7 @@ def test_an_edited_transcript_goes_on_from_the_one_before(turns):
         made = fit(rows, 10**6, edits=tuple(edits), base_digest=digest, prefill=True)
         cold = fit(rows_of(*entries), 10**6, edits=tuple(edits), prefill=True)
         wanted = [(role, [piece for piece in pieces if isinstance(piece, str)]) for role, pieces in cold.messages]
-        assert [(role, list(whole(parts, told))) for role, parts in made.messages] == wanted
+        assert [(role, list(decode(parts, told))) for role, parts in made.messages] == wanted
         assert made.digest == cold.digest == packet_digest(wanted)
         assert (made.chars, made.edit_tokens) == (cold.chars, cold.edit_tokens)
         digest, told = made.digest, [piece for _, pieces in wanted for piece in pieces]

@@ -97,7 +97,7 @@ def test_what_vendors_would_refuse_says_how_it_is_sent_instead():
     assert {path: piece.healed.split(":")[0] for path, piece in found.items() if piece.healed} == {
         "log://turn_1/get/again": "A second result of the call call_1_0",
         "assistant://2": "The call id call_1_0 is used again",
-        "log://turn_3/get/0": "A result of no call",
+        "log://turn_3/get/0": "A result without a call",
     }
     assert (found["log://turn_1/get/again"].form, found["log://turn_3/get/0"].form) == (Form.LEFT_OUT, Form.WHOLE)
     unanswered = [piece for piece in told if not piece.path]

@@ -16,7 +16,7 @@ from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.checkpoint import Checkpoint, checkpoint_in
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.transcript import TextOnlyError
-from turnwright_core.differences import whole
+from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.packet_digest import packet_digest
 from unit.assembler.entries import entry
@@ -151,7 +151,7 @@ def test_what_goes_on_from_a_stored_text_is_what_all_entries_come_to(data):
                 continue
             seen["resumed"] += 1
             warm = warm or one
-            assert [(role, tuple(whole(parts, told))) for role, parts in made] == wanted
+            assert [(role, tuple(decode(parts, told))) for role, parts in made] == wanted
             assert [(role, tuple(pieces)) for role, pieces in one.messages()] == wanted
             assert one.digest() == cold.digest()
             assert (one.chars, one.strength, one.broken_in) == (rows.chars, rows.strength, rows.broken_in)

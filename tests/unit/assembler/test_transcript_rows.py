@@ -13,8 +13,8 @@ from turnwright.types.v1 import command_record_pb2
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Message
-from turnwright_core.chat.transcript import decoded
-from turnwright_core.differences import whole
+from turnwright_core.chat.transcript import from_json_lines
+from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.packet_digest import packet_digest
 from unit.assembler.entries import entry
@@ -52,7 +52,7 @@ def rows_of(*entries: Entry) -> TranscriptRows:
 
 
 def sent(rows: TranscriptRows) -> list[Message]:
-    return decoded("".join(dict(rows.messages())["conversation"]))
+    return from_json_lines("".join(dict(rows.messages())["conversation"]))
 
 
 def test_a_call_has_the_arguments_of_its_record_and_its_result_behind_it():
@@ -122,4 +122,4 @@ def test_what_changes_come_to_is_what_a_snapshot_comes_to(parts):
 def _whole(
     messages: Sequence[tuple[str, Sequence[object]]], base: Sequence[str]
 ) -> list[tuple[str, tuple[object, ...]]]:
-    return [(role, tuple(whole(pieces, base))) for role, pieces in messages]
+    return [(role, tuple(decode(pieces, base))) for role, pieces in messages]

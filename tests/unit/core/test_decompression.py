@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from turnwright_core.kit.decompression import GZIP, PIECE_BYTES, PIECE_COST_BYTES, unpacked
+from turnwright_core.kit.decompression import GZIP, PIECE_BYTES, PIECE_COST_BYTES, decompress
 
 LINES = b"data: {}\n\n" * 20_000
 
@@ -33,7 +33,7 @@ async def read_in_turns(pieces: list[bytes], encoding: str) -> tuple[bytes, Coun
     counts: Counter[int] = Counter()
     body = bytearray()
     working = asyncio.create_task(others())
-    async for piece in unpacked(arriving(pieces), encoding, GZIP):
+    async for piece in decompress(arriving(pieces), encoding, GZIP):
         body += piece
         sizes[turn] += len(piece)
         counts[turn] += 1
@@ -72,7 +72,7 @@ async def test_all_that_a_piece_unpacks_to_is_given_before_the_next_one_comes(si
         assert len(seen) == size
         yield packer.flush()
 
-    async for piece in unpacked(waiting(), "gzip", GZIP):
+    async for piece in decompress(waiting(), "gzip", GZIP):
         seen += piece
 
     assert bytes(seen) == bytes(size)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from turnwright_core.entries import Tier
-from turnwright_core.events import CUT, RunEvent, Subkind, event_write, fitted, payload_bytes
+from turnwright_core.events import CUT, RunEvent, Subkind, event_write, payload_bytes, truncate_payload
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_store.domain.scheme_rules import check_entry
 
@@ -37,7 +37,7 @@ LONG = [
 
 @pytest.mark.parametrize("payload", LONG, ids=range(len(LONG)))
 def test_a_payload_that_is_too_long_is_cut_with_a_mark(payload):
-    cut = fitted(payload)
+    cut = truncate_payload(payload)
     assert EVENT_PAYLOAD_BYTES_MAX // 8 < payload_bytes(cut) <= EVENT_PAYLOAD_BYTES_MAX
     assert CUT in json.dumps(cut)
     assert {key: value for key, value in cut.items() if not isinstance(value, str | list)} == {
@@ -49,7 +49,7 @@ def test_a_payload_that_is_too_long_is_cut_with_a_mark(payload):
 
 def test_a_payload_of_the_limit_is_kept_whole():
     payload = {"text": "a" * (EVENT_PAYLOAD_BYTES_MAX - len('{"text":""}'))}
-    assert (fitted(payload), payload_bytes(payload)) == (payload, EVENT_PAYLOAD_BYTES_MAX)
+    assert (truncate_payload(payload), payload_bytes(payload)) == (payload, EVENT_PAYLOAD_BYTES_MAX)
 
 
 def test_names_that_are_too_long_are_cut():

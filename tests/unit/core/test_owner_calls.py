@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import fields
 
-from turnwright_core.differences import Copied
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import (
     AppendEntry,
     CopyEntry,

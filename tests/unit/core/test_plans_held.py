@@ -11,7 +11,7 @@ from cases import Case, expect, load_cases, params
 from turnwright_core.plans import Plan, PlanDelta, PlanItem, PlanKind, PlanStatus, items_json, readable_items, word
 from turnwright_core.plans.fold import PlanHeads, PlanMove
 from turnwright_core.plans.legacy import legacy_items
-from turnwright_core.plans.receiver import HeldPlans
+from turnwright_core.plans.watched_plans import WatchedPlans
 
 OUR_STATUSES = {"L14": "blocked is one of our statuses, so the item is kept"}
 SAID_AGAIN = {"F10": "a list that did not change is not told again (AP43)"}
@@ -32,7 +32,7 @@ def content(plan: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", params("acp/plan_sequences.jsonl"))
 def test_a_client_holds_what_it_was_told_last(case: Case) -> None:
-    held: HeldPlans[dict[str, Any], list[dict[str, str]]] = HeldPlans()
+    held: WatchedPlans[dict[str, Any], list[dict[str, str]]] = WatchedPlans()
     for update in case["updates"]:
         match update["sessionUpdate"]:
             case "plan_update":
@@ -74,8 +74,8 @@ def test_every_message_is_read_or_named() -> None:
     assert all(MESSAGES[name]["expect"]["normalized_update"] is None for name in others - {"V04"})
 
 
-def held_with(*plan_ids: str) -> HeldPlans[str, str]:
-    held: HeldPlans[str, str] = HeldPlans()
+def held_with(*plan_ids: str) -> WatchedPlans[str, str]:
+    held: WatchedPlans[str, str] = WatchedPlans()
     for plan_id in plan_ids:
         held.update(plan_id, plan_id)
     return held
@@ -143,7 +143,7 @@ def put(op: Case) -> Plan:
 @pytest.mark.parametrize("case", params("acp/plan_fallback.jsonl"))
 def test_plans_are_one_list_for_who_knows_of_no_other(case: Case) -> None:
     """AP29-AP33, AP17; the message with a text is another client's matter."""
-    held: HeldPlans[Plan, list[PlanItem]] = HeldPlans()
+    held: WatchedPlans[Plan, list[PlanItem]] = WatchedPlans()
     told: list[list[PlanItem]] = []
     for op in case["ops"]:
         if op["op"] == "put":

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from turnwright_core.kit.plugins import HOOKS, SECTIONS, TOOLS, UNVERSIONED, PluginKind, chosen, load_all
+from turnwright_core.kit.plugins import HOOKS, SECTIONS, TOOLS, UNVERSIONED, PluginKind, load_all, select_plugins
 from turnwright_core.kit.settings import SettingsError
 
 MODULE = """
@@ -48,7 +48,7 @@ def site(tmp_path, monkeypatch):
 
 
 def found(kind: PluginKind, enabled: str = "") -> list[tuple[str, str, str]]:
-    return [(one.name, one.target, one.version) for one in chosen(kind, enabled)]
+    return [(one.name, one.target, one.version) for one in select_plugins(kind, enabled)]
 
 
 def test_each_kind_has_its_own_group_in_the_order_of_names(site):
@@ -86,7 +86,7 @@ def test_a_name_that_is_taken_is_refused(site, points):
     site("one", "[turnwright.tools]\na = several:Several\n")
     site("two", f"[turnwright.tools]\n{points}")
     with pytest.raises(SettingsError, match=r"^TURNWRIGHT_TOOLS: the name '\w+' of the plugin several:\w+ is taken"):
-        chosen(TOOLS, "")
+        select_plugins(TOOLS, "")
 
 
 def test_two_distributions_that_name_the_same_are_one(site):

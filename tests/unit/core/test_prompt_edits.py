@@ -20,11 +20,11 @@ from turnwright_core.chat.prompt_edits import (
     Verb,
     append,
     append_to,
+    apply_prompt_edits,
     check_edits,
-    edited,
     insert_after,
     insert_before,
-    joined,
+    merge_assistant_texts,
     prepend,
 )
 from turnwright_core.errors import Reason, TurnwrightError
@@ -81,7 +81,7 @@ def test_a_case_of_the_editor(case):
     try:
         edits = list(map(edit_of, case["ops"]))
         check_edits(edits)
-        made: Any = edited(history, edits)
+        made: Any = apply_prompt_edits(history, edits)
     except TurnwrightError as error:
         made = (error.reason, {name: value for name, value in error.metadata.items() if name in ("edit", "field")})
     if "error" in wanted:
@@ -112,7 +112,7 @@ def texts(messages: list[PromptMessage]) -> list[str]:
 
 def test_each_verb_acts_in_its_turn():
     # OM17-OM20: later edits see what earlier ones added
-    made = edited(
+    made = apply_prompt_edits(
         HISTORY,
         [
             prepend("user", "1"),
@@ -134,7 +134,9 @@ def test_a_target_that_is_not_there_is_named_with_its_edit(target):
     # OM19, OM22
     history = [one for one in HISTORY if one.role is not TARGETS[target]]
     with pytest.raises(TurnwrightError) as refused:
-        edited(history, [append("user" if "assistant" in target else "assistant", "x"), append_to(target, "y")])
+        apply_prompt_edits(
+            history, [append("user" if "assistant" in target else "assistant", "x"), append_to(target, "y")]
+        )
     assert (refused.value.reason, refused.value.metadata) == (
         Reason.PROMPT_TARGET_MISSING, {"edit": "1", "plugin": "", "target": target},
     )  # fmt: skip
@@ -143,7 +145,9 @@ def test_a_target_that_is_not_there_is_named_with_its_edit(target):
 def test_an_added_message_cannot_be_named():
     # OM23: it has no id, and the empty one names nothing
     with pytest.raises(TurnwrightError) as refused:
-        edited(HISTORY, [append("user", "x"), PromptEdit(Verb.INSERT_AFTER, Role.USER, (Text("y"),), "", "careful")])
+        apply_prompt_edits(
+            HISTORY, [append("user", "x"), PromptEdit(Verb.INSERT_AFTER, Role.USER, (Text("y"),), "", "careful")]
+        )
     assert refused.value.reason is Reason.PROMPT_MESSAGE_UNKNOWN
     assert refused.value.metadata == {"edit": "1", "plugin": "careful", "message_id": ""}
     assert "of the plugin careful" in refused.value.message
@@ -154,9 +158,9 @@ def test_what_is_given_is_copied():
     given_parts: list[str | Part] = ["x"]
     edits = [append("user", given_parts)]
     given_parts.append("y")
-    made = edited(HISTORY, edits)
+    made = apply_prompt_edits(HISTORY, edits)
     made.clear()
-    assert texts(edited(HISTORY, edits)) == ["a", "b", "c", "x"]
+    assert texts(apply_prompt_edits(HISTORY, edits)) == ["a", "b", "c", "x"]
 
 
 IMAGE = Image(path="a.png")
@@ -228,7 +232,9 @@ def test_too_much_is_refused_with_its_size(edits, told):
 
 
 def test_a_reply_that_is_added_to_has_one_text():
-    made = joined(edited(HISTORY, [append_to("last-assistant", ["x", "y"]), append_to("last-user", "z")]))
+    made = merge_assistant_texts(
+        apply_prompt_edits(HISTORY, [append_to("last-assistant", ["x", "y"]), append_to("last-user", "z")])
+    )
     assert [[part.text for part in one.message.parts if isinstance(part, Text)] for one in made] == [
         ["a"], ["b\n\nx\n\ny"], ["c", "z"],
     ]  # fmt: skip
@@ -251,20 +257,20 @@ EDITS = st.one_of(
 def test_edits_add_and_change_nothing_that_was_there(edits):
     # OM24, OM29: by parts, and in the order of the history
     check_edits(edits)
-    made = edited(HISTORY, edits)
+    made = apply_prompt_edits(HISTORY, edits)
     kept = [one for one in made if one.id]
     assert [one.id for one in kept] == [one.id for one in HISTORY]
     for before, after in zip(HISTORY, kept, strict=True):
         assert after.message.parts[: len(before.message.parts)] == before.message.parts
     added = sum(len(edit.parts) for edit in edits)
     assert sum(len(one.message.parts) for one in made) == added + len(HISTORY)
-    assert edited(HISTORY, edits) == made
+    assert apply_prompt_edits(HISTORY, edits) == made
 
 
 @given(st.lists(EDITS, max_size=4), st.lists(EDITS, max_size=4))
 def test_edits_may_be_applied_in_two_lists(first, then):
     # OM26: whoever comes later sees what was done before
-    assert edited(edited(HISTORY, first), then) == edited(HISTORY, [*first, *then])
+    assert apply_prompt_edits(apply_prompt_edits(HISTORY, first), then) == apply_prompt_edits(HISTORY, [*first, *then])
 
 
 @given(st.lists(EDITS, min_size=1, max_size=4))
@@ -272,7 +278,7 @@ def test_one_edit_that_fails_fails_all(edits):
     # OM22
     before = list(HISTORY)
     with pytest.raises(TurnwrightError) as refused:
-        edited(HISTORY, [*edits, insert_after("prompt://9", "user", "x")])
+        apply_prompt_edits(HISTORY, [*edits, insert_after("prompt://9", "user", "x")])
     assert refused.value.metadata["edit"] == str(len(edits))
     assert before == HISTORY
 

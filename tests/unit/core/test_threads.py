@@ -7,18 +7,18 @@ import threading
 
 import pytest
 
-from turnwright_core.kit.threads import Threads
+from turnwright_core.kit.threads import DaemonThreadPool
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_calls_one_after_another_share_a_thread():
-    pool = Threads("reuse", 8)
+    pool = DaemonThreadPool("reuse", 8)
     assert len({await pool.run(threading.get_ident) for _ in range(50)}) == 1
 
 
 async def test_no_more_run_at_once_than_there_are_places_and_one_that_is_stuck_keeps_its_own():
-    pool, stuck, go_on = Threads("bounded", 2), threading.Event(), threading.Event()
+    pool, stuck, go_on = DaemonThreadPool("bounded", 2), threading.Event(), threading.Event()
 
     def block():
         stuck.set()
@@ -39,7 +39,7 @@ async def test_no_more_run_at_once_than_there_are_places_and_one_that_is_stuck_k
 
 
 async def test_what_a_function_raises_reaches_its_caller_and_the_thread_goes_on():
-    pool = Threads("raising", 1)
+    pool = DaemonThreadPool("raising", 1)
 
     def fail(error):
         raise error
@@ -53,7 +53,7 @@ async def test_what_a_function_raises_reaches_its_caller_and_the_thread_goes_on(
 
 
 async def test_an_idle_thread_ends():
-    pool = Threads("ending", 4, idle_s=0.01)
+    pool = DaemonThreadPool("ending", 4, idle_s=0.01)
     for _ in range(3):
         worker = await pool.run(threading.current_thread)
         await asyncio.to_thread(worker.join, 30)

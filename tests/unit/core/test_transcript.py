@@ -20,8 +20,8 @@ from turnwright_core.chat.transcript import (
     NO_RESULT,
     Conversation,
     PlacedMessage,
-    decoded,
-    encoded,
+    from_json_lines,
+    to_json_lines,
 )
 
 # ---- RL02
@@ -143,8 +143,8 @@ def test_an_id_that_is_used_again_gets_another_one_and_each_call_its_own_result(
 
 def test_what_is_healed_is_reported():
     made = conversation(run_of([user("u"), result("no"), reply("a"), result("a"), result("a"), reply("a")]))
-    assert {path: words.split(":")[0] for path, words in made.heals()} == {
-        "p2": "A result of no call",
+    assert {path: words.split(":")[0] for path, words in made.repairs()} == {
+        "p2": "A result without a call",
         "p5": "A second result of the call a",
         "p6": "The call id a is used again",
     }
@@ -240,8 +240,8 @@ def test_messages_come_back_from_the_lines_that_they_were_made():
         user("a\nb\u2028c", Image(path="image://loop_1/1")),
         Message(Role.ASSISTANT, thinking=(block,), extra="{}"),
     ]
-    lines = encoded(messages)
-    assert decoded("".join(lines)) == messages
+    lines = to_json_lines(messages)
+    assert from_json_lines("".join(lines)) == messages
     assert [line.count("\n") for line in lines] == [1, 1]
     assert all(json.loads(line) for line in lines)
 

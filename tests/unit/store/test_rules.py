@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from turnwright.store.v1 import read_pb2, write_pb2
 
+from turnwright_core.batching import split_by_weight
 from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_core.parts import in_parts
 from turnwright_store.domain.checks import NAME, RUN_ALIAS
 from turnwright_store.domain.names import project_names, run_aliases
 from turnwright_store.domain.pages import decode_page_token, encode_page_token, page_of
@@ -46,7 +46,7 @@ def test_a_cut_is_the_longest_beginning_that_fits(text, limit):
 
 @given(st.lists(st.integers(0, 400_000)))
 def test_parts_join_to_the_whole(weights):
-    parts = list(in_parts(weights, lambda weight: weight))
+    parts = list(split_by_weight(weights, lambda weight: weight))
     assert [weight for part in parts for weight in part] == weights
     assert all(part and (len(part) == 1 or sum(part) <= 256 * 1024) for part in parts)
 

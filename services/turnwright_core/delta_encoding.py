@@ -20,7 +20,7 @@ class Copied(Struct, frozen=True):
     count: int
 
 
-class Differences(Generic[T]):
+class DeltaEncoder(Generic[T]):
     """Encodes sequences against one base, in order: the search goes on where the last run ended."""
 
     def __init__(self, base: Sequence[T]) -> None:
@@ -31,7 +31,7 @@ class Differences(Generic[T]):
         self._next = 0
         self._skipped = 0
 
-    def of(self, sequence: Iterable[T]) -> Iterator[Copied | T]:
+    def encode(self, sequence: Iterable[T]) -> Iterator[Copied | T]:
         """The encoded sequence: runs of the base as long as possible, and new items."""
         if not self._base:
             yield from sequence
@@ -43,7 +43,7 @@ class Differences(Generic[T]):
                 yield items[at]
                 at += 1
                 continue
-            count = alike(items, self._base, at, place)
+            count = common_run_length(items, self._base, at, place)
             yield Copied(place, count)
             self._next, self._skipped = place + count, 0
             at += count
@@ -63,7 +63,7 @@ class Differences(Generic[T]):
         return known
 
 
-def alike(items: Sequence[T], base: Sequence[T], at: int = 0, place: int = 0) -> int:
+def common_run_length(items: Sequence[T], base: Sequence[T], at: int = 0, place: int = 0) -> int:
     """Length of the common run from these indices on; compares slices, because most runs are long."""
     most = min(len(items) - at, len(base) - place)
 
@@ -79,7 +79,7 @@ def alike(items: Sequence[T], base: Sequence[T], at: int = 0, place: int = 0) ->
     return min(count, most)
 
 
-def whole(parts: Iterable[Copied | T], base: Sequence[T]) -> Iterator[T]:
+def decode(parts: Iterable[Copied | T], base: Sequence[T]) -> Iterator[T]:
     """Decode a sequence. Raises IndexError for indices outside the base."""
     for part in parts:
         if isinstance(part, Copied):

@@ -32,7 +32,7 @@ class PlanStep(Protocol):
 ItemT = TypeVar("ItemT", bound=PlanStep)
 
 
-class ItemMoved(Struct, Generic[ItemT], frozen=True):
+class ItemChange(Struct, Generic[ItemT], frozen=True):
     """An item that is new, has another status or priority, or was removed."""
 
     item: ItemT
@@ -40,16 +40,16 @@ class ItemMoved(Struct, Generic[ItemT], frozen=True):
     is_gone: bool = False
 
 
-def items_moved(before: Sequence[ItemT], after: Sequence[ItemT]) -> tuple[ItemMoved[ItemT], ...] | None:
+def diff_items(before: Sequence[ItemT], after: Sequence[ItemT]) -> tuple[ItemChange[ItemT], ...] | None:
     """The items that changed, in plan order, then those removed; None if no item stayed the same."""
     known = dict(_numbered(before))
     now = dict(_numbered(after))
     if (known or now) and not known.keys() & now.keys():
         return None
     moved = [
-        ItemMoved(item) for key, item in now.items() if key not in known or _compared(known[key]) != _compared(item)
+        ItemChange(item) for key, item in now.items() if key not in known or _compared(known[key]) != _compared(item)
     ]
-    return (*moved, *(ItemMoved(item, is_gone=True) for key, item in known.items() if key not in now))
+    return (*moved, *(ItemChange(item, is_gone=True) for key, item in known.items() if key not in now))
 
 
 def _numbered(items: Iterable[ItemT]) -> Iterator[tuple[tuple[str, int], ItemT]]:
@@ -61,11 +61,11 @@ def _numbered(items: Iterable[ItemT]) -> Iterator[tuple[tuple[str, int], ItemT]]
 
 
 def _compared(item: PlanStep) -> tuple[int, int]:
-    """What is compared of an item besides its content."""
+    """The fields of an item that are compared besides its content."""
     return item.status, item.priority
 
 
-def lines_changed(before: str, after: str) -> tuple[int, int]:
+def count_changed_lines(before: str, after: str) -> tuple[int, int]:
     """Number of lines added and removed in a text; a line that only moved counts as neither."""
     was, now = Counter(before.splitlines()), Counter(after.splitlines())
     return (now - was).total(), (was - now).total()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_core.plans import PlanItem, PlanPriority, PlanStatus, items_moved, lines_changed
+from turnwright_core.plans import PlanItem, PlanPriority, PlanStatus, count_changed_lines, diff_items
 
 DONE = PlanStatus.COMPLETED
 
@@ -13,7 +13,7 @@ def plan(*contents: str, **done: PlanStatus) -> tuple[PlanItem, ...]:
 
 
 def told(before, after):
-    moved = items_moved(before, after)
+    moved = diff_items(before, after)
     return moved if moved is None else [(one.item.content, int(one.item.status), one.is_gone) for one in moved]
 
 
@@ -53,4 +53,4 @@ def test_another_priority_moves_an_item_and_other_evidence_does_not() -> None:
     ],
 )
 def test_lines_are_counted_wherever_they_stand(before, after, changed) -> None:
-    assert lines_changed(before, after) == changed
+    assert count_changed_lines(before, after) == changed

@@ -17,6 +17,6 @@ def heartbeat_due_s(now_s: float, silence_s_max: float) -> float:
     return (now_s + silence_s_max) // step_s * step_s
 
 
-def beat_in_s(now_s: float, every_s: float) -> float:
+def next_poll_in_s(now_s: float, every_s: float) -> float:
     """Seconds to the next moment shared by all that poll at this interval, by one clock of the process."""
     return every_s - now_s % every_s if every_s else 0.0

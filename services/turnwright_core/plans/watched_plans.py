@@ -11,7 +11,7 @@ P = TypeVar("P")
 L = TypeVar("L")
 
 
-class HeldPlans(Struct, Generic[P, L]):
+class WatchedPlans(Struct, Generic[P, L]):
     """Plans by id, and the single list for clients that support only one plan.
 
     Ids are compared exactly. Plans are ordered by their first appearance; one that was removed and appears again comes

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_core.differences import Copied, Differences, whole
+from turnwright_core.delta_encoding import Copied, DeltaEncoder, decode
 
 items = st.lists(st.integers(1, 30), max_size=40)
 
@@ -22,15 +22,15 @@ items = st.lists(st.integers(1, 30), max_size=40)
     ],
 )
 def test_what_stands_in_the_base_is_named_by_its_place(base, sequence, parts):
-    assert list(Differences(base).of(sequence)) == parts
+    assert list(DeltaEncoder(base).encode(sequence)) == parts
 
 
 @given(items, st.lists(items, max_size=3))
 def test_the_parts_make_the_sequences_again(base, sequences):
-    differences = Differences(base)
-    assert [list(whole(differences.of(each), base)) for each in sequences] == sequences
+    differences = DeltaEncoder(base)
+    assert [list(decode(differences.encode(each), base)) for each in sequences] == sequences
 
 
 def test_a_place_beyond_the_base_is_an_error():
     with pytest.raises(IndexError):
-        list(whole([Copied(1, 2)], [1, 2]))
+        list(decode([Copied(1, 2)], [1, 2]))

@@ -10,7 +10,7 @@ from turnwright_core.limits import CHUNK_BYTES
 T = TypeVar("T")
 
 
-def in_parts(items: Iterable[T], weight: Callable[[T], int]) -> Iterator[list[T]]:
+def split_by_weight(items: Iterable[T], weight: Callable[[T], int]) -> Iterator[list[T]]:
     """The items in lists that make messages of about 256 KiB each; a large item has its own."""
     part: list[T] = []
     total = 0

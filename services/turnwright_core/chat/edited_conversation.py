@@ -1,7 +1,7 @@
 """A conversation with edits: what is sent instead of it, in pieces of JSON.
 
-Edits act on messages one by one, before those of the user are sent as one; a reply and its results stay together.
-Only segments that edits touch, and those beside them, are looked at: all others keep their pieces. Pure.
+Edits are applied to single messages, before those of the user are merged; a reply and its results stay together.
+Only segments that edits touch, and those next to them, are encoded again: all others keep their pieces. Pure.
 Source: rows OM24, OM27-OM30, OM34; architecture 4.
 """
 
@@ -13,8 +13,23 @@ from itertools import islice
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role, text_message
-from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, Verb, check_shape, edited, joined, with_text
-from turnwright_core.chat.transcript import LEFT_OUT, Conversation, Segment, decoded, encoded, together
+from turnwright_core.chat.prompt_edits import (
+    PromptEdit,
+    PromptMessage,
+    Verb,
+    apply_prompt_edits,
+    check_shape,
+    merge_assistant_texts,
+    with_text,
+)
+from turnwright_core.chat.transcript import (
+    LEFT_OUT,
+    Conversation,
+    Segment,
+    from_json_lines,
+    merge_user_messages,
+    to_json_lines,
+)
 
 
 def prompt_messages(segments: Iterable[Segment], speaker: Callable[[str], Role | None]) -> list[PromptMessage]:
@@ -25,7 +40,7 @@ def prompt_messages(segments: Iterable[Segment], speaker: Callable[[str], Role |
 
 def added_chars_max(edits: Iterable[PromptEdit]) -> int:
     """The most code points that edits can add to a packet."""
-    return sum(map(len, encoded(Message(edit.role, edit.parts) for edit in edits)))
+    return sum(map(len, to_json_lines(Message(edit.role, edit.parts) for edit in edits)))
 
 
 def edited_pieces(
@@ -36,11 +51,15 @@ def edited_pieces(
     Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
     """
     segments = list(conversation.segments())
-    stretches = _stretches(_touched(segments, speaker, edits), len(segments))
+    stretches = _ranges_to_edit(_touched(segments, speaker, edits), len(segments))
     near = [segments[at] for stretch in stretches for at in stretch]
-    # Results are sent with their replies: what stands between follows them.
+    # Results are sent with their replies: anything inserted between follows them.
     answers = {part.path for segment in near if segment.is_reply for part in segment.parts[1:] if part}
-    spine = [one for one in joined(edited(prompt_messages(near, speaker), edits)) if one.id not in answers]
+    spine = [
+        one
+        for one in merge_assistant_texts(apply_prompt_edits(prompt_messages(near, speaker), edits))
+        if one.id not in answers
+    ]
     check_shape(spine, prefill=prefill)
     stretch_of = {
         part.path: number
@@ -58,7 +77,7 @@ def edited_pieces(
     for stretch, messages in zip(stretches, made, strict=True):
         begin, end = (_pieces_begin(conversation, segments, at) for at in (stretch.start, stretch.stop))
         pieces += conversation.pieces[done:begin]
-        sender.add(pieces, _groups(alternating(messages)))
+        sender.add(pieces, _groups(merge_added_replies(messages)))
         done = end
     return pieces + conversation.pieces[done:]
 
@@ -76,7 +95,7 @@ def _touched(
     if Verb.APPEND in verbs:
         yield len(segments) - 1
     for role in {edit.role for edit in edits if edit.verb is Verb.APPEND_TO}:
-        # What is no reply may be told by somebody else than the user.
+        # A message that is not a reply may come from somebody other than the user.
         latest = (
             at
             for at in range(len(segments) - 1, -1, -1)
@@ -86,8 +105,8 @@ def _touched(
         yield from islice(latest, 1)
 
 
-def _stretches(touched: Iterable[int], count: int) -> list[range]:
-    """Ranges of segments: each has those that are touched, and their neighbours, which may become one with them."""
+def _ranges_to_edit(touched: Iterable[int], count: int) -> list[range]:
+    """Ranges of the segments that are touched and of those next to them, which may be merged with them."""
     near = sorted({at + beside for at in touched for beside in (-1, 0, 1) if 0 <= at + beside < count})
     found: list[range] = []
     for at in near:
@@ -102,8 +121,8 @@ def _pieces_begin(conversation: Conversation, segments: Sequence[Segment], at: i
     return segments[at].pieces_begin if at < len(segments) else len(conversation.pieces)
 
 
-def alternating(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
-    """The messages, in which those of the assistant that edits added are one with those next to them.
+def merge_added_replies(messages: Iterable[PromptMessage]) -> list[PromptMessage]:
+    """The messages, with added messages of the assistant merged with adjacent ones.
 
     Many chat templates refuse two in a row. One that calls is followed by its results.
     """
@@ -161,7 +180,9 @@ class _Sender:
                 pieces += kept.pieces
             else:
                 messages = [one.message for one in group]
-                pieces += self._encoded([together(messages) if first.message.role is Role.USER else first.message])
+                pieces += self._encoded(
+                    [merge_user_messages(messages) if first.message.role is Role.USER else first.message]
+                )
             before = first.message
 
     def _replied(self, reply: Segment, message: Message, *, is_introduced: bool) -> Sequence[str]:
@@ -170,12 +191,12 @@ class _Sender:
         if message is before and is_introduced == reply.is_introduced:
             return reply.pieces
         introduction = [text_message(Role.USER, LEFT_OUT)] if is_introduced else []
-        sent, *results = decoded("".join(reply.pieces))[reply.is_introduced :]
+        sent, *results = from_json_lines("".join(reply.pieces))[reply.is_introduced :]
         sent = replace(sent, parts=message.parts, thinking=message.thinking)
         return self._encoded([*introduction, sent, *results])
 
     def _encoded(self, messages: Iterable[Message]) -> Sequence[str]:
-        return [piece for line in encoded(messages) for piece in self._pieces_of(line)]
+        return [piece for line in to_json_lines(messages) for piece in self._pieces_of(line)]
 
 
 def _identity(messages: Iterable[Message]) -> tuple[int, ...]:

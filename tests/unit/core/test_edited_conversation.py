@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from turnwright_core.chat.edited import alternating, edited_pieces, prompt_messages
+from turnwright_core.chat.edited_conversation import edited_pieces, merge_added_replies, prompt_messages
 from turnwright_core.chat.message import Image, Message, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.chat.prompt_edits import (
     TARGETS,
@@ -17,14 +17,14 @@ from turnwright_core.chat.prompt_edits import (
     Verb,
     append,
     append_to,
-    edited,
+    apply_prompt_edits,
     insert_after,
     insert_before,
-    joined,
+    merge_assistant_texts,
     prepend,
     with_text,
 )
-from turnwright_core.chat.transcript import LEFT_OUT, Conversation, PlacedMessage, decoded
+from turnwright_core.chat.transcript import LEFT_OUT, Conversation, PlacedMessage, from_json_lines
 from turnwright_core.errors import Reason, TurnwrightError
 
 
@@ -72,7 +72,7 @@ def pieces(edits: list[PromptEdit], messages: dict[str, Message] = HISTORY, *, p
 
 
 def sent(edits: list[PromptEdit], messages: dict[str, Message] = HISTORY) -> list[tuple[str, str]]:
-    return [(one.role.value, one.text) for one in decoded("".join(pieces(edits, messages, prefill=True)))]
+    return [(one.role.value, one.text) for one in from_json_lines("".join(pieces(edits, messages, prefill=True)))]
 
 
 def test_without_edits_it_is_what_it_was():
@@ -106,7 +106,7 @@ def test_events_are_nobodys_last_message():
 
 def test_a_reply_that_is_added_to_keeps_its_calls_its_thinking_and_its_results():
     # OM19, OM34: signatures stay as they are
-    [*_, last, answer] = decoded("".join(pieces([append_to("last-assistant", ["x", "y"])])))
+    [*_, last, answer] = from_json_lines("".join(pieces([append_to("last-assistant", ["x", "y"])])))
     before = HISTORY["assistant://3"]
     assert (last.text, last.calls, last.thinking) == ("e\n\nx\n\ny", before.calls, before.thinking)
     assert answer == HISTORY["log://turn_3/get/1"]
@@ -138,7 +138,9 @@ def test_pieces_whose_place_a_vendor_told_grow_at_the_ends():
 
 
 def test_an_image_stands_among_the_texts_of_its_message():
-    [first, *_] = decoded("".join(pieces([insert_after("prompt://1", "user", ["1", Image(url="https://a/b.png")])])))
+    [first, *_] = from_json_lines(
+        "".join(pieces([insert_after("prompt://1", "user", ["1", Image(url="https://a/b.png")])]))
+    )
     assert first.parts == (Text("a\n\n1"), Image(url="https://a/b.png"), Text("<event/>"))
 
 
@@ -174,7 +176,7 @@ def test_a_shape_that_vendors_refuse_is_named(edits, shape):
 
 def test_a_reply_of_the_run_at_the_end_is_not_the_work_of_edits():
     ended = {path: message for path, message in HISTORY.items() if not path.endswith(("3", "3/get/1"))}
-    assert decoded("".join(pieces([append_to("last-user", "x")], ended)))[-1].role is Role.ASSISTANT
+    assert from_json_lines("".join(pieces([append_to("last-user", "x")], ended)))[-1].role is Role.ASSISTANT
 
 
 # ---- Whatever is edited
@@ -224,10 +226,10 @@ def test_it_is_the_conversation_of_the_edited_messages(edits, history):
     # OM29: encoded anew, from all messages, it has the same bytes
     edits = [edit for edit in edits if not edit.message_id or edit.message_id in history]
     segments = list(conversation(history).segments())
-    made = joined(edited(prompt_messages(segments, speaker), edits))
+    made = merge_assistant_texts(apply_prompt_edits(prompt_messages(segments, speaker), edits))
     results = [one for one in made if one.role is Role.TOOL]
     anew = Conversation()
-    for place, one in enumerate([*alternating(one for one in made if one not in results), *results]):
+    for place, one in enumerate([*merge_added_replies(one for one in made if one not in results), *results]):
         anew.put(one.id or f"edit {place}", PlacedMessage(one.id or f"edit {place}", place, one.message))
     anew.compose()
     assert "".join(pieces(edits, history, prefill=True)) == "".join(anew.pieces)
@@ -238,7 +240,7 @@ def test_pairs_stay_together_and_nobody_speaks_twice_in_a_row(edits):
     # OM34
     waiting: list[str] = []
     before = None
-    for one in decoded("".join(pieces(edits, prefill=True))):
+    for one in from_json_lines("".join(pieces(edits, prefill=True))):
         if one.role is Role.TOOL:
             assert one.call_id == waiting.pop(0)
         else:
@@ -265,5 +267,5 @@ def test_edits_at_the_end_leave_all_that_stands_before_them(edits):
     plain = "".join(conversation().pieces)
     assert "".join(pieces(edits)).startswith(plain)
     first = {"prompt://1": HISTORY["prompt://1"]}
-    [one] = decoded("".join(pieces([append_to("last-user", "x")], first)))
+    [one] = from_json_lines("".join(pieces([append_to("last-user", "x")], first)))
     assert one.text.startswith("a")
