@@ -200,6 +200,7 @@ class _Wired:
             locate,
             ClientRoots(settings.client_roots, settings.home, projects).admits,
             projects.at,
+            places.like_run,
             RunPayload(store, self._schemes).read,
             RunMessages(store).read,
             explained.explain,

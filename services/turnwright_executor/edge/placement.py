@@ -137,7 +137,9 @@ class Placements:
         """The file state of a run; a new one starts with that of another run of its project."""
         root = claim.project_root
         like_run = self._like(address.project, constraints)
-        known = await self._ledger.adopt_files(address, claim.epoch, like_run.run if like_run else "")
+        known = claim.files
+        if known is None:
+            known = await self._ledger.adopt_files(address, claim.epoch, like_run.run if like_run else "")
         like = self._syncs.get(like_run) if like_run else None
         if like and not like.sync.is_spoiled:
             scanner = copy.copy(like.scanner)
@@ -147,6 +149,11 @@ class Placements:
         else:
             scanner = self._scanner(Path(root), constraints, FolderWatch(root))
         return _Known(constraints, scanner, FileSync(scanner, known, self._settings.token_divisor))
+
+    def like_run(self, project: str) -> str:
+        """The run whose files one adopts that is created in a project without constraints; empty: none."""
+        like = self._like(project, Constraints(()))
+        return like.run if like else ""
 
     def _like(self, project: str, constraints: Constraints) -> RunAddress | None:
         """The run to adopt files from: the one that worked here last.

@@ -77,8 +77,10 @@ class StoreLedger(StorePlans):
     def scheme(self, name: str) -> Scheme:
         return self._schemes.rules(name)
 
-    async def create_run(self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, claims: bool) -> CreatedRun:
-        new = queue_pb2.NewRun(principal=caller.principal, tier=int(caller.tier))  # type: ignore[arg-type]
+    async def create_run(
+        self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, like_run: str, claims: bool
+    ) -> CreatedRun:
+        new = queue_pb2.NewRun(principal=caller.principal, tier=int(caller.tier), like_run=like_run)  # type: ignore[arg-type]
         new.watch.filter = read_pb2.VIEW_FILTER_TIMELINE
         new.watch.body_bytes_max = EVENT_BODY_BYTES_MAX
         new.watch.whole_schemes[:] = WHOLE_IN_EVENTS
@@ -94,6 +96,8 @@ class StoreLedger(StorePlans):
             # One that cannot be read is released again; the task is stored all the same.
             with contextlib.suppress(TurnwrightError, ValueError):
                 claim = (await self._readable([answer.claim]))[0]
+        if claim and answer.HasField("files"):
+            claim = replace(claim, files=dict(zip(answer.files.paths, answer.files.hashes, strict=True)))
         changes = run_changes_from_pb(answer.changes) if answer.HasField("changes") else None
         return CreatedRun(answer, claim, changes)
 

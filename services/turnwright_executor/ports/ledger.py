@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -40,6 +40,8 @@ class Claim(Struct, frozen=True):
     turn_calls: int
     file_constraints: tuple[FileConstraint, ...] | None
     """Of the project; None: too many to come with a claim."""
+    files: Mapping[str, str] | None = None
+    """The files that the run sees, with hashes of their bodies, if it adopted them with the claim."""
 
 
 class CreatedRun(Struct, frozen=True):
@@ -113,8 +115,13 @@ class Ledger(Protocol):
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme, as of the latest claim, turn or run that was read."""
 
-    async def create_run(self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, claims: bool) -> CreatedRun:
-        """Store the first task of a run on behalf of a caller, and claim the run. Raises RUN_EXISTS."""
+    async def create_run(
+        self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, like_run: str, claims: bool
+    ) -> CreatedRun:
+        """Store the first task of a run on behalf of a caller, and claim the run. Raises RUN_EXISTS.
+
+        `like_run`: the run whose files it adopts with the claim; empty: none.
+        """
 
     async def claim(self, address: RunAddress) -> Claim:
         """Claim a run: take its lease. Raises LEASE_HELD while another executor holds it."""

@@ -49,6 +49,7 @@ class ExecutorServicer(
         locate: Locate,
         admits: Admits,
         find_project: FindProject,
+        like_run: Callable[[str], str],
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
@@ -69,6 +70,7 @@ class ExecutorServicer(
         self._watches = watches
         self._calls = calls
         self._locate, self._admits, self._find_project = locate, admits, find_project
+        self._like_run = like_run
         self._read_run, self._read_messages, self._status = read_run, read_messages, status
         self._explain, self._preview = explain, preview
         self.check_vendor = check_vendor

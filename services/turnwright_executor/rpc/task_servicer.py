@@ -5,6 +5,7 @@ Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
 from typing import Any, Final
@@ -41,6 +42,8 @@ class TaskRpcs(Forwarding):
     _hubs: Hubs
     _scheduler: Scheduler
     _locate: Locate
+    _like_run: Callable[[str], str]
+    """The run of a project whose files a new one adopts; empty: none."""
     _admits: Admits
 
     StartRun = Forward("CreateRun", model=lambda request: request.settings.model)
@@ -112,8 +115,9 @@ class TaskRpcs(Forwarding):
 
     async def _created(self, wanted: queue_pb2.EnqueueLoopRequest) -> CreatedRun | None:
         """The run that the task creates, claimed if it can be worked on here at once; None if it exists."""
+        like_run = "" if wanted.settings.no_repo else self._like_run(wanted.project)
         try:
-            return await self._scheduler.create(partial(self._ledger.create_run, wanted, current_caller()))
+            return await self._scheduler.create(partial(self._ledger.create_run, wanted, current_caller(), like_run))
         except TurnwrightError as error:
             if error.reason is Reason.RUN_EXISTS:
                 return None

@@ -13,9 +13,10 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
+from turnwright_core.models import Model
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
 from turnwright_store.app.apply_writes import TurnTag, apply_writes, check_writes
-from turnwright_store.app.registry import add_run, check_model_exists, run_exists
+from turnwright_store.app.registry import add_run, existing_model, run_exists
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.domain.checks import (
@@ -41,6 +42,7 @@ class Enqueued(Struct, frozen=True):
 
     row: RunRow
     loop: Loop
+    model: Model
     created: bool
     cursor: Cursor
 
@@ -80,14 +82,14 @@ def enqueue_loop(
     named = replace(run_settings, model=run_settings.model or settings.model)
     before = found or add_run(tx, owner, address.run, named)
     cursor = before.cursor(rules.incarnation)
-    model = settings.model or before.run.settings.model
-    if found or model != named.model:
-        check_model_exists(tx, model)
+    model = existing_model(tx, settings.model or before.run.settings.model)
+    if not found and model.alias != named.model:
+        existing_model(tx, named.model)
     check_queue(tx, before, rules.loops_queued_max)
-    settled = _settled(replace(settings, model=model), before.run, owner.project.assembly or rules.assembly)
+    settled = _settled(replace(settings, model=model.alias), before.run, owner.project.assembly or rules.assembly)
     run, loop = _add_loop(tx, before, prompt, settled)
     run = _write_run_entry(tx, rules, caller, run, loop)
-    return Enqueued(run, loop, found is None, cursor if found else replace(cursor, run_revision=0))
+    return Enqueued(run, loop, model, found is None, cursor if found else replace(cursor, run_revision=0))
 
 
 def _settled(settings: LoopSettings, run: Run, default: Assembly) -> LoopSettings:

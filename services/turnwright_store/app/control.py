@@ -19,7 +19,7 @@ from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Run, Spend
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.ledger import transition_forbidden
-from turnwright_store.app.registry import check_alias_free, check_model_exists
+from turnwright_store.app.registry import check_alias_free, existing_model
 from turnwright_store.app.run_events import free_path
 from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
@@ -59,7 +59,7 @@ def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run
     run = get_run(tx.connection, address.project, address.run)
     settings = patch.apply_to(run.run.settings)
     if patch.model is not None:
-        check_model_exists(tx, patch.model)
+        existing_model(tx, patch.model)
     check_run_settings(settings)
     if settings.persona != run.run.settings.persona and run.run.turn:
         message = "The persona is part of the system message and stays after a run's first turn: use a new run."

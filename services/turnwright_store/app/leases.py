@@ -20,7 +20,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.models import Model
-from turnwright_core.runs import RUNNING, Run, Turn
+from turnwright_core.runs import RUNNING, Loop, Run, Turn
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence, with_status
 from turnwright_store.app.run_revision import bump_revision, records_prefix
@@ -143,22 +143,25 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
     )
 
 
-def claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claimed:
-    """Claim a run that is free."""
+def claimed(
+    tx: Transaction, run: RunRow, who: Claimant, queued: Loop | None = None, model: Model | None = None
+) -> Claimed:
+    """Claim a run that is free. `queued` is its next loop and `model` that of the loop, if they are known."""
     expires_ms = tx.now_ms + who.lease_ms
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, expires_ms)
     run = replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=expires_ms)
-    run = _start_next(tx, run)
+    run = _start_next(tx, run, queued)
     loop = run.active
     open_turn = turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None
-    turns = turn_rows.recent_turns(tx.connection, run.id, min(loop.turns, RECENT_TURNS_MAX) + 1) if loop else []
+    past = min(loop.turns, RECENT_TURNS_MAX) + 1 if loop and run.turn else 0
+    turns = turn_rows.recent_turns(tx.connection, run.id, past) if past else []
     of_loop = [turn for turn in turns if loop and turn.loop == loop.sequence]
     before = turns[: len(turns) - len(of_loop)]
     return Claimed(
         epoch,
         who.lease_ms,
         run,
-        registry.find_model(tx.connection, loop.settings.model) if loop else None,
+        model or (registry.find_model(tx.connection, loop.settings.model) if loop else None),
         open_turn,
         _records(tx.connection, run),
         of_loop[-RECENT_TURNS_MAX:],
@@ -175,8 +178,8 @@ def _few_constraints(connection: Connection, project_id: int) -> Sequence[FileCo
     return None if is_long else found
 
 
-def _start_next(tx: Transaction, run: RunRow) -> RunRow:
-    loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
+def _start_next(tx: Transaction, run: RunRow, queued: Loop | None) -> RunRow:
+    loop = None if run.loop_active else queued or loop_rows.next_queued(tx.connection, run.id)
     if loop is None:
         return run
     before, run = run.revision_run, bump_revision(tx, with_status(run, RUNNING))

@@ -7,6 +7,8 @@ architecture 3; rows RU115, RU165; docs/adr/0026.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from turnwright_core.checks import over_limit
@@ -19,8 +21,11 @@ from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import project_files as rows
-from turnwright_store.sql.runs import RunHead, find_run_id, get_run_head
+from turnwright_store.sql.runs import RunHead, RunRow, find_run_id, get_run_head
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
+
+AT_ONCE_MAX: Final = 500
+"""Files that a run adopts in the event loop: that takes about a millisecond."""
 
 
 def adopt_files(
@@ -38,11 +43,27 @@ def adopt_files(
     adoptable = rows.adoptable(tx.connection, source, run.project_scope) if source else []
     if not source or not adoptable:
         return seen
-    _adopt(tx, rules, run, source, len(adoptable))
+    reached = _adopt(tx, rules, run, source, len(adoptable))
+    publish(tx, run.revision_run, replace(run, revision_run=reached.revision), shows_files=True)
     return adoptable
 
 
-def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count: int) -> None:
+def adopt_at_once(
+    tx: Transaction, rules: StoreRules, run: RunRow, like_run: str
+) -> tuple[list[tuple[str, str]], RunRow]:
+    """The same in the transaction that has created the run, which is returned as it is then.
+
+    Nothing is adopted where that may fail or take long: then the run is created all the same.
+    """
+    source = find_run_id(tx.connection, run.project_id, like_run)
+    files = rows.adoptable(tx.connection, source, run.project_scope) if source else []
+    if not source or not 0 < len(files) <= min(AT_ONCE_MAX, rules.limits.run_entries_max - run.positions):
+        return [], run
+    reached = _adopt(tx, rules, run, source, len(files))
+    return files, replace(run, revision_run=reached.revision, positions=reached.positions)
+
+
+def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count: int) -> ScopePosition:
     reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), count)
     if reached.positions > rules.limits.run_entries_max:
         raise over_limit("run_entries", rules.limits.run_entries_max, reached.positions, "entries")
@@ -55,4 +76,4 @@ def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count:
         now_ms=tx.now_ms,
     )
     rows.adopt(tx.connection, source, run.project_scope, made)
-    publish(tx, run.revision_run, replace(run, revision_run=reached.revision), shows_files=True)
+    return reached

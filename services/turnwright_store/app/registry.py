@@ -29,7 +29,7 @@ from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.leases import read_now
-from turnwright_store.sql.scopes import add_scope, bump_scope
+from turnwright_store.sql.scopes import add_bumped_scope, add_scope
 from turnwright_store.sql.sessions import waiting_commands
 
 _LAST_MS = 2**62
@@ -105,10 +105,12 @@ def delete_model(tx: Transaction, alias: str) -> None:
         raise registry.model_not_found(tx.connection, alias)
 
 
-def check_model_exists(tx: Transaction, alias: str) -> None:
-    """Refuse an unknown alias."""
-    if registry.find_model(tx.connection, alias) is None:
+def existing_model(tx: Transaction, alias: str) -> Model:
+    """A model by alias. Raises MODEL_NOT_FOUND."""
+    model = registry.find_model(tx.connection, alias)
+    if model is None:
         raise registry.model_not_found(tx.connection, alias)
+    return model
 
 
 def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings) -> Run:
@@ -116,6 +118,8 @@ def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings)
     owner = registry.get_project(tx.connection, project)
     if alias:
         check_alias_free(tx.connection, project, alias)
+    if settings.model:
+        existing_model(tx, settings.model)
     return add_run(tx, owner, alias, settings).run
 
 
@@ -138,17 +142,16 @@ def generate_alias(tx: Transaction, project: str, model: str) -> str:
 
 
 def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: RunSettings) -> runs.RunRow:
-    """A new run under a free alias; an empty one is generated."""
+    """A new run under a free alias, an empty one is generated; its model must exist."""
     if not settings.model:
         raise registry.model_required(tx.connection)
-    check_model_exists(tx, settings.model)
     check_run_settings(settings)
     if alias:
         check_name("run", alias, RUN_ALIAS)
     else:
         alias = generate_alias(tx, owner.project.name, settings.model)
-    scope = add_scope(tx, f"run:{owner.id}:{alias}")
-    revision, _ = bump_scope(tx, scope)
+    scope, revision = add_bumped_scope(tx, f"run:{owner.id}:{alias}")
+    tx.empty_runs.add(scope)
     run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
     runs.add_run(tx.connection, owner.id, scope, run)
     return runs.get_run(tx.connection, owner.project.name, alias)

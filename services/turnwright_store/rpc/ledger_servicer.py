@@ -34,7 +34,7 @@ from turnwright_core.wire.owner_calls import (
 from turnwright_store.app import commands, leases, ledger, steering
 from turnwright_store.app.changes import changes_of
 from turnwright_store.app.commit_delta import publish
-from turnwright_store.app.project_files import adopt_files
+from turnwright_store.app.project_files import AT_ONCE_MAX, adopt_at_once, adopt_files
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
 from turnwright_store.domain.permissions import check_min_tier
@@ -54,9 +54,6 @@ from turnwright_store.rpc.read_servicer import watched
 
 FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
-
-SMALL_PROJECT_FILES: Final = 500
-"""Files that a run adopts in the event loop: that takes about a millisecond."""
 
 SMALL_PROJECTS_MAX: Final = 10_000
 """Projects that are remembered to have so few; the runs of others adopt their files in the thread."""
@@ -79,9 +76,15 @@ def _principal_of(new: queue_pb2.NewRun) -> Caller:
         raise invalid("new.tier", f"{new.tier} is not a tier.") from None
 
 
+def _files_to_pb(files: Sequence[tuple[str, str]], *, is_last: bool) -> ledger_pb2.AdoptFilesResponse:
+    paths, hashes = (path for path, _ in files), (digest for _, digest in files)
+    return ledger_pb2.AdoptFilesResponse(paths=paths, hashes=hashes, last=is_last)
+
+
 def _queue_locks(request: Any) -> set[str]:
-    """A generated alias must be unique in the project."""
-    return run_locks(request) if request.run else project_locks(request)
+    """A generated alias must be unique in the project, and what is adopted from another run must stay as it is."""
+    locks = run_locks(request) if request.run else project_locks(request)
+    return locks | {run_lock(request.project, request.new.like_run)} if request.new.like_run else locks
 
 
 class LedgerRpcs(Calls):
@@ -94,6 +97,7 @@ class LedgerRpcs(Calls):
         new = request.new if request.HasField("new") else None
         who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
         wanted = watched(watch_changes_from_pb(new.watch)) if new else None
+        small = self._service.small_projects
         for_owner = queue_pb2.EnqueueLoopResponse()
 
         def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
@@ -107,10 +111,14 @@ class LedgerRpcs(Calls):
             )
             row = done.row
             if who:
-                granted = leases.claimed(tx, row, who)
+                granted = leases.claimed(tx, row, who, done.loop, done.model)
                 for_owner.claim.CopyFrom(claim_to_pb(granted))
                 row = granted.run
-            delta = publish(tx, 0, row) if wanted else None
+                if new and new.like_run and granted.constraints == [] and request.project in small:
+                    files, row = adopt_at_once(tx, self._rules, row, new.like_run)
+                    if files:
+                        for_owner.files.CopyFrom(_files_to_pb(files, is_last=True))
+            delta = publish(tx, 0, row, shows_files=for_owner.HasField("files")) if wanted else None
             if delta and wanted and (changes := changes_of([delta], done.cursor, wanted, self._rules)):
                 for_owner.changes.CopyFrom(run_changes_to_pb(changes))
             return queue_pb2.EnqueueLoopResponse(
@@ -177,17 +185,13 @@ class LedgerRpcs(Calls):
         locks = {*run_locks(request), run_lock(request.project, request.like_run)}
         small = self._service.small_projects
         files = await self._database.write(work, Durability.NORMAL, locks, inline=request.project in small)
-        if len(files) > SMALL_PROJECT_FILES:
+        if len(files) > AT_ONCE_MAX:
             small.discard(request.project)
         elif len(small) < SMALL_PROJECTS_MAX:
             small.add(request.project)
         for index in range(0, len(files) or 1, FILES_A_MESSAGE):
             part = files[index : index + FILES_A_MESSAGE]
-            yield ledger_pb2.AdoptFilesResponse(
-                paths=(path for path, _ in part),
-                hashes=(digest for _, digest in part),
-                last=index + FILES_A_MESSAGE >= len(files),
-            )
+            yield _files_to_pb(part, is_last=index + FILES_A_MESSAGE >= len(files))
 
     async def WriteEntries(self, request: Any, _context: Any) -> Any:
         if not getattr(request, "request_id", ""):

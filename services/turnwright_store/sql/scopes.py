@@ -92,7 +92,14 @@ def coalesced_bumps(tx: Transaction) -> Iterator[None]:
 
 
 def add_scope(tx: Transaction, key: str) -> int:
-    return int(tx.connection.execute(_ADD, {"key": key}).scalar_one())
+    return int(tx.connection.execute(_ADD, {"key": key, "revision": 0}).scalar_one())
+
+
+def add_bumped_scope(tx: Transaction, key: str) -> tuple[int, int]:
+    """Add a scope that this moment changes first; returns its id and revision."""
+    scope = int(tx.connection.execute(_ADD, {"key": key, "revision": 1}).scalar_one())
+    tx.bumped[scope], tx.positions[scope] = 1, 0
+    return scope, 1
 
 
 def find_scope(connection: Connection, key: str) -> int:

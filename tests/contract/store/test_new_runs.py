@@ -1,10 +1,10 @@
 """A run that an executor creates for a task: claimed in the same transaction, with what a watch would send first."""
 
 import pytest
-from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2
+from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2, registry_pb2
 from turnwright.types.v1 import entry_pb2
 
-from contract.store.harness import Run, act, as_tier, new_project
+from contract.store.harness import Run, act, as_tier, new_project, new_run, set_
 from contract.store.test_repeats import refused
 from contract.store.watcher import Watcher, plain
 from turnwright_core.entries import Tier
@@ -100,3 +100,38 @@ async def test_only_the_runtime_creates_runs_in_the_name_of_others(client):
     await create(client, project)
     entry = await Run(client, project, "r").entry("run://r")
     assert entry.writer == entry_pb2.TIER_CLIENT
+
+
+async def files_of(run):
+    return {entry.path: entry.hash for entry in (await run.view(filter=read_pb2.VIEW_FILTER_FILES)).entries}
+
+
+async def test_a_run_adopts_files_with_its_claim(client, project):
+    first = await new_run(client, project, "first")
+    await first.enqueue()
+    await first.claim()
+    await first.write(set_("a.py", "a"), set_("b.py", "b"))
+    like = {"principal": "alice", "tier": entry_pb2.TIER_CLIENT, "like_run": "first"}
+    claim, watch = new().claim, new().watch
+    # Whether the project has few files, the store learns from the first call that adopts them.
+    unknown = await create(client, project, new=queue_pb2.NewRun(claim=claim, watch=watch, **like))
+    assert not unknown.HasField("files")
+    adopting = client.stream(
+        "AdoptFiles", project=project, run="r", fence=unknown.claim.fence, like_run="first"
+    )  # fmt: skip
+    assert [part.paths async for part in adopting] == [["a.py", "b.py"]]
+    second = await create(client, project, run="r2", new=queue_pb2.NewRun(claim=claim, watch=watch, **like))
+    run = Run(client, project, "r2", second.claim.fence.epoch)
+    assert dict(zip(second.files.paths, second.files.hashes, strict=True)) == await files_of(run)
+    assert second.files.last
+    # They are no part of the timeline, and the cursor is after them.
+    assert [entry.path for entry in second.changes.entries] == ["run://r2"]
+    assert second.changes.cursor == (await run.view()).cursor
+    assert (await run.begin()).turn.number == 1
+    unclaimed = await create(client, project, run="r3", new=queue_pb2.NewRun(watch=watch, **like))
+    assert not unclaimed.HasField("files")
+    ignored = registry_pb2.FileConstraint(pattern="b.py", kind="ignore")
+    await client.call("SetFileConstraints", project=project, constraints=[ignored])
+    fourth = await create(client, project, run="r4", new=queue_pb2.NewRun(claim=claim, watch=watch, **like))
+    assert not fourth.HasField("files")
+    assert not await files_of(Run(client, project, "r4"))

@@ -11,6 +11,7 @@ import type { Entry, Tier } from "../../types/v1/entry_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
+import type { AdoptFilesResponse } from "./ledger_pb.js";
 import type { EditedContent } from "../../types/v1/proposal_pb.js";
 
 /**
@@ -115,6 +116,14 @@ export declare type NewRun = Message<"turnwright.store.v1.NewRun"> & {
    * @generated from field: turnwright.types.v1.Tier tier = 4;
    */
   tier: Tier;
+
+  /**
+   * Run of the project whose files are adopted with the claim, see AdoptFilesRequest; if the project has no file
+   * constraints and few files. Empty: none.
+   *
+   * @generated from field: string like_run = 5;
+   */
+  likeRun: string;
 };
 
 /**
@@ -171,6 +180,14 @@ export declare type EnqueueLoopResponse = Message<"turnwright.store.v1.EnqueueLo
    * @generated from field: optional turnwright.store.v1.WatchChangesResponse changes = 6;
    */
   changes?: WatchChangesResponse | undefined;
+
+  /**
+   * With `claim`: the adopted files, all of them. Absent if there is none, or if they have to be adopted by a call of
+   * their own.
+   *
+   * @generated from field: optional turnwright.store.v1.AdoptFilesResponse files = 7;
+   */
+  files?: AdoptFilesResponse | undefined;
 };
 
 /**
