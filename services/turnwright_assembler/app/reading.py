@@ -83,6 +83,9 @@ class RowsReader(Generic[R]):
         rows = held.rows if isinstance(held.rows, self._kind) and not anew else None
         # Where updating them fails half way, they are not kept.
         held.rows = None
+        if rows is None and ask.view_changes and not ask.view_changes[0].before.run_revision and not anew:
+            # The run's view was empty then.
+            rows = await self._runner.run(self._make)
         if rows and ask.at_least and self._lead_to(ask.at_least, ask.view_changes, rows):
             try:
                 for change in ask.view_changes:
@@ -124,7 +127,7 @@ class RowsReader(Generic[R]):
         """Whether changes lead without a gap from the moment of the rows to one that includes `wanted`."""
         at = rows.cursor
         for change in changes:
-            if change.before != at or not self._takes(change, rows):
+            if change.before != (at or change.before) or not self._takes(change, rows):
                 return False
             at = change.part.cursor
         return bool(changes) and is_shown(at, wanted)

@@ -191,11 +191,13 @@ def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
         request.fence.epoch,
         turn_end,
         request.schemes_version,
-        _return_view_change(request),
+        return_view_from_pb(request),
     )
 
 
-def _return_view_change(request: ledger_pb2.EndTurnRequest | ledger_pb2.WriteEntriesRequest) -> ReturnView:
+def return_view_from_pb(
+    request: ledger_pb2.BeginTurnRequest | ledger_pb2.EndTurnRequest | ledger_pb2.WriteEntriesRequest,
+) -> ReturnView:
     if not request.return_view_change:
         return ReturnView.NONE
     return ReturnView.MESSAGES if request.view_change_of_messages else ReturnView.PACKET
@@ -226,7 +228,7 @@ def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntri
         request.durability,
         request.run_status,
         packet_from_pb(request.packet) if has("packet") else None,
-        _return_view_change(request),
+        return_view_from_pb(request),
     )
 
 

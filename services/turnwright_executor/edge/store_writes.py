@@ -32,7 +32,7 @@ from turnwright_core.owner_calls import (
 )
 from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
-from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES
+from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES, view_change_from_pb
 from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import turn_packet
@@ -113,7 +113,9 @@ class StoreWrites:
         before, self._writes_max = self._writes_max, int(metadata["limit"])
         return self._writes_max < before
 
-    async def begin_turn(self, address: RunAddress, epoch: int, new: TurnStart) -> tuple[Turn, WriteAck]:
+    async def begin_turn(
+        self, address: RunAddress, epoch: int, new: TurnStart, return_view_change: ReturnView = ReturnView.NONE
+    ) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
 
         async def send(writes: Sequence[EntryWrite], _: tuple[str, ...]) -> ledger_pb2.BeginTurnResponse:
@@ -124,12 +126,15 @@ class StoreWrites:
                 request=turn_request_to_pb(new.request),
                 writes=map(write_to_pb, writes),
                 schemes_version=self._schemes.version,
+                return_view_change=return_view_change is not ReturnView.NONE,
+                view_change_of_messages=return_view_change is ReturnView.MESSAGES,
             )
             return await self._call(self.stub.BeginTurn, message)
 
         answer = await self._in_parts(address, epoch, new.writes, send)
         self._schemes.update(answer)
-        return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor))
+        change = view_change_from_pb(answer.view_change) if answer.HasField("view_change") else None
+        return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor), view_change=change)
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
         """Adopt the files of another run; returns the files that the run sees. Raises SERVICE_UNAVAILABLE."""

@@ -138,7 +138,9 @@ class Ledger(Protocol):
     async def release(self, address: RunAddress, epoch: int) -> None:
         """Release a run's lease."""
 
-    async def begin_turn(self, address: RunAddress, epoch: int, new: TurnStart) -> tuple[Turn, WriteAck]:
+    async def begin_turn(
+        self, address: RunAddress, epoch: int, new: TurnStart, return_view_change: ReturnView = ReturnView.NONE
+    ) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:

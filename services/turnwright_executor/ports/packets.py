@@ -110,7 +110,12 @@ class ViewChanges:
         self._changes, self._at = [], cursor
 
     def add(self, cursor: Cursor, change: ViewChange | None) -> None:
-        """Add a write. If the store did not return what it changed, that leaves a gap."""
+        """Add a write. If the store did not return what it changed, that leaves a gap.
+
+        There is none before what begins with the run.
+        """
+        if change and not change.before.run_revision:
+            self.begin(change.before)
         if change and self._at and len(self._changes) < VIEW_CHANGES_MAX:
             self._changes.append(change)
             self._at = cursor

@@ -181,8 +181,11 @@ class LoopSteps:
         """Open the next turn with a call of its own."""
         scope = self._scope
         scope.spend_meter.begin_turn()
-        turn, cursor = await self._opener.begin()
-        scope.begun(state, turn, cursor)
+        # The view of a new run begins with its first turn.
+        wanted = scope.view_changes.wanted if scope.claim.run.turn else scope.view_changes.kind
+        turn, ack = await self._opener.begin(wanted)
+        scope.view_changes.add(ack.cursor, ack.view_change)
+        scope.begun(state, turn, ack.cursor)
 
     # Commands and verdict -----------------------------------------------------------------------------------------
 

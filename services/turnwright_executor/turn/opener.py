@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from turnwright_core.entries import Cursor, EntryWrite, SetEntry
-from turnwright_core.owner_calls import TurnStart
+from turnwright_core.entries import EntryWrite, SetEntry
+from turnwright_core.owner_calls import ReturnView, TurnStart
 from turnwright_core.runs import RequestKind, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.ledger import Claim, Ledger, WriteAck
 from turnwright_executor.turn.beginning import LoopBeginning, output_reserve
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
 
@@ -56,7 +56,7 @@ class TurnOpener:
         reserve = output_reserve(self._request.output_reserve, context_length)
         self._request = replace(self._request, context_length=context_length, output_reserve=reserve)
 
-    async def begin(self) -> tuple[Turn, Cursor]:
+    async def begin(self, return_view_change: ReturnView) -> tuple[Turn, WriteAck]:
         """Begin a turn with a call of its own. Raises TurnwrightError; OSError if the project cannot be read."""
         batches = list(in_batches(await self._changes()))
         for batch in batches[:-1]:
@@ -70,9 +70,10 @@ class TurnOpener:
             manifest = [self._files.manifest()] if self._files and self._claim.run.turn == 0 else []
             writes = [*writes, *manifest, *self._first.writes]
             request = replace(request, knowledge=self._first.knowledge)
-        turn, ack = await self._ledger.begin_turn(self._address, self._claim.epoch, TurnStart(request, writes))
+        start, epoch = TurnStart(request, writes), self._claim.epoch
+        turn, ack = await self._ledger.begin_turn(self._address, epoch, start, return_view_change)
         self.begun()
-        return turn, ack.cursor
+        return turn, ack
 
     async def turn_start(self) -> TurnStart | None:
         """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""

@@ -17,7 +17,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
-from turnwright_core.owner_calls import TurnEnd, TurnPacket, TurnStart, ViewChange
+from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnPacket, TurnStart, ViewChange
 from turnwright_core.runs import (
     LOOP_ENDED,
     PROPOSED,
@@ -81,21 +81,32 @@ class OpenedTurn(Struct, frozen=True):
     turn: Turn
     cursor: Cursor
     abort_requested: bool
+    view_change: ViewChange | None = None
 
 
 def begin_turn(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, new: TurnStart
+    tx: Transaction,
+    rules: StoreRules,
+    caller: Caller,
+    address: RunRef,
+    epoch: int,
+    new: TurnStart,
+    return_view_change: ReturnView = ReturnView.NONE,
 ) -> OpenedTurn:
     """Open the next turn of the active loop and write entries with it."""
     check_min_tier(caller, Tier.SYSTEM, "BeginTurn")
     _check_new(new)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
-    before = run.revision_run
+    before, is_just_created = run.revision_run, run.revision_run == 1 and run.run.forked_from is None
+    tx.returns_view_change = return_view_change
     run, turn = _next_turn(tx, rules, caller, run, new)
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms, loop_continues=True)
-    publish(tx, before, run, [turn])
-    return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested)
+    change = view_change(rules, publish(tx, before, run, [turn]), return_view_change)
+    if change and is_just_created:
+        # What was written with the run, no packet shows.
+        change = replace(change, before=replace(change.before, run_revision=0))
+    return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested, change)
 
 
 def _check_new(new: TurnStart) -> None:

@@ -27,7 +27,9 @@ from turnwright_core.wire.owner_calls import (
     END_TURN,
     WRITE_ENTRIES,
     entries_written_to_pb,
+    return_view_from_pb,
     run_changes_to_pb,
+    view_change_to_pb,
     watch_changes_from_pb,
     write_entries_from_pb,
 )
@@ -160,10 +162,13 @@ class LedgerRpcs(Calls):
             address=address_of(request),
             epoch=request.fence.epoch,
             new=TurnStart(wire.turn_request_from_pb(request.request), writes),
+            return_view_change=return_view_from_pb(request),
         )
         locks = self._locks(request, writes)
         begun = await self._database.write(work, Durability.NORMAL, locks, inline=is_small(request))
+        change = self._view_change(begun.view_change)
         return ledger_pb2.BeginTurnResponse(
+            view_change=view_change_to_pb(change) if change else None,
             turn=wire.turn_to_pb(begun.turn),
             cursor=entry_wire.cursor_to_pb(begun.cursor),
             abort_requested=begun.abort_requested,

@@ -8,6 +8,9 @@ from sql_counter import seen_transactions
 pytestmark = pytest.mark.asyncio
 
 TURNS = 12
+STATEMENTS_OF_A_RUN_MAX = 75
+"""Of one turn, all of them counted."""
+
 STATEMENTS_MAX = 20
 """Of a turn, BEGIN and COMMIT of its transactions counted too."""
 
@@ -44,3 +47,19 @@ async def test_a_pure_turn_is_two_commits_and_few_statements(tmp_path, as_neighb
     usual = sorted(packets, key=len)[TURNS // 2], sorted(ends, key=len)[TURNS // 2]
     assert sum(map(len, usual)) <= STATEMENTS_MAX, usual
     assert all(sum(statement.startswith("SELECT runs") for statement in one) == 1 for one in usual)
+
+
+async def test_the_start_and_the_end_of_a_run_are_few_transactions(tmp_path):
+    """The files of the project are known from the run before: RU165; ADR 51."""
+    with seen_transactions() as seen:
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("a\n")
+            services.script(*['<get path="a.txt"/><update status="200">read</update>'] * 3)
+            for number in range(3):
+                seen.clear()
+                assert (await services.until(await services.act(run=f"r{number}"))).status == 200
+            committed = [transaction for transaction in seen if "search" not in str(transaction)]
+    made = [sum(statement.startswith("INSERT") for statement in transaction) for transaction in committed]
+    # Created and claimed, followed, begun, sent and ended.
+    assert [count > 0 for count in made] == [True, False, True, True, True], committed
+    assert sum(map(len, committed)) <= STATEMENTS_OF_A_RUN_MAX, committed

@@ -3,7 +3,8 @@
 import random
 
 import pytest
-from turnwright.store.v1 import read_pb2
+from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2
+from turnwright.types.v1 import entry_pb2
 
 from contract.store.harness import (
     ARCHIVED,
@@ -12,9 +13,12 @@ from contract.store.harness import (
     STREAMING,
     SUMMARIZED,
     VISIBLE,
+    Run,
+    act,
     append,
     next_turn,
     remove,
+    request,
     set_,
 )
 from turnwright_core.errors import Reason, TurnwrightError
@@ -134,3 +138,31 @@ async def test_a_record_is_reported_with_what_its_command_has_come_through(run):
     change = await told_by(run, set_("log://turn_1/get/a", "", state=RECORDED))
     await check(run, change)
     assert [entry.path for entry in change.entries] == ["log://turn_1/get/a"]
+
+
+@pytest.mark.parametrize("messages", [False, True])
+async def test_the_first_turn_of_a_new_run_tells_all_there_is(client, project, messages):
+    def claimed(alias):
+        claim = lease_pb2.ClaimRunRequest(owner="me", address="here:1")
+        new = queue_pb2.NewRun(claim=claim, principal="alice", tier=entry_pb2.TIER_CLIENT)
+        return client.call("EnqueueLoop", project=project, run=alias, prompt="do it", settings=act(), new=new)
+
+    async def begin(run):
+        writes = [set_("instructions://system", "", "{}"), set_("prompt://{turn}", "do it", visibility=VISIBLE)]
+        wanted = {"return_view_change": True, "view_change_of_messages": messages}
+        return (
+            await client.call("BeginTurn", **run.address, fence=run.fence, request=request(), writes=writes, **wanted)
+        ).view_change
+
+    run = Run(client, project, "new", (await claimed("new")).claim.fence.epoch)
+    change = await begin(run)
+    view = await run.view(**(MESSAGES if messages else PACKET))
+    assert (change.before.run_revision, change.after, change.messages) == (0, view.cursor, messages)
+    assert sorted(change.entries, key=lambda entry: entry.path) == sorted(view.entries, key=lambda entry: entry.path)
+    assert {entry.path for entry in change.entries} >= {"instructions://system", "prompt://1"}
+    # What others wrote before it, it does not tell: then it begins where it was written.
+    other = Run(client, project, "other", (await claimed("other")).claim.fence.epoch)
+    await client.call("WriteEntries", **other.address, writes=[set_("known://mine", "m")])
+    change = await begin(other)
+    assert change.before.run_revision == 2
+    await check(other, change)

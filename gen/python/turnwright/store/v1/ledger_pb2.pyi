@@ -107,12 +107,20 @@ class BeginTurnRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
+    RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
+    VIEW_CHANGE_OF_MESSAGES_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
+    return_view_change: _builtins.bool
+    """Return what the writes changed in the run's view, for Assemble."""
+    view_change_of_messages: _builtins.bool
+    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
+    those that a packet shows.
+    """
     @_builtins.property
     def fence(self) -> _write_pb2.Fence:
         """The owner's fencing token."""
@@ -136,10 +144,12 @@ class BeginTurnRequest(_message.Message):
         request: _turn_pb2.TurnRequest | None = ...,
         writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
         schemes_version: _builtins.str = ...,
+        return_view_change: _builtins.bool = ...,
+        view_change_of_messages: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "project", b"project", "request", b"request", "run", b"run", "schemes_version", b"schemes_version", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "project", b"project", "request", b"request", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -155,6 +165,7 @@ class BeginTurnResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
+    VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True if somebody has requested to abort the active loop."""
     @_builtins.property
@@ -169,6 +180,12 @@ class BeginTurnResponse(_message.Message):
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
         """The registered schemes, if the caller has another version of them."""
 
+    @_builtins.property
+    def view_change(self) -> _view_pb2.ViewChange:
+        """What the writes changed, if it was requested; absent if it has to be read. If nothing was written to the run since the
+        call that created it, it is all there is: then it begins at revision 0, where the view is empty.
+        """
+
     def __init__(
         self,
         *,
@@ -176,14 +193,20 @@ class BeginTurnResponse(_message.Message):
         cursor: _cursor_pb2.Cursor | None = ...,
         abort_requested: _builtins.bool = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
+        view_change: _view_pb2.ViewChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "abort_requested", b"abort_requested", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    _WhichOneofReturnType__view_change: _TypeAlias = _typing.Literal["view_change"]  # noqa: Y015
+    _WhichOneofArgType__view_change: _TypeAlias = _typing.Literal["_view_change", b"_view_change"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__view_change) -> _WhichOneofReturnType__view_change | None: ...
 
 Global___BeginTurnResponse: _TypeAlias = BeginTurnResponse  # noqa: Y015
 

@@ -141,6 +141,21 @@ export declare type BeginTurnRequest = Message<"turnwright.store.v1.BeginTurnReq
    * @generated from field: string schemes_version = 6;
    */
   schemesVersion: string;
+
+  /**
+   * Return what the writes changed in the run's view, for Assemble.
+   *
+   * @generated from field: bool return_view_change = 7;
+   */
+  returnViewChange: boolean;
+
+  /**
+   * With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
+   * those that a packet shows.
+   *
+   * @generated from field: bool view_change_of_messages = 8;
+   */
+  viewChangeOfMessages: boolean;
 };
 
 /**
@@ -182,6 +197,14 @@ export declare type BeginTurnResponse = Message<"turnwright.store.v1.BeginTurnRe
    * @generated from field: optional turnwright.types.v1.SchemeRegistry schemes = 4;
    */
   schemes?: SchemeRegistry | undefined;
+
+  /**
+   * What the writes changed, if it was requested; absent if it has to be read. If nothing was written to the run since the
+   * call that created it, it is all there is: then it begins at revision 0, where the view is empty.
+   *
+   * @generated from field: optional turnwright.types.v1.ViewChange view_change = 5;
+   */
+  viewChange?: ViewChange | undefined;
 };
 
 /**
