@@ -15,12 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.limits import (
-    SEARCH_HITS_DEFAULT,
-    SEARCH_HITS_MAX,
-    SEARCH_QUERY_CHARS_MAX,
-    SEARCH_SCHEMES_MAX,
-)
+from turnwright_core.limits import SEARCH_HITS_DEFAULT, SEARCH_HITS_MAX, SEARCH_QUERY_CHARS_MAX, SEARCH_SCHEMES_MAX
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.lexemes import query_words, snippet
 from turnwright_store.domain.locks import project_lock

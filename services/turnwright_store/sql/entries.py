@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,20 +12,12 @@ from msgspec.structs import replace
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.path_state import StoredVersion, View
 from turnwright_store.ports import Connection, RowsOf
-from turnwright_store.sql.core import (
-    Select,
-    and_,
-    bindparam,
-    case,
-    func,
-    insert,
-    literal_column,
-    select,
-    type_coerce,
-    update,
-)
+from turnwright_store.sql.core import and_, bindparam, case, func, insert, literal_column, select, type_coerce, update
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.lazy_tables import DigestOrText, chunks, entries, versions, views
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select
 
 T = TypeVar("T")
 

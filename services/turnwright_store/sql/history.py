@@ -8,26 +8,13 @@ no moment is too old. A pinned view names its version; one of a shared scope fol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
-    BigInteger,
-    ColumnElement,
-    CompoundSelect,
-    Select,
-    and_,
-    bindparam,
-    case,
-    desc,
-    func,
-    literal_column,
-    select,
-    union_all,
-)
+from turnwright_store.sql.core import BigInteger, and_, bindparam, case, desc, func, literal_column, select, union_all
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
 from turnwright_store.sql.lazy_tables import entries, not_zero, versions, views
@@ -46,6 +33,9 @@ from turnwright_store.sql.views import (
     shown_rows,
     storable,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, CompoundSelect, Select
 
 
 class Moment(Struct, frozen=True):

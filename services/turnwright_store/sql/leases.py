@@ -13,18 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    update,
-)
+from turnwright_store.sql.core import and_, bindparam, case, delete, func, insert, literal_column, or_, select, update
 from turnwright_store.sql.lazy_tables import DatabaseNow, executors, projects, runs
 
 IS_CLAIMED: Final = runs.c.lease_owner != literal_column("''")

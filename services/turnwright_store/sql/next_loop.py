@@ -8,25 +8,17 @@ Source: architecture 3 (fair between projects); rows RU109, RU110; docs/adr/0010
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from turnwright_core.entries import State
 from turnwright_core.runs import PROPOSED, QUEUED
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
-    ColumnElement,
-    and_,
-    bindparam,
-    case,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-    update,
-)
+from turnwright_store.sql.core import and_, bindparam, case, exists, func, literal_column, or_, select, update
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.lazy_tables import loops, runs, views
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
 
 
 def _is_undecided(turn_open: ColumnElement[Any]) -> ColumnElement[bool]:

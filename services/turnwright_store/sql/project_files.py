@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from turnwright_core.entries import State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
-    BigInteger,
-    ColumnElement,
-    bindparam,
-    case,
-    cast,
-    func,
-    insert,
-    literal_column,
-    select,
-)
+from turnwright_store.sql.core import BigInteger, bindparam, case, cast, func, insert, literal_column, select
 from turnwright_store.sql.entries import BODY_HASH, HEAD
 from turnwright_store.sql.lazy_tables import entries, versions, views
 from turnwright_store.sql.views import ENTRY, VISIBLE_VERSIONS, ViewFilter, condition
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
 
 _STORED: Final = versions.c.stored_bytes == versions.c.body_size_bytes + views.c.chunk_bytes
 _SEEN: Final = (

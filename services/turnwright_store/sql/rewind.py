@@ -8,29 +8,20 @@ Source: architecture 4 (truncation), 3 (versions, views); rows RC04, RC05; decis
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
-    ColumnElement,
-    Select,
-    and_,
-    bindparam,
-    exists,
-    insert,
-    literal_column,
-    or_,
-    select,
-    union_all,
-    update,
-)
+from turnwright_store.sql.core import and_, bindparam, exists, insert, literal_column, or_, select, union_all, update
 from turnwright_store.sql.forks import COPIED
 from turnwright_store.sql.history import number
 from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.views import MESSAGES_OF
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Select
 
 KEPT_SCHEMES: Final = ("run", "draft", "command", "image")
 """What stays as it is: what was asked of the run, and what somebody has not sent yet."""

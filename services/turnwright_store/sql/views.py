@@ -9,28 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Struct
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
-    ColumnElement,
-    Select,
-    and_,
-    bindparam,
-    case,
-    literal_column,
-    or_,
-    select,
-    true,
-    type_coerce,
-)
+from turnwright_store.sql.core import and_, bindparam, case, literal_column, or_, select, true, type_coerce
 from turnwright_store.sql.entries import BODY_HASH, SEEN_VERSION, batched
 from turnwright_store.sql.lazy_tables import chunks, entries, versions, views
 from turnwright_store.sql.runs import RunHead, run_not_found
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Select
 
 
 class ViewFilter(IntEnum):
