@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
-from msgspec import Struct, field
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
 
@@ -16,26 +15,11 @@ from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.kit.peer import Peer
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
+from turnwright_core.wire.packets import PacketParts
 from turnwright_core.wire.schemes import registry_from_pb
 
 READ_TIMEOUT_S: Final = 60.0
 """Timeout for reading a run's view, in seconds: the first packet of a long run reads all of it."""
-
-
-class _StoredMessage(Struct):
-    """A message of a stored packet as it is read. Mutable."""
-
-    role: str
-    texts: list[str] = field(default_factory=list)
-    piece_chars: list[int] = field(default_factory=list)
-
-    def pieces(self) -> Iterator[str]:
-        text, begin = "".join(self.texts), 0
-        for chars in self.piece_chars:
-            yield text[begin : begin + chars]
-            begin += chars
-        if begin < len(text):
-            yield text[begin:]
 
 
 class StoreReader:
@@ -67,25 +51,20 @@ class StoreReader:
     ) -> PacketRead | None:
         """A stored packet in the pieces that it was stored in."""
         request = read_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
-        messages: dict[int, _StoredMessage] = {}
-        note, is_whole = "", False
+        packet = PacketParts()
         try:
             async with self._peer.stream(self._stub.ReadPacket, request, READ_TIMEOUT_S) as parts:
                 async for part in parts:
-                    note = note or part.note
-                    if wanted and not messages and not wanted(note):
+                    if wanted and not packet.note and not wanted(part.note):
                         return None
-                    message = messages.setdefault(part.index, _StoredMessage(part.role))
-                    message.texts.append(part.text)
-                    message.piece_chars.extend(part.piece_chars)
-                    is_whole = part.last
+                    packet.add(part)
         except TurnwrightError as error:
             if error.reason is Reason.TURN_NOT_FOUND:
                 return None
             raise
-        if not is_whole:
+        if not packet.is_whole:
             raise self._peer.cut_short("its last part")
-        return PacketRead(tuple((one.role, tuple(one.pieces())) for _, one in sorted(messages.items())), note)
+        return PacketRead(packet.messages(), packet.note)
 
     async def _read(self, project: str, run: str, *, messages: bool, **more: Any) -> AsyncGenerator[ViewPart, None]:
         request = read_pb2.ReadViewRequest(

@@ -1,14 +1,18 @@
-"""Protobuf conversion of packet pieces."""
+"""Protobuf conversion of packet pieces, and of stored packets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from turnwright.types.v1 import packet_pb2
 
 from turnwright_core.delta_encoding import Copied
+
+if TYPE_CHECKING:
+    from turnwright.store.v1 import read_pb2
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -36,3 +40,29 @@ def piece_from_pb(piece: packet_pb2.PacketPiece) -> Copied | str:
 def shown_in(holders: Iterable[_Pieces]) -> dict[str, str]:
     """The texts that show the body of an entry, with its path."""
     return {piece.text: piece.shows for one in holders for piece in one.pieces if piece.shows}
+
+
+class PacketParts:
+    """A stored packet while it is read. Mutable."""
+
+    def __init__(self) -> None:
+        self.note = ""
+        self.is_whole = False
+        self._messages: dict[int, tuple[str, list[str], list[int]]] = {}
+
+    def add(self, part: read_pb2.ReadPacketResponse) -> None:
+        _, texts, piece_chars = self._messages.setdefault(part.index, (part.role, [], []))
+        texts.append(part.text)
+        piece_chars.extend(part.piece_chars)
+        self.note, self.is_whole = self.note or part.note, part.last
+
+    def messages(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Roles, each with the pieces that its message was stored in."""
+        messages = [message for _, message in sorted(self._messages.items())]
+        return tuple((role, _divided("".join(texts), piece_chars)) for role, texts, piece_chars in messages)
+
+
+def _divided(text: str, piece_chars: Iterable[int]) -> tuple[str, ...]:
+    ends = [0, *accumulate(piece_chars)]
+    # A store of an earlier release does not say how long they are.
+    return tuple(text[begin:end] for begin, end in pairwise(ends)) if ends[-1] == len(text) else (text,)

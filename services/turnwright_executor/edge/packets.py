@@ -6,7 +6,7 @@ Source: architecture 3 (what the model was sent), 11 (the stored packet is sent 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from math import isfinite
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import StoredMessage, TurnPacket
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength, TokenSource
+from turnwright_core.wire.packets import PacketParts
 from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import Packet, PacketMessage
@@ -76,21 +77,12 @@ async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -
 
     Its effects were committed with it, so it has none.
     """
-    roles: dict[int, str] = {}
-    texts: dict[int, list[str]] = {}
-    note, is_whole = "", False
+    stored = PacketParts()
     async for part in parts:
-        note = note or part.note
-        roles.setdefault(part.index, part.role)
-        texts.setdefault(part.index, []).append(part.text)
-        is_whole = part.last
-    if not is_whole:
+        stored.add(part)
+    if not stored.is_whole:
         return None
-    return _packet([_message(roles[index], texts[index]) for index in sorted(texts)], note)
-
-
-def _message(role: str, texts: Sequence[str]) -> PacketMessage:
-    return PacketMessage(role, tuple(texts), tuple(texts))
+    return _packet([PacketMessage(role, pieces, pieces) for role, pieces in stored.messages()], stored.note)
 
 
 def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
