@@ -65,6 +65,7 @@ SERVICES = {
 }
 
 STEPS = {
+    "create": (StoreLedger, "create_run"),
     "claim": (StoreLedger, "claim_work"),
     "begin": (StoreLedger, "begin_turn"),
     "packet": (StoreLedger, "write_packet"),
