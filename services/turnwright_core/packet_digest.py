@@ -14,7 +14,7 @@ from typing import Any, Final
 CONVERSATION: Final = "conversation"
 """Role of the part of a packet that is a conversation: a message a line, as JSON."""
 
-_TOGETHER: Final = 16
+_PIECES_AT_ONCE: Final = 16
 """Pieces to hash at a time.
 
 Joining the whole packet would make the allocator map memory each time, which costs as much as hashing.
@@ -76,8 +76,8 @@ class IncrementalDigest:
 def _update(digest: Any, pieces: Sequence[str]) -> int:
     """Add texts; the answer is how many bytes they have in UTF-8."""
     size = 0
-    for at in range(0, len(pieces), _TOGETHER):
-        data = "".join(pieces[at : at + _TOGETHER]).encode()
+    for at in range(0, len(pieces), _PIECES_AT_ONCE):
+        data = "".join(pieces[at : at + _PIECES_AT_ONCE]).encode()
         digest.update(data)
         size += len(data)
     return size

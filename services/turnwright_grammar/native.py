@@ -75,8 +75,10 @@ def command_from_value(name: str, arguments: Value, span: Span, known_tools: fro
     name = tool_name(name, known_tools) or name.strip() or "unknown"
     known = name in known_tools
     unwrapped = _unwrapped(arguments, name, known_tools)
-    attributes, body, body_name = _divided(unwrapped)
-    return resolve(Command(name, MappingProxyType(attributes), body, span, known, _typed(unwrapped), body_name))
+    attributes, body, body_name = _split_arguments(unwrapped)
+    return resolve(
+        Command(name, MappingProxyType(attributes), body, span, known, _typed_arguments(unwrapped), body_name)
+    )
 
 
 def clean_name(name: str) -> str:
@@ -90,15 +92,15 @@ def tool_name(name: str, known_tools: frozenset[str]) -> str:
     `getget` is `get`: some hosts send the name with every piece of a call, and clients join them.
     """
     cleaned = clean_name(name)
-    once = _once(name.strip())
+    once = _without_repetition(name.strip())
     bare = _ADDED_PREFIX.sub("", _ADDED_SUFFIX.sub("", cleaned).strip("\"'` "), count=1)
-    for candidate in (cleaned, clean_name(once), bare, _once(bare)):
+    for candidate in (cleaned, clean_name(once), bare, _without_repetition(bare)):
         if candidate.lower() in known_tools:
             return candidate.lower()
     return cleaned
 
 
-def _once(name: str) -> str:
+def _without_repetition(name: str) -> str:
     """What `name` repeats, or `name` itself."""
     period = (name + name).find(name, 1)
     return name[:period]
@@ -144,7 +146,7 @@ def _inner(arguments: dict[str, Value], name: str, known_tools: frozenset[str]) 
     return value if key in _ONLY_ARGUMENT_KEYS and isinstance(value, str) and name in _ONE_ARGUMENT_TOOLS else None
 
 
-def _divided(arguments: Value) -> tuple[dict[str, str], str, str]:
+def _split_arguments(arguments: Value) -> tuple[dict[str, str], str, str]:
     """Attributes, body, and the argument that the body was where that is not `body`."""
     if isinstance(arguments, str):
         return {}, arguments, ""
@@ -157,14 +159,14 @@ def _divided(arguments: Value) -> tuple[dict[str, str], str, str]:
     return attributes, "", ""
 
 
-def _typed(arguments: Value) -> tuple[str, ...]:
+def _typed_arguments(arguments: Value) -> tuple[str, ...]:
     """The arguments that are neither text nor null."""
     if not isinstance(arguments, dict):
         return ()
     return tuple(key.strip() or key for key, value in arguments.items() if not isinstance(value, str | None))
 
 
-def call_of(value: Value, *, wrapped: bool) -> tuple[str, Value] | None:
+def parse_call(value: Value, *, wrapped: bool) -> tuple[str, Value] | None:
     """Return `(name, arguments)` when `value` has the shape of one call, else None.
 
     `wrapped` says that a vendor's token announced a call, so that looser shapes count:
@@ -174,7 +176,7 @@ def call_of(value: Value, *, wrapped: bool) -> tuple[str, Value] | None:
         return None
     for nested in _NESTED_KEYS:
         inner = value.get(nested)
-        if isinstance(inner, dict) and (found := call_of(inner, wrapped=wrapped)):
+        if isinstance(inner, dict) and (found := parse_call(inner, wrapped=wrapped)):
             return found
     name = next((value[key] for key in (*_NAME_KEYS, "function") if isinstance(value.get(key), str)), None)
     key = next((key for key in _ARGUMENT_KEYS if key in value), None)
@@ -212,12 +214,12 @@ def _defines_parameters(value: dict[str, Value]) -> bool:
     return bool(value) and all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in value.values())
 
 
-def calls_of(value: Value, *, wrapped: bool) -> list[tuple[str, Value]] | None:
+def parse_calls(value: Value, *, wrapped: bool) -> list[tuple[str, Value]] | None:
     """Return the calls of an object or a list of objects; None when there is none at all."""
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
         value = value["tool_calls"]
     if isinstance(value, list):
-        found = [call for item in value if (call := call_of(item, wrapped=wrapped))]
+        found = [call for item in value if (call := parse_call(item, wrapped=wrapped))]
         return found or None
-    one = call_of(value, wrapped=wrapped)
+    one = parse_call(value, wrapped=wrapped)
     return [one] if one else None

@@ -34,7 +34,7 @@ class _Shape(Struct, frozen=True):
 
     `filled` is the attribute that the body fills when it is missing; `synonyms` maps a canonical
     attribute to other names for it; `body_names` are attributes that stand for the body; `trimmed`
-    says that spaces around the body mean nothing; `defaults` complete the attributes.
+    says that white space around the body is removed; `defaults` complete the attributes.
     """
 
     filled: str | None = None
@@ -44,7 +44,7 @@ class _Shape(Struct, frozen=True):
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def renamed(self, name: str) -> str:
-        """What an argument is called in a canonical command."""
+        """The canonical name of an argument."""
         if name in self.body_names:
             return "body"
         return next((wanted for wanted, others in self.synonyms.items() if name in others), name)
@@ -81,7 +81,7 @@ def resolve(command: Command) -> Command:
     """
     if command.name not in _SHAPES or not command.known:
         return command
-    attributes, body = canonical(command.name, dict(command.attributes), command.body)
+    attributes, body = canonicalize(command.name, dict(command.attributes), command.body)
     typed = tuple(_SHAPES[command.name].renamed(name) for name in command.json_names)
     return replace(
         command,
@@ -92,13 +92,13 @@ def resolve(command: Command) -> Command:
     )
 
 
-def canonical(name: str, attributes: dict[str, str], body: str) -> tuple[dict[str, str], str]:
+def canonicalize(name: str, attributes: dict[str, str], body: str) -> tuple[dict[str, str], str]:
     """Return a known tool's attributes (changed in place) and body as `resolve` makes them."""
     shape = _SHAPES.get(name)
     if shape is None:
         return attributes, body
     for wanted, others in shape.synonyms.items():
-        _adopt(attributes, wanted, others)
+        _rename_synonym(attributes, wanted, others)
     body = _body_of(shape, attributes, body)
     if shape.filled is not None and shape.filled not in attributes and body.strip():
         attributes[shape.filled], body = body.strip(), ""
@@ -112,7 +112,7 @@ def canonical(name: str, attributes: dict[str, str], body: str) -> tuple[dict[st
 
 
 def has_parameter(name: str, names: Collection[str]) -> bool:
-    """Whether a parameter of a tool is among names; what a plugin's tool takes is not known here, so any name is."""
+    """Whether a parameter of a tool is among names. True for a plugin's tool, whose parameters are unknown here."""
     shape = _SHAPES.get(name)
     if shape is None:
         return True
@@ -120,13 +120,13 @@ def has_parameter(name: str, names: Collection[str]) -> bool:
     return not own.isdisjoint(names)
 
 
-def shape_names(name: str) -> frozenset[str]:
+def canonical_attributes(name: str) -> frozenset[str]:
     """The attributes that a known tool's canonical commands can have, as far as the grammar makes them."""
     shape = _SHAPES[name]
     return frozenset({*shape.synonyms, *shape.defaults, *filter(None, [shape.filled])})
 
 
-def _adopt(attributes: dict[str, str], canonical: str, others: tuple[str, ...]) -> None:
+def _rename_synonym(attributes: dict[str, str], canonical: str, others: tuple[str, ...]) -> None:
     if canonical in attributes:
         return
     for other in others:

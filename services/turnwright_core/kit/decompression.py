@@ -37,23 +37,23 @@ async def decompress(
     if len(used) > 1 or not accepted.issuperset(used):
         raise EncodingError(f"the answer is encoded as {encoding[:40]!r}, which was not asked for")
     # 32 plus the window size: zlib detects which of its two headers is there.
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if used else _Plain()
+    decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if used else _Plain()
     has_any = False
     spent_bytes = 0
-    async for packed in pieces:
-        has_any = has_any or bool(packed)
-        left, is_full = packed, False
+    async for compressed in pieces:
+        has_any = has_any or bool(compressed)
+        left, is_full = compressed, False
         spent_bytes += PIECE_COST_BYTES
-        while (left or is_full) and not unpacker.eof:
-            piece = unpacker.decompress(left, PIECE_BYTES)
-            left, is_full = unpacker.unconsumed_tail, len(piece) == PIECE_BYTES
+        while (left or is_full) and not decompressor.eof:
+            piece = decompressor.decompress(left, PIECE_BYTES)
+            left, is_full = decompressor.unconsumed_tail, len(piece) == PIECE_BYTES
             if piece:
                 yield piece
             spent_bytes += len(piece)
             if spent_bytes >= PIECE_BYTES:
                 spent_bytes = 0
                 await asyncio.sleep(0)
-        if unpacker.eof:
+        if decompressor.eof:
             return
     if has_any and used:
         raise EOFError("the answer ends in the middle")

@@ -19,19 +19,19 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.names import action_input, closed_name, named_arguments, only_name
+from turnwright_grammar.dialects.names import action_input, bare_name_call, closed_name_call, named_arguments
 from turnwright_grammar.dialects.payloads import (
     LIMIT,
     NAME,
     ParsedCall,
     Payload,
-    after_blanks,
     has_text_before_close,
     read_json,
+    skip_blanks,
 )
 from turnwright_grammar.dialects.python import begins_python, python_calls
 from turnwright_grammar.dialects.tags import FUNCTION_TAG, arg_key_pairs, function_tag, named_tags
-from turnwright_grammar.native import calls_of
+from turnwright_grammar.native import parse_calls
 from turnwright_grammar.scanner import TextScanner
 from turnwright_grammar.values.strict import read_items
 
@@ -96,7 +96,7 @@ def read_payload(scanner: TextScanner, start: int) -> Payload | None:
     text = scanner.text
     # A single word right behind its token may be a call; behind a blank it is a word of a sentence.
     is_adjacent = not text.startswith((" ", "\t"), start)
-    start = after_blanks(text, start)
+    start = skip_blanks(text, start)
     if fence := _FENCE.match(text, start):
         return _fenced(scanner, fence.end())
     if before := _BEFORE_TAG.match(text, start):
@@ -117,8 +117,8 @@ def _notation(scanner: TextScanner, start: int, *, is_adjacent: bool) -> Payload
         or arg_key_pairs(scanner, start, is_adjacent=is_adjacent)
         or python_calls(scanner, start, positional=True)
         or action_input(scanner, start)
-        or closed_name(scanner, start)
-        or (only_name(scanner.text, start) if is_adjacent else None)
+        or closed_name_call(scanner, start)
+        or (bare_name_call(scanner.text, start) if is_adjacent else None)
     )
 
 
@@ -127,7 +127,7 @@ def _json(scanner: TextScanner, start: int) -> Payload | None:
     if read is None:
         return None
     is_cut_list = read.cut and isinstance(read.value, list)
-    calls = calls_of(read_items(scanner.text[start:]) if is_cut_list else read.value, wrapped=True)
+    calls = parse_calls(read_items(scanner.text[start:]) if is_cut_list else read.value, wrapped=True)
     if calls is None:
         return Payload(read.end, cut=read.cut) if read.cut else None
     kept = len(calls) if is_cut_list else 0
@@ -138,7 +138,7 @@ def _fenced(scanner: TextScanner, start: int) -> Payload | None:
     """The calls in a fence between a token and its end."""
     payload = following = _notation(scanner, start, is_adjacent=True)
     while payload and following and following.calls and not following.cut:
-        position = after_blanks(scanner.text, payload.end)
+        position = skip_blanks(scanner.text, payload.end)
         if ended := _FENCE_END.match(scanner.text, position):
             payload.end = ended.end()
             break

@@ -66,7 +66,7 @@ def action_input(scanner: TextScanner, start: int) -> Payload | None:
     return Payload(found.end(), [(found["name"], value)], cut=cut)
 
 
-def closed_name(scanner: TextScanner, start: int) -> Payload | None:
+def closed_name_call(scanner: TextScanner, start: int) -> Payload | None:
     """Return the call of `get</tool><tool_input>a</tool_input>` (its first tag is the announcement)."""
     found = _CLOSED_NAME.match(scanner.text, start)
     if found is None:
@@ -82,7 +82,7 @@ def closed_name(scanner: TextScanner, start: int) -> Payload | None:
     return Payload(closing.end(), [(found["name"], scanner.text[found.end() : closing.start()].strip())])
 
 
-def only_name(text: str, start: int) -> Payload | None:
+def bare_name_call(text: str, start: int) -> Payload | None:
     """The call of a name without arguments: `[TOOL_CALLS]refresh`, `call:odd name<tool_call|>`.
 
     At the end of the text it counts as truncated, except after Mistral's token.

@@ -50,7 +50,7 @@ class Payload(Struct):
     whole: int = 0
 
 
-def after_blanks(text: str, start: int) -> int:
+def skip_blanks(text: str, start: int) -> int:
     """The end of the blanks and separators at `start`."""
     return _BLANKS.match(text, start).end()  # type: ignore[union-attr]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.payloads import LENIENT_COST, NAME, Payload, after_blanks
+from turnwright_grammar.dialects.payloads import LENIENT_COST, NAME, Payload, skip_blanks
 from turnwright_grammar.scanner import TextScanner
 from turnwright_grammar.values import ReadValue, Value, read_lenient
 
@@ -70,7 +70,7 @@ def _in_brackets(scanner: TextScanner, start: int, *, positional: bool) -> Paylo
     text = scanner.text
     payload = Payload(start)
     while len(payload.calls) < PYTHON_CALLS_MAX:
-        position = after_blanks(text, payload.end)
+        position = skip_blanks(text, payload.end)
         if payload.calls and text.startswith("]", position):
             payload.end = position + 1
             return payload
@@ -93,7 +93,7 @@ def _call(scanner: TextScanner, start: int, *, positional: bool) -> Payload | No
     if found is None:
         return None
     arguments: Value = {}
-    position = after_blanks(text, found.end())
+    position = skip_blanks(text, found.end())
     if _CUT_AT.match(text, position):
         return Payload(len(text), [(found["name"], arguments)], cut=True)
     if positional and not text.startswith(")", position) and _KEYWORD.match(text, position) is None:
@@ -113,7 +113,7 @@ def _call(scanner: TextScanner, start: int, *, positional: bool) -> Payload | No
 
 
 def _closed(text: str, found: re.Match[str], arguments: Value, position: int) -> Payload | None:
-    position = after_blanks(text, position)
+    position = skip_blanks(text, position)
     for _ in range(2 if found["print"] else 1):
         if position >= len(text):
             return Payload(len(text), [(found["name"], arguments)], cut=True)
@@ -137,7 +137,7 @@ def _arguments(scanner: TextScanner, position: int) -> tuple[dict[str, Value], i
             return (arguments, len(text), guessed) if keyword.end() >= len(text) else None
         arguments[keyword["name"]] = read.value
         guessed = guessed or read.repaired
-        position = len(text) if read.cut else after_blanks(text, read.end)
+        position = len(text) if read.cut else skip_blanks(text, read.end)
     return arguments, position, guessed
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from turnwright_grammar.dialects.payloads import SPACE, after_blanks
+from turnwright_grammar.dialects.payloads import SPACE, skip_blanks
 from turnwright_grammar.scanner import TextScanner
 
 PARAMETER = r"(?:parameter|param|argument|arg)"
@@ -93,7 +93,7 @@ def _followed(scanner: TextScanner, first: re.Match[str]) -> re.Match[str]:
 
 
 def _after_cdata(text: str, start: int) -> int:
-    opening = after_blanks(text, start)
+    opening = skip_blanks(text, start)
     if not text.startswith(_CDATA_START, opening):
         return start
     return max(start, text.find(_CDATA_END, opening))

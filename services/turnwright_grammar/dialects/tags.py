@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.payloads import GAP, NAME, SPACE, Payload, after_blanks, read_arguments
+from turnwright_grammar.dialects.payloads import GAP, NAME, SPACE, Payload, read_arguments, skip_blanks
 from turnwright_grammar.dialects.tag_values import CALL_BEGIN, CALL_END, PARAMETER, argument_value
 from turnwright_grammar.scanner import TextScanner
 from turnwright_grammar.values import Value
@@ -56,7 +56,7 @@ def function_tag(scanner: TextScanner, start: int) -> Payload | None:
     if found["self"]:
         return Payload(found.end(), [(found["name"], {})])
     ending = _ENDS.get(found["other"], _FUNCTION_END)
-    inside = after_blanks(scanner.text, found.end())
+    inside = skip_blanks(scanner.text, found.end())
     if scanner.text.startswith("{", inside):
         return _closed_by(scanner, ending, read_arguments(scanner, found["name"], inside))
     fields = _fields(scanner, found["name"], inside, ending) if _FIELDS.match(scanner.text, inside) else None
@@ -65,7 +65,7 @@ def function_tag(scanner: TextScanner, start: int) -> Payload | None:
 
 def _closed_by(scanner: TextScanner, ending: re.Pattern[str], payload: Payload | None) -> Payload | None:
     if payload is not None:
-        closing = ending.match(scanner.text, after_blanks(scanner.text, payload.end))
+        closing = ending.match(scanner.text, skip_blanks(scanner.text, payload.end))
         payload.end = closing.end() if closing else payload.end
     return payload
 
@@ -75,7 +75,7 @@ def _parameters(scanner: TextScanner, name: str, position: int, ending: re.Patte
     payload = Payload(position)
     arguments: dict[str, Value] = {}
     while True:
-        position = after_blanks(text, position)
+        position = skip_blanks(text, position)
         if closing := ending.match(text, position):
             payload.end, payload.calls = closing.end(), [(name, arguments)]
             return payload
@@ -132,7 +132,7 @@ def _fields(scanner: TextScanner, name: str, start: int, ending: re.Pattern[str]
         position = end + len(finish)
     if wrapper:
         position = max(position, text.find(f"</{wrapper['name']}>", position, closing.start()) + len(wrapper[0]))
-    if not scanner.spend(closing.start() - start) or after_blanks(text, position) < closing.start():
+    if not scanner.spend(closing.start() - start) or skip_blanks(text, position) < closing.start():
         return None
     return Payload(closing.end(), [(name, arguments)])
 

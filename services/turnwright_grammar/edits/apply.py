@@ -18,7 +18,7 @@ from turnwright_grammar.edits.hunk_matching import AppliedEdit, apply_hunk, repl
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
 from turnwright_grammar.edits.mismatch import EditMismatch
-from turnwright_grammar.edits.substitution import runs_regex, substitute
+from turnwright_grammar.edits.substitution import run_sed_command, runs_regex
 
 OPERATIONS_MAX = 5_000
 READ_CHARS_MAX = 50_000_000
@@ -132,7 +132,7 @@ class _EditBuffer:
             case "search_replace":
                 return _searched(text, operation.search, operation.replace, line)
             case "substitute":
-                return substitute(text, operation)
+                return run_sed_command(text, operation)
             case "delete":
                 return _deleted(text, operation.content)
             case "new" | "replace" | "prepend" | "append":

@@ -34,7 +34,7 @@ from turnwright_core.patterns import (
 )
 from turnwright_core.patterns.indentation import reindent
 from turnwright_grammar.edits.hunks import Hunk
-from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous, not_found
+from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous_mismatch, not_found_mismatch
 
 _NEAR_LINES = 8
 _NEAR_FACTOR = 8
@@ -66,7 +66,7 @@ def apply_hunk(text: str, hunk: Hunk, line: int | None = None, floor: int = 0) -
         place = _locate(lines, reading, line, floor)
         if place is not None:
             return place if isinstance(place, EditMismatch) else _put(lines, reading, place)
-    return not_found(text, block_of(hunk.old), block_of(hunk.new))
+    return not_found_mismatch(text, block_of(hunk.old), block_of(hunk.new))
 
 
 def _put(lines: Lines, hunk: Hunk, place: TextRegion) -> AppliedEdit | EditMismatch:
@@ -103,12 +103,16 @@ def replace_nearest(text: str, search: str, replacement: str, line: int | None) 
     if isinstance(result, Replacement):
         return AppliedEdit(result.text, result.place.first_line, result.place.last_line, _leniency(result))
     if not result.candidates:
-        return not_found(text, search, replacement)
+        return not_found_mismatch(text, search, replacement)
     if line is None:
-        return ambiguous(result.candidates)
+        return ambiguous_mismatch(result.candidates)
     lines = Lines(text)
     nearest = _nearest(lines, search, line, whole=False)
-    return ambiguous(result.candidates) if nearest is None else _replace_within(lines, nearest, search, replacement)
+    return (
+        ambiguous_mismatch(result.candidates)
+        if nearest is None
+        else _replace_within(lines, nearest, search, replacement)
+    )
 
 
 def _leniency(result: Replacement) -> str | None:
@@ -171,9 +175,9 @@ def _choose(lines: Lines, wanted: str, line: int | None, floor: int) -> TextRegi
         return places[0] if places else None
     if line is not None:
         nearest = _nearest(lines, wanted, line, whole=True)
-        return nearest if nearest is not None else ambiguous(places, _ADVICE)
+        return nearest if nearest is not None else ambiguous_mismatch(places, _ADVICE)
     behind = _whole_line_matches(lines, wanted, floor)
-    return behind[0] if len(behind) == 1 else ambiguous(behind or places, _ADVICE)
+    return behind[0] if len(behind) == 1 else ambiguous_mismatch(behind or places, _ADVICE)
 
 
 def _whole_line_matches(lines: Lines, wanted: str, first: int = 0, last: int | None = None) -> list[TextRegion]:
@@ -246,7 +250,11 @@ def _replace_within(lines: Lines, place: TextRegion, search: str, replacement: s
     start, end = lines.starts[place.first_line - 1], lines.starts[place.last_line]
     result = replace_region(lines.text[start:end], search, replacement)
     if not isinstance(result, Replacement):
-        return ambiguous(result.candidates) if result.candidates else not_found(lines.text, search, replacement)
+        return (
+            ambiguous_mismatch(result.candidates)
+            if result.candidates
+            else not_found_mismatch(lines.text, search, replacement)
+        )
     text = lines.text[:start] + result.text + lines.text[end:]
     return AppliedEdit(text, place.first_line, place.last_line)
 

@@ -18,8 +18,8 @@ class EditMismatch(Struct, frozen=True):
     lines: tuple[int, ...] = ()
 
 
-def not_found(text: str, search: str, replacement: str = "") -> EditMismatch:
-    """Say that `search` is not in `text`, what is most like it, and whether `replacement` is there already.
+def not_found_mismatch(text: str, search: str, replacement: str = "") -> EditMismatch:
+    """The error for a `search` that is not in `text`: what is most like it, and whether `replacement` is there already.
 
     Source: RU268.
     """
@@ -39,10 +39,10 @@ def not_found(text: str, search: str, replacement: str = "") -> EditMismatch:
     return EditMismatch(f"{head} {where}\n{shown}\nCopy the text exactly from there.", (nearest.first_line,))
 
 
-def ambiguous(
+def ambiguous_mismatch(
     places: Iterable[TextRegion], advice: str = "Add neighbouring lines to it until it fits one."
 ) -> EditMismatch:
-    """Say that several places fit equally well, and which. Source: C37."""
+    """The error for several places that match equally well. Source: C37."""
     places = tuple(places)
     lines = _first_lines(places)
     count = f"{len(places)} places" if len(places) < _PLACES_SHOWN_MAX else f"at least {len(places)} places"

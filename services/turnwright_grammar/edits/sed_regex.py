@@ -25,7 +25,7 @@ _PART = re.compile(r"\\(?P<escaped>.)|(?P<one>.)", re.DOTALL)
 _MEANS = {"n": "\n", "t": "\t"}
 
 
-def dialects(search: str, replacement: str) -> tuple[bool, ...]:
+def regex_dialects(search: str, replacement: str) -> tuple[bool, ...]:
     """Return the dialects to try, in order: True for the basic one."""
     if _BASIC_MARK.search(search):
         return (True,)
@@ -34,7 +34,7 @@ def dialects(search: str, replacement: str) -> tuple[bool, ...]:
     return (True, False) if _SPECIAL & set(search) else (False,)
 
 
-def as_pattern(search: str, flags: str, *, basic: bool, first_in_line: bool = False) -> str:
+def to_regex(search: str, flags: str, *, basic: bool, first_in_line: bool = False) -> str:
     """Return a search as `/regex/flags`.
 
     With `first_in_line` it matches a line up to and with the first fit in it, as groups 1 and 2, so that
@@ -45,7 +45,7 @@ def as_pattern(search: str, flags: str, *, basic: bool, first_in_line: bool = Fa
     return f"/^([^\\n]*?)({inner})/gm{flags}" if first_in_line else f"/(?:{inner})/m{flags}"
 
 
-def as_replacement(replacement: str, *, first_in_line: bool = False) -> str:
+def to_replacement(replacement: str, *, first_in_line: bool = False) -> str:
     """Return a replacement with `$` references, for the pattern that `as_pattern` gives."""
     parts = [_referring(part, shift=2 if first_in_line else 0) for part in _PART.finditer(replacement)]
     return ("$01" if first_in_line else "") + "".join(parts)

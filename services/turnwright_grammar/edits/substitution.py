@@ -18,9 +18,9 @@ import re
 
 from turnwright_core.patterns import Lines, PatternError, find_region, replace, with_line_ends_of
 from turnwright_grammar.edits.hunk_matching import AppliedEdit, replace_nearest
-from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous
+from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous_mismatch
 from turnwright_grammar.edits.operations import Operation
-from turnwright_grammar.edits.sed_regex import as_pattern, as_replacement, dialects
+from turnwright_grammar.edits.sed_regex import regex_dialects, to_regex, to_replacement
 
 _SYNTAX = re.compile(r"[\\^$.*+?()\[\]{}|]")
 _ESCAPE = re.compile(r"\\(n|t|[^\w])", re.DOTALL)
@@ -43,7 +43,7 @@ def runs_regex(text: str, operation: Operation) -> bool:
     return not is_text and _SYNTAX.search(operation.search) is not None
 
 
-def substitute(text: str, command: Operation) -> AppliedEdit | EditMismatch:
+def run_sed_command(text: str, command: Operation) -> AppliedEdit | EditMismatch:
     """Return `text` with the command run on it, or on the lines of its address. Never raises."""
     if not command.search:
         return EditMismatch(_INCOMPLETE)
@@ -105,7 +105,7 @@ def _once(text: str, search: str, replacement: str) -> AppliedEdit | EditMismatc
         starts = dict.fromkeys((first, text.rfind(search)))
         places = tuple(Lines(text).place(start, start + len(search)) for start in starts)
     if len(places) > 1:
-        return ambiguous(places, _ADVICE)
+        return ambiguous_mismatch(places, _ADVICE)
     (place,) = places
     after = text[: place.start] + with_line_ends_of(text, replacement) + text[place.end :]
     return AppliedEdit(after, place.first_line, place.last_line)
@@ -120,7 +120,7 @@ def _as_regex(text: str, command: Operation) -> AppliedEdit | EditMismatch | Non
     crlf = "\r\n" in body
     body = body.replace("\r\n", "\n")
     after: str | EditMismatch | None = None
-    for basic in dialects(command.search, command.replace):
+    for basic in regex_dialects(command.search, command.replace):
         after = _run(body, command, basic=basic) if after is None else after
     if after is None or isinstance(after, EditMismatch):
         return after
@@ -131,8 +131,8 @@ def _run(text: str, command: Operation, *, basic: bool) -> str | EditMismatch | 
     """Return the text after the regex; None when it is none in this dialect, or changes nothing."""
     in_lines = command.lines is not None and not command.every
     flags = "i" if command.ignore_case else ""
-    pattern = as_pattern(command.search, flags, basic=basic, first_in_line=in_lines)
-    new = as_replacement(command.replace, first_in_line=in_lines)
+    pattern = to_regex(command.search, flags, basic=basic, first_in_line=in_lines)
+    new = to_replacement(command.replace, first_in_line=in_lines)
     try:
         after = replace(pattern if in_lines else pattern + "g", new, text)
         if after == text:

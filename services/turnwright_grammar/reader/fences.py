@@ -39,7 +39,7 @@ def on_marks(state: ParserState, start: int) -> int:
     """Handle backticks or tildes: at the start of a line a fence, else a code span. Source: RU286, C25."""
     opening = _fence_at(state.text, start)
     if opening is None:
-        return _on_ticks(state, start)
+        return _on_code_span(state, start)
     if not opening["newline"] and state.needs_more(LINE_WAKE):
         return start
     return _on_fence(state, opening)
@@ -57,17 +57,17 @@ def _fence_at(text: str, start: int) -> re.Match[str] | None:
     return None if opening is None or "`" in opening["info"] else opening
 
 
-def _on_ticks(state: ParserState, start: int) -> int:
+def _on_code_span(state: ParserState, start: int) -> int:
     """Skip an inline code span; a lone backtick is text, and so is a tilde."""
     text = state.text
     short = _SHORT_SPAN.match(text, start)
     if short and (short.end() < len(text) or state.scanner.final):
-        return _stepped_over(state, short.start(1), short.end(1), short.end())
+        return _skip_code_span(state, short.start(1), short.end(1), short.end())
     marks = _TICKS.match(text, start)
     if marks is None:
         return start + 1
     end = marks.end()
-    closing = state.scanner.search(_run_of(end - start), end)
+    closing = state.scanner.search(_backtick_run(end - start), end)
     newline = state.scanner.search(_NEWLINE, end)
     if newline is not None and (closing is None or newline.start() < closing.start()):
         return end
@@ -76,10 +76,10 @@ def _on_ticks(state: ParserState, start: int) -> int:
         return end
     if closing.end() >= len(text) and state.needs_more():
         return end
-    return _stepped_over(state, end, closing.start(), closing.end())
+    return _skip_code_span(state, end, closing.start(), closing.end())
 
 
-def _stepped_over(state: ParserState, start: int, stop: int, end: int) -> int:
+def _skip_code_span(state: ParserState, start: int, stop: int, end: int) -> int:
     if "<" in state.text[start:stop]:
         inside = state.text[start:stop].strip()
         if not (inside.startswith("<") and inside.endswith(">")):
@@ -103,7 +103,7 @@ def _on_fence(state: ParserState, opening: re.Match[str]) -> int:
         return start
     if end >= len(state.text) and state.needs_more(_FENCE_WAKE):
         return begin
-    if _fires(state, opening["info"], state.text[start:content_end], start, (begin, end)):
+    if _add_calls(state, opening["info"], state.text[start:content_end], start, (begin, end)):
         state.skip(begin, end)
     return end
 
@@ -117,15 +117,15 @@ def _in_fence(state: ParserState, opening: re.Match[str], begin: int) -> int:
     return end
 
 
-def _fires(state: ParserState, info: str, content: str, start: int, span: Span) -> bool:
-    """Whether the fence contains calls, which were added."""
+def _add_calls(state: ParserState, info: str, content: str, start: int, span: Span) -> bool:
+    """Add the calls in a fence; returns whether there were any."""
     if state.depth >= FENCE_DEPTH_MAX or _RESULT_INFO.match(info):
         state.warn_inert(start, start + len(content), "a fence")
         return False
-    if _fires_diff(state, info, content, span):
+    if _add_diff_edits(state, info, content, span):
         return True
     if _FIRING_INFO.match(info):
-        return _fires_tool_code(state, content, start)
+        return _add_tool_code_calls(state, content, start)
     inner = state.parse_nested(content, start)
     if not inner.commands or inner.narration().strip():
         state.warnings.extend(warning for warning in inner.warnings if warning.kind == "arguments_left_over")
@@ -137,7 +137,7 @@ def _fires(state: ParserState, info: str, content: str, start: int, span: Span) 
     return True
 
 
-def _fires_tool_code(state: ParserState, content: str, start: int) -> bool:
+def _add_tool_code_calls(state: ParserState, content: str, start: int) -> bool:
     # Calls first, tags only if there are none: strings in a call are data.
     payload = dialects.read_payload(TextScanner(content), 0)
     if payload and payload.calls and not payload.cut and not content[payload.end :].strip():
@@ -156,8 +156,8 @@ def _fires_tool_code(state: ParserState, content: str, start: int) -> bool:
     return True
 
 
-def _fires_diff(state: ParserState, info: str, content: str, span: Span) -> bool:
-    """Add the edits of a diff or patch that names its files."""
+def _add_diff_edits(state: ParserState, info: str, content: str, span: Span) -> bool:
+    """Add the edits of a diff or patch that names its files; returns whether there were any."""
     begin = _PATCH_BEGIN.match(content)
     patch = diffs.read_apply_patch(content, begin.end()) if begin else None
     if patch is not None:
@@ -166,7 +166,7 @@ def _fires_diff(state: ParserState, info: str, content: str, span: Span) -> bool
         edits = diffs.read_diff(content)
     else:
         return False
-    _take_edits(state, edits, span)
+    _add_edits(state, edits, span)
     return bool(edits)
 
 
@@ -182,12 +182,12 @@ def on_patch(state: ParserState, start: int) -> int:
     if patch is None:
         return start + 1
     edits, end = patch
-    _take_edits(state, edits, (begin, end))
+    _add_edits(state, edits, (begin, end))
     state.skip(begin, end)
     return end
 
 
-def _take_edits(state: ParserState, edits: list[diffs.PatchedFile], span: Span) -> None:
+def _add_edits(state: ParserState, edits: list[diffs.PatchedFile], span: Span) -> None:
     for edit in edits:
         if edit.body is None:
             state.add("rm", {"path": edit.path}, "", span)
@@ -230,7 +230,7 @@ def on_tail(state: ParserState, found: re.Match[str]) -> int:
 
 
 @lru_cache(maxsize=128)
-def _run_of(length: int) -> re.Pattern[str]:
+def _backtick_run(length: int) -> re.Pattern[str]:
     return re.compile(rf"(?<!`)`{{{min(length, 100)}}}(?!`)")
 
 

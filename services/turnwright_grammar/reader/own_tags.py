@@ -17,7 +17,7 @@ from turnwright_grammar.reader.bodies import TagEnd
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag, well_formed
 from turnwright_grammar.scanner import SearchTrigger
-from turnwright_grammar.tools import canonical, has_parameter
+from turnwright_grammar.tools import canonicalize, has_parameter
 
 # These may run although they were truncated inside an attribute: an incomplete argument does no harm.
 _HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
@@ -55,7 +55,7 @@ _WHERE = {"sibling": "where the next command begins", "end": "with the reply", "
 def on_simple_call(state: ParserState, found: re.Match[str]) -> int:
     """Add a well-formed call (see `BodyFinder.simple_call`); over the cap it is only counted."""
     name, span = found[1], found.span()
-    attributes, body = ({}, "") if state.is_full else canonical(name, well_formed(found[2]), found[3] or "")
+    attributes, body = ({}, "") if state.is_full else canonicalize(name, well_formed(found[2]), found[3] or "")
     state.add(name, attributes, body, span)
     state.skip(*span)
     return span[1]
@@ -160,7 +160,7 @@ def _add_own(state: ParserState, tag: Tag, ending: TagEnd) -> None:
             attributes, body = attributes | parameters, ""
     if ending.how == "empty" and not attributes:
         return
-    attributes, body = canonical(tag.name, attributes, body)
+    attributes, body = canonicalize(tag.name, attributes, body)
     state.add(tag.name, attributes, body, (tag.start, ending.end))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar import dialects
-from turnwright_grammar.native import calls_of, tool_name
+from turnwright_grammar.native import parse_calls, tool_name
 from turnwright_grammar.reader import hallucinated
 from turnwright_grammar.reader.bodies import WHOLE_TAG
 from turnwright_grammar.reader.parser_state import ParserState
@@ -180,9 +180,9 @@ def on_json(state: ParserState, start: int) -> int:
     if read and not read.cut and isinstance(read.value, dict) and (role := read.value.get("role")) in _OTHERS:
         is_user = role == "user"
         return hallucinated.ignore_rest(state, start) if is_user else hallucinated.skip_message(state, start, read.end)
-    if read and read.cut and (payload := _cut_list(state, read, start)):
+    if read and read.cut and (payload := _truncated_calls(state, read, start)):
         return warn_truncated(state, payload, start, read.end)
-    calls = calls_of(read.value, wrapped=False) if read and not read.cut else None
+    calls = parse_calls(read.value, wrapped=False) if read and not read.cut else None
     if read is None and not state.scanner.spend(0):
         state.warn("unreadable_call", "Too many broken calls came before; this text was not read.", (start, start + 1))
     if read is None or calls is None:
@@ -194,10 +194,10 @@ def on_json(state: ParserState, start: int) -> int:
     return read.end
 
 
-def _cut_list(state: ParserState, read: ReadValue, start: int) -> dialects.Payload | None:
+def _truncated_calls(state: ParserState, read: ReadValue, start: int) -> dialects.Payload | None:
     """A truncated call, or list of calls, without a token before it; None if it is neither."""
     begin = _LIST.match(state.text, start)
-    calls = (calls_of(read_items(state.text[begin.end() - 1 :]), wrapped=False) or []) if begin else []
+    calls = (parse_calls(read_items(state.text[begin.end() - 1 :]), wrapped=False) or []) if begin else []
     name = read.value.get("name") if isinstance(read.value, dict) and len(read.value) > 1 else None
     if calls and all(tool_name(one, state.tools) in state.tools for one, _ in calls):
         return dialects.Payload(read.end, calls, cut=True, whole=len(calls))

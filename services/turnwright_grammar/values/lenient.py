@@ -16,7 +16,7 @@ from turnwright_grammar.values.brackets import CLOSERS, ELLIPSES, Bracket
 from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, ValuePosition
 from turnwright_grammar.values.strict import ReadValue, Value
 from turnwright_grammar.values.strings import StringReader, string_starts
-from turnwright_grammar.values.words import WordReader
+from turnwright_grammar.values.unquoted import UnquotedReader
 
 DEPTH_MAX = 100
 _WORD_LIKE = re.compile(r"[\w$ .\-]*")
@@ -81,7 +81,7 @@ class _Reader:
         self.too_deep = 0
         self.is_last_line = False
         self.strings = StringReader(text, full_lookahead=full_lookahead)
-        self.words = WordReader(text)
+        self.words = UnquotedReader(text)
 
     def read(self) -> ReadValue | None:
         self._skip()
@@ -251,7 +251,7 @@ class _Reader:
             self.over = True
 
     def _word_value(self, raw: str) -> Value:
-        return WordReader(raw).read(0, ValuePosition.ITEM, "").value if raw else raw
+        return UnquotedReader(raw).read(0, ValuePosition.ITEM, "").value if raw else raw
 
     def _name(self, bracket: Bracket, key: str) -> None:
         """Set the next key; in a list, a repeated first key begins the next object."""

@@ -195,7 +195,7 @@ class StringReader:
         if end < 0 <= scan.likely_close and self._spend_budget(scan.likely_close):
             end = scan.likely_close
         if end < 0 and opening.token in _OTHER_QUOTE and not scan.out_of_budget and self._spend_budget(opening.begin):
-            end = scan.run_for_other(_OTHER_QUOTE[opening.token])
+            end = scan.run_with_other_quote(_OTHER_QUOTE[opening.token])
         return end
 
     def _sound_end(self, opening: _Opening, place: ValuePosition, closers: str) -> int:
@@ -271,7 +271,7 @@ class _Scan:
                     return end
                 self.quotes, waited = self.quotes + 1, waited + (self.likely_close >= 0)
                 self.over_escaped |= self._text[at - 1] == "\\"
-                inner = self._lean(at, inner)
+                inner = self._skip_inner_quote(at, inner)
             if not self._full_lookahead and self._exceeds_budget(waited, number if skip_brackets else 0):
                 break
         return -1
@@ -281,7 +281,7 @@ class _Scan:
         self.out_of_budget = self.quotes > _LOOKAHEAD_QUOTES
         return waited > _LOOKAHEAD_QUOTES or marks > _LOOKAHEAD_MARKS
 
-    def run_for_other(self, quote: str) -> int:
+    def run_with_other_quote(self, quote: str) -> int:
         """The end of a string that was closed with another quote than its own, or -1."""
         inner = 0
         for found in re.compile(rf"\\[\s\S]|{quote}").finditer(self._text, self._opening.begin):
@@ -290,7 +290,7 @@ class _Scan:
                 verdict = close_certainty(self._text, at, at + 1, self._place, self._closers)
                 if verdict is CloseCertainty.CERTAIN and not inner and _DELIMITER.match(self._text, at + 1):
                     return at
-                inner = self._lean(at, inner)
+                inner = self._skip_inner_quote(at, inner)
         return -1
 
     def _end_at(self, at: int, inner: int) -> int:
@@ -324,7 +324,7 @@ class _Scan:
         begin = max(self._opening.begin, at - _LOOK_BACK_CHARS)
         return self._text.count("{", begin, at) <= self._text.count("}", begin, at)
 
-    def _lean(self, at: int, inner: int) -> int:
+    def _skip_inner_quote(self, at: int, inner: int) -> int:
         """Handle a quote that does not close the string; returns the number of open quotes inside it."""
         before = " " if self._text[at - 2 : at] in _ESCAPED_BLANKS else self._text[at - 1]
         after = " " if self._text[at + 1 : at + 3] in _ESCAPED_BLANKS else self._text[at + 1 : at + 2]

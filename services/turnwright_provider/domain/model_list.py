@@ -72,8 +72,8 @@ class ModelList(Struct, frozen=True):
             return ""
         some = ", ".join(sorted(self.models)[:SHOWN_MAX])
         more = ", ..." if len(self.models) > SHOWN_MAX else ""
-        meant = did_you_mean(model, islice(self.models, COMPARED_MAX))
-        return f"does not list {model}{meant}; it lists {some}{more}"
+        suggestion = did_you_mean(model, islice(self.models, COMPARED_MAX))
+        return f"does not list {model}{suggestion}; it lists {some}{more}"
 
 
 def parse_model_list(body: bytes) -> ModelList:

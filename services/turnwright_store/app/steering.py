@@ -127,8 +127,8 @@ def _steer(
     return _enqueue(tx, rules, caller, address, write.change)
 
 
-def _check_only(change: SetEntry, meant: SetEntry) -> None:
-    if change != meant:
+def _check_only(change: SetEntry, allowed: SetEntry) -> None:
+    if change != allowed:
         raise invalid(
             "set",
             "A write that steers a run must not set anything else: set body and attributes to start a loop, only the "

@@ -10,7 +10,7 @@ from turnwright_executor.tools.native import description_of, native_tools, schem
 from turnwright_executor.tools.parameters import BODY
 from turnwright_executor.tools.registry import TOOLS, doc_of, texts_of
 from turnwright_grammar import commands_from_call, read_reply
-from turnwright_grammar.tools import shape_names
+from turnwright_grammar.tools import canonical_attributes
 
 SAMPLES = {"string": "x", "integer": 7, "boolean": True}
 AS_WRITTEN = {"string": "x", "integer": "7", "boolean": "true"}
@@ -38,7 +38,7 @@ def test_what_a_text_shows_of_a_tool_is_declared(name) -> None:
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_what_the_grammar_knows_of_a_tool_is_declared(name) -> None:
-    assert shape_names(name) - {one.name for one in TOOLS[name].parameters} == set()
+    assert canonical_attributes(name) - {one.name for one in TOOLS[name].parameters} == set()
 
 
 @pytest.mark.parametrize("tool", native_tools(TOOLS, texts_of(TOOLS)), ids=TOOLS)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnwright_grammar import Command
-from turnwright_grammar.native import calls_of, command_from_value, commands_from_call, tool_name
+from turnwright_grammar.native import command_from_value, commands_from_call, parse_calls, tool_name
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
 SPAN = (0, 0)
@@ -215,7 +215,7 @@ def test_a_value_that_is_no_object_is_no_attribute():
     ],
 )
 def test_a_call_is_distinguished_from_other_objects_by_its_shape(value, wrapped, calls):
-    assert calls_of(value, wrapped=wrapped) == calls
+    assert parse_calls(value, wrapped=wrapped) == calls
 
 
 def test_arguments_nested_too_deep_for_the_json_module_are_read():

@@ -42,7 +42,7 @@ _GROUP = re.compile(r"[{}\[\]()]|\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'")
 _GROUP_CHARS_MAX = 1_000
 
 
-class ReadWord(Struct, frozen=True):
+class UnquotedValue(Struct, frozen=True):
     """An unquoted value, the text it was read from, and where it ends."""
 
     value: Value
@@ -50,26 +50,26 @@ class ReadWord(Struct, frozen=True):
     end: int
 
 
-class WordReader:
+class UnquotedReader:
     """Reads the unquoted values of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._no_group_before = 0
 
-    def read(self, position: int, place: ValuePosition, closers: str) -> ReadWord:
+    def read(self, position: int, place: ValuePosition, closers: str) -> UnquotedValue:
         """Return the value at `position`; `closers` are those of the brackets that are open. Never raises."""
         simple = _SIMPLE.match(self._text, position)
         if simple is not None:
             raw = simple[0]
-            return ReadWord(int(raw) if simple["number"] else _LITERALS[raw], raw, simple.end())
+            return UnquotedValue(int(raw) if simple["number"] else _LITERALS[raw], raw, simple.end())
         if place is ValuePosition.ITEM and (number := _NUMBER_AND_VALUE.match(self._text, position)):
-            return ReadWord(_decoded(number["number"]), number["number"], number.end())
+            return UnquotedValue(_parse_word(number["number"]), number["number"], number.end())
         end = self._end(position, place, closers)
         after = end + 1 if self._is_stray_quote(end) else end
         raw = self._text[position:end].rstrip()
         is_cut = after >= len(self._text)
-        return ReadWord(_decoded_truncated(raw) if is_cut else _decoded(raw), raw, max(after, position + 1))
+        return UnquotedValue(_parse_truncated_word(raw) if is_cut else _parse_word(raw), raw, max(after, position + 1))
 
     def _end(self, start: int, place: ValuePosition, closers: str) -> int:
         scalar = _SCALAR.match(self._text, start)
@@ -77,13 +77,13 @@ class WordReader:
         position: int | None = start
         while found := _STOPS.search(self._text, position or start):
             at = found.start()
-            position = self._further(found[0], at, place, closers, is_scalar=at == scalar_end)
+            position = self._continue_after(found[0], at, place, closers, is_scalar=at == scalar_end)
             if position is None:
                 return at
         return len(self._text)
 
-    def _further(self, mark: str, at: int, place: ValuePosition, closers: str, *, is_scalar: bool) -> int | None:
-        """Where the word continues after a mark in it, or None if it ends there."""
+    def _continue_after(self, mark: str, at: int, place: ValuePosition, closers: str, *, is_scalar: bool) -> int | None:
+        """Where the value continues after a mark in it, or None if it ends there."""
         further = at + len(mark)
         if mark in ",;":
             ends = place is not ValuePosition.MEMBER or self._comma_ends(at, is_scalar=is_scalar)
@@ -100,7 +100,7 @@ class WordReader:
         return None if ends else further
 
     def _comma_ends(self, at: int, *, is_scalar: bool) -> bool:
-        """Whether a comma ends a member's value: `105,12` and `lorem, ipsum` hold theirs."""
+        """Whether a comma ends a member's value, as it does not in `105,12` and `lorem, ipsum`."""
         if is_scalar:
             return _DIGIT_GROUPS.match(self._text, at) is None
         start = BLANKS.match(self._text, at + 1).end()  # type: ignore[union-attr]
@@ -141,7 +141,7 @@ class WordReader:
         return self._text[start : start + 1] in _DELIMITERS
 
 
-def _decoded(raw: str) -> Value:
+def _parse_word(raw: str) -> Value:
     if len(raw) <= _LITERAL_CHARS_MAX:
         for known in (raw, raw.lower()):
             if known in _LITERALS and not (known == "nan" and raw != "nan"):
@@ -149,7 +149,7 @@ def _decoded(raw: str) -> Value:
     return _number(raw) if _NUMBER.fullmatch(raw) else raw
 
 
-def _decoded_truncated(raw: str) -> Value:
+def _parse_truncated_word(raw: str) -> Value:
     """The value of a truncated word: `tru` is true, `1.` a number."""
     if raw:
         for literal in _CUT_LITERALS:
@@ -157,7 +157,7 @@ def _decoded_truncated(raw: str) -> Value:
                 return _LITERALS[literal]
     if found := _CUT_NUMBER.fullmatch(raw):
         return _number(found["whole"])
-    return "" if raw == "-" else _decoded(raw)
+    return "" if raw == "-" else _parse_word(raw)
 
 
 def _number(raw: str) -> int | float | str:
