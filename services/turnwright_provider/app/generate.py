@@ -78,8 +78,8 @@ async def _read_ahead(parts: AsyncIterator[ReplyPart], outbox: Outbox) -> None:
         async for part in parts:
             if isinstance(part, Finish):
                 outbox.end(part)
-            elif not isinstance(part, Retry):
-                await outbox.put(part)
+            elif not isinstance(part, Retry) and not outbox.add(part):
+                await outbox.wait_for_room()
     finally:
         outbox.close()
 
@@ -140,19 +140,20 @@ class ReplyStream:
                 try:
                     async with aclosing(self._vendor.stream(call, attempt)) as events:
                         async for event in events:
-                            if isinstance(event, SetUsage) and not self._started:
-                                # Usage alone does not begin a reply: an attempt that fails after it can be retried.
-                                early = event
-                                continue
-                            if isinstance(event, Finish):
+                            if self._started and not isinstance(event, Finish):
+                                yield event
+                            elif isinstance(event, Finish):
                                 self._measure(call, event)
                                 yield event
                                 return
-                            self._started = True
-                            yield event
-                            if early is not None:
-                                yield early
-                                early = None
+                            elif isinstance(event, SetUsage):
+                                # Usage alone does not begin a reply: an attempt that fails after it can be retried.
+                                early = event
+                            else:
+                                self._started = True
+                                yield event
+                                if early is not None:
+                                    yield early
                     raise failed(FailureClass.SERVER, "the stream ended without an end")
                 except VendorError as error:
                     failure = error.failure

@@ -28,12 +28,16 @@ class Outbox:
         self._room = asyncio.Event()
         self._closed = False
 
-    async def put(self, delta: Delta) -> None:
-        """Add a delta; waits only while the caller is far behind."""
+    def add(self, delta: Delta) -> bool:
+        """Add a delta; returns whether there is room for more."""
         self._buffer.add(delta)
         self._awake.set()
         if self._buffer.is_full():
             self._urgent.set()
+        return self._buffer.size_bytes < self._bytes_max
+
+    async def wait_for_room(self) -> None:
+        """Wait while the caller is far behind."""
         while self._buffer.size_bytes >= self._bytes_max:
             self._room.clear()
             await self._room.wait()

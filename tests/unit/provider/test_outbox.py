@@ -28,16 +28,16 @@ async def settle() -> None:
 async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
     box = outbox()
     parts = box.parts()
-    await box.put(AppendContent("a"))
+    box.add(AppendContent("a"))
     assert await anext(parts) == AppendContent("a")
     following = asyncio.ensure_future(anext(parts))
-    await box.put(AppendContent("b"))
+    box.add(AppendContent("b"))
     await settle()
     assert not following.done()
 
     match urge:
         case "full":
-            await box.put(AppendContent("c" * 10))
+            box.add(AppendContent("c" * 10))
         case "close":
             box.close()
 
@@ -48,7 +48,7 @@ async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
 @pytest.mark.asyncio
 async def test_everything_comes_in_order_and_then_the_end():
     box = outbox()
-    await box.put(AppendContent("a"))
+    box.add(AppendContent("a"))
     box.end(FINISH)
     box.close()
 
@@ -65,11 +65,13 @@ async def test_an_outbox_that_is_closed_empty_ends():
 @pytest.mark.asyncio
 async def test_a_caller_who_does_not_read_stops_the_producer():
     box = outbox(bytes_max=20)
-    putting = asyncio.ensure_future(box.put(AppendContent("x" * 25)))
+    assert box.add(AppendContent("x" * 15))
+    assert not box.add(AppendContent("x" * 10))
+    waiting = asyncio.ensure_future(box.wait_for_room())
     await settle()
-    assert not putting.done()
+    assert not waiting.done()
 
     parts = box.parts()
     assert await anext(parts) == AppendContent("x" * 25)
-    await putting
+    await waiting
     await parts.aclose()
