@@ -24,15 +24,11 @@ if TYPE_CHECKING:
 
 
 async def _nothing() -> None:
-    """The default hook of a service."""
+    """The default of a hook that is awaited."""
 
 
-def _not_leaving() -> None:
-    """The default hook for a service that is about to stop."""
-
-
-def _ignore_address(_address: str) -> None:
-    """The default hook for the address."""
+def _ignore(*_: object) -> None:
+    """The default of a hook that is not awaited."""
 
 
 class Service(Struct, frozen=True):
@@ -48,13 +44,13 @@ class Service(Struct, frozen=True):
     """The lowest tier that may call the service."""
     start: Callable[[], Awaitable[None]] = _nothing
     """Runs before the first call is accepted."""
-    leave: Callable[[], None] = _not_leaving
+    leave: Callable[[], None] = _ignore
     """Runs once the service reports NOT_SERVING, and once more before it is drained: it looks for no more work."""
     drain: Callable[[], Awaitable[None]] = _nothing
     """Runs when no new calls are accepted: finishes the calls in progress."""
     close: Callable[[], Awaitable[None]] = _nothing
     """Runs after the last call."""
-    listening: Callable[[str], None] = _ignore_address
+    listening: Callable[[str], None] = _ignore
     """Receives the actual address, after the start, right before the first call is accepted."""
     ready: Callable[[], Awaitable[None]] | None = None
     """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only dependencies, if any."""
