@@ -18,6 +18,7 @@ from turnwright_cli.editing import edited_proposal
 from turnwright_cli.exit_codes import FailureError
 from turnwright_cli.hunks import picked
 from turnwright_cli.interrupts import Interrupts
+from turnwright_cli.output import while_read
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import PromptDecision, Prompter
 from turnwright_cli.screen import Screen
@@ -75,10 +76,9 @@ class Follower:
         # A waiting run reported its proposal before we came, so only a snapshot has it.
         is_blocked = queued.state.status == runs.PROPOSED and not decided
         after = None if is_blocked else queued.cursor
-        async with contextlib.aclosing(
-            self._client.watch(queued.project, queued.run, after, plans="operations", lost=self._screen.lost)
-        ) as events:
-            followed = await self._pump(events)
+        events = self._client.watch(queued.project, queued.run, after, plans="operations", lost=self._screen.lost)
+        async with contextlib.aclosing(while_read(events)) as readable:
+            followed = await self._pump(readable)
         self._screen.end(followed.run, followed.loop)
         return followed
 

@@ -18,7 +18,7 @@ from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.json_lines import show_lines, to_line
-from turnwright_cli.output import write_line
+from turnwright_cli.output import while_read, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_cli.tables import Column, show_table
@@ -66,8 +66,8 @@ async def show_watch(call: Invocation, messages: AsyncGenerator[M, None], show: 
     """Show each message of a watch until Ctrl-C. JSON includes heartbeats, by which a program sees a dead stream."""
     shown = _show_json if call.as_json else show
     with Interrupts().entered() as interrupts:
-        async with contextlib.aclosing(messages):
-            while (message := await unless_stopped(anext(messages), interrupts)) is not None:
+        async with contextlib.aclosing(while_read(messages)) as readable:
+            while (message := await unless_stopped(anext(readable), interrupts)) is not None:
                 shown(message)
 
 

@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import select
 import sys
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from collections.abc import AsyncGenerator
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+T = TypeVar("T")
+
+STALLED_POLL_S: Final = 0.05
+"""Pause before standard output is tried again whose reader takes nothing, in seconds."""
 
 _FORCING: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables by which rich takes a pipe for a terminal."""
@@ -49,6 +58,21 @@ def guarded_stdout() -> IO[str]:
     if reconfigure is not None:
         reconfigure(errors="replace")
     return cast("IO[str]", _BrokenPipeGuard(sys.stdout))
+
+
+async def while_read(messages: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The messages, each once standard output takes more (backpressure). Closes their source.
+
+    A write that blocks, because a pager is full or a terminal is halted, would stop the services in this process too:
+    they would lose the lease of the run that is shown.
+    """
+    output = select.poll()
+    output.register(sys.stdout, select.POLLOUT)
+    async with contextlib.aclosing(messages):
+        async for message in messages:
+            while not output.poll(0):  # noqa: ASYNC110 - nothing reports it for files, pipes and terminals alike
+                await asyncio.sleep(STALLED_POLL_S)
+            yield message
 
 
 def is_pipe() -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from e2e.cli_process import Bench, json_lines
+from e2e.cli_process import WAIT_S, Bench, json_lines
 from e2e.test_cli_terminal import terminal
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -71,3 +73,24 @@ def test_a_program_gets_every_piece_as_an_event_with_its_place(bench) -> None:
         assert int(piece.get("offset", 0)) == len(before)
         bodies[piece["path"]] = before + piece.get("text", "")
     assert sorted(bodies.values()) == ["".join(f"{n}\n" for n in range(1, LINES + 1)) + "the end\n", "a fault\n"]
+
+
+def test_a_run_goes_on_while_nobody_reads_what_is_shown(tmp_path) -> None:
+    """Services in the same process must not wait for a pager."""
+    bench = Bench(tmp_path)
+    more_than_a_pipe_holds = "=== reply chunk_chars=1000 delay_ms=5 ===\n" + "A line of text.\n" * 20_000
+    bench.script("m", f'{more_than_a_pipe_holds}<sh>touch {tmp_path}/done</sh><update status="200">Done.</update>')
+    with subprocess.Popen(
+        bench.command("act", "Run it.", "--model", "m", "--yolo"),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=bench.project, env=bench.env(),
+    ) as process:  # fmt: skip
+        try:
+            until = time.monotonic() + WAIT_S
+            while not (tmp_path / "done").exists():
+                assert time.monotonic() < until, "it waits for its reader"
+                time.sleep(0.05)
+            shown, _ = process.communicate(timeout=WAIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert b"A line of text." in shown
