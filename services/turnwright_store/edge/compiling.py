@@ -27,7 +27,9 @@ def compile_for(dialect: Dialect, statement: Any, values: Values) -> CompiledSta
     binds = [compiled.binds[name] for name in names]
     writes = [bind.type.dialect_impl(dialect).bind_processor(dialect) for bind in binds]
     is_text = isinstance(statement, TextClause)
-    reads = [] if is_text else [READERS.get(type(column.type).__name__) for column in statement.exported_columns]
+    # Not `exported_columns`: what is made of an UPDATE by `returning` has those of the UPDATE, none.
+    columns = compiled._result_columns  # noqa: SLF001 - as SQLAlchemy's own results
+    reads = [READERS.get(type(column.type).__name__) for column in columns]
     return CompiledStatement(
         sql=str(compiled),
         names=names,
