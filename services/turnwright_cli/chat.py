@@ -48,11 +48,11 @@ async def chat(call: Invocation, *, run: str | None, last: bool, model: str | No
         await announce(session)
         project = (await session.client.init_project(call.root)).name
         named = await full_alias(session.client, project, run) if run else ""
-        state = ChatState(project, Path(call.root), named, model or "", yolo=yolo)
+        state = ChatState(project, Path(call.root), named, model or "", yolo=yolo, defaults=call.defaults)
         if last:
             state.run = (await _latest(session.client, project)).run
         if not state.run and not state.model:
-            state.model = await _only_model(session.client)
+            state.model = call.defaults.model or await _only_model(session.client)
         return await _Chat(session.client, state, call.settings.home / HISTORY_FILE).converse()
 
 
@@ -127,7 +127,7 @@ class _Chat:
                 state.project,
                 prompt,
                 run=state.run,
-                settings=settings_pb2.LoopSettings(model=state.model, yolo=state.yolo, images=state.images_in(prompt)),
+                settings=state.loop_settings(prompt),
                 run_settings=settings_pb2.RunSettings(model=state.model),
                 request_id=secrets.token_hex(16),
             )

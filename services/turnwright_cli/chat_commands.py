@@ -12,9 +12,11 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
-from turnwright.types.v1 import session_command_pb2
+from turnwright.types.v1 import session_command_pb2, settings_pb2
 
+from turnwright_cli.config_file import TaskDefaults
 from turnwright_cli.exit_codes import usage
+from turnwright_cli.invocation import budget_of
 from turnwright_cli.lists import spend_words
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line
@@ -22,6 +24,7 @@ from turnwright_cli.plan_words import plan_lines, progress_words
 from turnwright_cli.recorded_diff import recorded_changes, show_changes
 from turnwright_cli.run_list import show_runs
 from turnwright_cli.run_names import full_alias
+from turnwright_cli.tasks import reasoning_of
 from turnwright_cli.undoing import show_undone, undone
 from turnwright_client import Client
 from turnwright_core.suggestions import did_you_mean
@@ -66,6 +69,7 @@ class ChatState(Struct):
     asks: bool = False
     """Whether nothing is to be changed."""
     yolo: bool = False
+    defaults: TaskDefaults = TaskDefaults()
     _answer: query_pb2.GetRunResponse | None = None
     _plan: str = ""
 
@@ -81,6 +85,16 @@ class ChatState(Struct):
         if not self.run:
             raise usage("There is no run yet: send a message first.")
         return self.run
+
+    def loop_settings(self, prompt: str) -> settings_pb2.LoopSettings:
+        """Those of the loop that a message begins."""
+        return settings_pb2.LoopSettings(
+            model=self.model,
+            yolo=self.yolo,
+            images=self.images_in(prompt),
+            budget=budget_of(**self.defaults.limits()),
+            reasoning=reasoning_of(self.defaults.reasoning),
+        )
 
     def images_in(self, prompt: str) -> list[str]:
         """Images of the project that a message names with @."""

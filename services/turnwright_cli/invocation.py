@@ -10,7 +10,7 @@ from typing import Final
 from turnwright.types.v1 import budget_pb2, settings_pb2
 
 from turnwright_cli.config import CliSettings
-from turnwright_cli.config_file import apply_file, config_file
+from turnwright_cli.config_file import TaskDefaults, apply_file, config_file, task_defaults
 from turnwright_cli.exit_codes import usage
 from turnwright_core.kit.settings import load
 
@@ -32,6 +32,11 @@ class Invocation:
         """From options, variables, and the person's file, in this order. Raises SettingsError."""
         apply_file(config_file(), os.environ)
         return load(CliSettings, server=self._server)
+
+    @cached_property
+    def defaults(self) -> TaskDefaults:
+        """What tasks get that options leave open. Raises SettingsError."""
+        return task_defaults(None if self.settings.server else Path(self.root))
 
     @cached_property
     def root(self) -> str:

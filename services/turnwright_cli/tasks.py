@@ -5,6 +5,7 @@ Source: architecture 13, 15.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shlex
 import sys
@@ -38,7 +39,7 @@ from turnwright_cli.screen import JsonScreen, Screen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import MissingError, Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import LOOP_ENDED, Assembly, Effort, Mode, Reasoning
 from turnwright_core.wire.runs import reasoning_to_pb
@@ -69,6 +70,8 @@ class Task(Struct, frozen=True):
     edits: Sequence[PromptEdit] = ()
     project_instructions: bool | None = None
     summaries: bool | None = None
+    default_model: str = ""
+    """Of a new run without a model."""
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
@@ -146,8 +149,8 @@ async def _give(
         yolo,
         fork,
         without,
-        budget_of(**limits),
-        reasoning_of(reasoning),
+        budget_of(**call.defaults.limits(**limits)),
+        reasoning_of(reasoning or call.defaults.reasoning),
         answer_format_of(answer_schema),
         call_style(calls),
         tuple(image),
@@ -155,8 +158,18 @@ async def _give(
         prompt_edits_of(prompt_edits),
         project_instructions,
         summaries,
+        default_model=call.defaults.model or "",
     )
     return await run_task(call.settings, task, as_json=call.as_json)
+
+
+async def _default_model(client: Client, project: str, task: Task) -> str:
+    """The model that files name, for a new run: others keep their own."""
+    if task.run and task.default_model:
+        with contextlib.suppress(MissingError):
+            await client.get_run(project, task.run)
+            return ""
+    return task.default_model
 
 
 async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: Mapping[str, str] | None = None) -> int:
@@ -166,6 +179,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
 
     async def begin(client: Client) -> LoopToFollow:
         project = await client.init_project(task.project)
+        model = task.model or await _default_model(client, project.name, task)
         give = client.act if task.mode is Mode.ACT else client.ask
         queued = await give(
             project.name,
@@ -187,9 +201,7 @@ async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: 
                 project_instructions=task.project_instructions,
                 summaries=task.summaries,
             ),
-            run_settings=settings_pb2.RunSettings(
-                model=task.model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED
-            ),
+            run_settings=settings_pb2.RunSettings(model=model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED),
             request_id=request_id,
             fork=task_pb2.TaskFork() if task.fork else None,
             edits=task.edits,

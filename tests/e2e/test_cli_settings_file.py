@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from e2e.cli_process import Bench
+from turnwright_cli.exit_codes import EXIT_OF_LOOP
+from turnwright_core.runs import ABORTED
 
 
 class Models(BaseHTTPRequestHandler):
@@ -101,3 +103,38 @@ def test_a_secret_that_others_may_read_is_refused(bench, file) -> None:
     done = bench.run("models")
     assert done.returncode == 2
     assert "chmod 600" in done.stderr
+
+
+def test_a_projects_file_says_what_tasks_get_and_options_win(bench, file) -> None:
+    file.write_text('[task]\nmodel = "persons"\nmax_turns = 1\n')
+    (bench.project / "turnwright.toml").write_text('[task]\nmodel = "projects"\n')
+    for name in ("persons", "projects", "named"):
+        bench.script(
+            name, f'{name}<update status="102">Go on.</update>', f'{name} again<update status="200">Done.</update>'
+        )
+    first = bench.run("act", "Work.", "--run", "r")
+    assert "projects" in first.stdout
+    assert first.returncode == EXIT_OF_LOOP[ABORTED], "a limit of one turn"
+    assert "named" in bench.run("act", "Work.", "--model", "named").stdout
+    (bench.project / "turnwright.toml").write_text('[task]\nmodel = "named"\n')
+    assert "projects again" in bench.run("act", "Work.", "--run", "r", "--max-turns", "0").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sh_sandbox = 'none'", "no sh_sandbox"),
+        ("[models]\nlocal = 'openai/x'", "no models"),
+        ("[task]\nmodel = 'openai/dear'", "by its alias"),
+        ("[task]\nyolo = true", "unknown field `yolo`"),
+        ("[task]\nmax_turns = -1", "max_turns"),
+        ("task = 3", "[task]"),
+        ("#" * 70_000, "bytes"),
+    ],
+)
+def test_a_project_decides_nothing_about_the_host(bench, text, expected) -> None:
+    (bench.project / "turnwright.toml").write_text(text)
+    done = bench.run("act", "Work.")
+    assert done.returncode == 2
+    assert f"{bench.project}/turnwright.toml" in done.stderr
+    assert expected in done.stderr
