@@ -187,9 +187,9 @@ class TextScreen(Screen):
         self._status.clear()
         self._break()
 
-    def _line(self, what: Any) -> None:
+    def _line(self, what: Any, *, wrap: bool = True) -> None:
         self.pause()
-        put(self._console, what, wrap=True)
+        put(self._console, what, wrap=wrap)
 
     def _break(self) -> None:
         if self._mid_line:
@@ -300,7 +300,7 @@ class TextScreen(Screen):
         room = self._console.width if self._console.is_terminal else OUTPUT_CHARS
         shown = Text(f"  {'│' if self._icons else '|'} {line.text}", style="dim red" if line.is_error else "dim")
         shown.truncate(max(OUTPUT_CHARS_MIN, room - 1), overflow="ellipsis" if self._icons else "crop")
-        self._line(shown)
+        self._line(shown, wrap=False)
 
     def plan_updated(self, event: Event) -> None:
         self._plan_lines(self._plans.updated(event.plan_updated.plan))
