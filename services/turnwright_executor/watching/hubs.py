@@ -43,7 +43,8 @@ class Hubs:
 
     def has(self, address: RunAddress) -> bool:
         """Whether the hub of a run is open."""
-        return address in self._hubs
+        hub = self._hubs.get(address)
+        return hub is not None and not hub.is_closed
 
     @contextlib.asynccontextmanager
     async def hold(self, address: RunAddress, fresh: FreshRun | None = None) -> AsyncIterator[RunHub]:

@@ -64,6 +64,8 @@ async def test_nothing_is_kept_of_a_run_that_was_removed_while_somebody_watched(
         first = (await anext(events)).WhichOneof("event")
         await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
         rest = [event async for event in events]
+        # A run of its name can be created again.
+        assert not hubs.has(address)
     assert (first, rest) == ("snapshot", [])
     with pytest.raises(TurnwrightError):
         await watched(hubs, address)
