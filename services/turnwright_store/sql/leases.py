@@ -28,8 +28,15 @@ IS_FREE: Final = or_(
 )
 
 _HAS_TURN: Final = runs.c.turn_open > literal_column("0")
-_WAS_LOST: Final = and_(_HAS_TURN, IS_CLAIMED, runs.c.lease_owner != bindparam("owner_is"))
-"""Another owner had the run in the middle of a turn, and never released it."""
+_OWNER_LIVES: Final = (
+    select(literal_column("1"))
+    .where(executors.c.owner == runs.c.lease_owner, executors.c.expires_ms > DatabaseNow())
+    .correlate(runs)
+    .exists()
+)
+_WAS_LOST: Final = and_(_HAS_TURN, IS_CLAIMED, runs.c.lease_owner != bindparam("owner_is"), ~_OWNER_LIVES)
+"""Another owner had the run in the middle of a turn, and died. One that could not renew it while the store was away
+has been heard of since."""
 
 _ONE_MORE: Final = case((runs.c.lost_turn == runs.c.turn_open, runs.c.losses + 1), else_=1)
 _CLAIM: Final = (

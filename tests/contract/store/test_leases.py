@@ -326,6 +326,15 @@ async def test_owners_that_never_came_back_are_counted_with_the_turn(brief_grace
     assert await lost(run, "fifth") == [1]
 
 
+async def test_an_owner_that_lost_the_run_and_lives_is_not_counted(brief_grace, client, project):
+    run = await new_run(client, project, "r")
+    await run.enqueue()
+    await run.claim("first", lease_ms=100)
+    await run.begin()
+    await renew(client, owner="first", lease_ms=60_000)
+    assert await lost(run, "second", "third") == [0, 1]
+
+
 async def test_an_owner_that_gives_the_run_back_is_not_counted_and_keeps_the_count(brief_grace, client, project):
     run = await working_run(client, project, "r")
     await run.begin()
