@@ -157,6 +157,12 @@ class Deployment:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[name]}/{path}", timeout=10) as answer:
             return answer.read().decode()
 
+    def readiness(self, name: str) -> str:
+        try:
+            return self.page(name, f"ready/{name}")
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+
 
 @pytest.fixture(scope="module")
 def collector():
@@ -231,7 +237,10 @@ async def test_a_turn_is_linked_to_the_trace_that_asked_for_it(deployment, colle
 @pytest.mark.parametrize("name", SERVICES)
 async def test_a_service_says_beside_its_metrics_that_it_is_ready(deployment, name):
     await deployment.act("Do it.", DONE)
-    assert deployment.page(name, f"ready/{name}") == "ready\n"
+    async with asyncio.timeout(60):
+        while (seen := deployment.readiness(name)) != "ready\n":
+            assert seen.startswith("not ready: ")
+            await asyncio.sleep(0.05)
     with pytest.raises(urllib.error.HTTPError, match="503"):
         deployment.page(name, "ready/another")
 

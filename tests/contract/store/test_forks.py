@@ -244,7 +244,7 @@ async def test_a_turn_that_has_not_ended_cannot_be_forked(run, number):
 
 async def test_the_alias_of_a_fork_is_made_or_must_be_free(run):
     made = await fork(run)
-    assert made.alias.startswith("fast_")
+    assert made.alias.startswith("fast-")
     error = await refused(fork(run, made.alias))
     assert (error.reason, error.metadata) == (Reason.RUN_EXISTS, {"project": run.project, "run": made.alias})
     error = await refused(fork(run, "not an alias"))

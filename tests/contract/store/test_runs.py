@@ -1,6 +1,7 @@
 """Runs, loops and turns: the queue, the state machine, claims and fences."""
 
 import asyncio
+import re
 
 import pytest
 from turnwright.types.v1 import model_pb2, settings_pb2, usage_pb2
@@ -35,10 +36,10 @@ async def test_a_run_begins_with_its_entry(client, project):
     assert changed.paths == ["run://fix"]
 
 
-async def test_a_made_alias_tells_model_and_time(client, project):
+async def test_a_made_alias_is_short_and_tells_the_model(client, project):
     first = await client.call("EnqueueLoop", project=project, prompt="a", settings=act())
     second = await client.call("EnqueueLoop", project=project, prompt="a", settings=act())
-    assert first.run.run.startswith("fast_1")
+    assert re.fullmatch(r"fast-\w{4}", first.run.run)
     assert first.run.run != second.run.run
 
 
