@@ -22,9 +22,10 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError
 
 from turnwright_cli.config import CliSettings
+from turnwright_core.converters import converter
 from turnwright_core.kit.settings import PREFIX, SettingsError
 from turnwright_core.suggestions import did_you_mean
 
@@ -49,6 +50,9 @@ class TaskDefaults(Struct, frozen=True, forbid_unknown_fields=True):
         """Those of a task, as far as none are given."""
         names = ("max_turns", "max_tokens", "max_cost", "max_seconds")
         return {name: getattr(self, name) if given.get(name) is None else given[name] for name in names}
+
+
+_DEFAULTS: Final = converter(TaskDefaults)
 
 
 def config_file() -> Path:
@@ -98,13 +102,13 @@ def task_defaults(project: Path | None) -> TaskDefaults:
             )
         if "/" in str(found.get("task", {}).get("model", "")):
             raise SettingsError(f"{file}: a project names a model by its alias; which vendor it calls is up to you.")
-    return convert(given, TaskDefaults)
+    return TaskDefaults(**given)
 
 
 def _task_table(file: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     table = found.get("task", {})
     try:
-        convert(table, TaskDefaults)
+        _DEFAULTS(table)
     except ValidationError as error:
         known = ", ".join(TaskDefaults.__struct_fields__)
         raise SettingsError(f"{file}: [task]: {error}; known are {known}.") from None
