@@ -298,3 +298,14 @@ async def records_of(stack, run):
             break
     await store.close()
     return entries
+
+
+async def until_ended(client, queued):
+    """The loop that a task queued, as it ended."""
+    watch = client.watch(queued.project, queued.run, queued.cursor)
+    async with asyncio.timeout(60), contextlib.aclosing(watch) as events:
+        async for event in events:
+            loop = loop_in(event)
+            if loop and loop.status in LOOP_ENDED:
+                return loop
+    raise AssertionError("the watch ended")

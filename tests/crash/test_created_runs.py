@@ -1,16 +1,13 @@
 """An executor is killed around the call that creates a run and claims it: the task is there once, and is worked on."""
 
 import asyncio
-import contextlib
 
 import pytest
 from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import SECRET
-from crash.stack import ENDURING, Stack, insisted
+from crash.stack import ENDURING, Stack, insisted, until_ended
 from turnwright_client import Client
-from turnwright_client.client import loop_in
-from turnwright_core.runs import LOOP_ENDED
 
 pytestmark = pytest.mark.asyncio
 
@@ -22,16 +19,6 @@ def stack(tmp_path):
     made = Stack(tmp_path, "")
     yield made
     made.close()
-
-
-async def until_ended(client, queued):
-    watch = client.watch(queued.project, queued.run, queued.cursor)
-    async with asyncio.timeout(60), contextlib.aclosing(watch) as events:
-        async for event in events:
-            loop = loop_in(event)
-            if loop and loop.status in LOOP_ENDED:
-                return loop
-    raise AssertionError("the watch ended")
 
 
 async def test_a_task_whose_executor_is_killed_is_there_once(stack):

@@ -1,17 +1,12 @@
 """The store is killed when it has committed a reply whose commands are under way, before it answers."""
 
-import asyncio
-import contextlib
-
 import pytest
 from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import SECRET
-from crash.stack import ENDURING, Stack, insisted, records_of
+from crash.stack import ENDURING, Stack, insisted, records_of, until_ended
 from turnwright_client import Client
-from turnwright_client.client import loop_in
 from turnwright_core.entries import State
-from turnwright_core.runs import LOOP_ENDED
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,16 +20,6 @@ def stack(request, tmp_path):
     made = Stack(tmp_path, db, tools="crash.napping:register")
     yield made
     made.close()
-
-
-async def until_ended(client, stack, queued):
-    watch = client.watch(stack.project, "r", queued.cursor)
-    async with asyncio.timeout(60), contextlib.aclosing(watch) as events:
-        async for event in events:
-            loop = loop_in(event)
-            if loop and loop.status in LOOP_ENDED:
-                return loop
-    raise AssertionError("the watch ended")
 
 
 async def records_of_turn(stack):
@@ -55,7 +40,7 @@ async def test_each_command_of_the_reply_has_one_record(stack):
         store.start()
         assert (await records_of_turn(stack)).keys() == RECORDS.keys()
         (stack.root / "go").touch()
-        loop = await until_ended(client, stack, queued)
+        loop = await until_ended(client, queued)
         said = await insisted(lambda: client.get_entry(stack.project, "r", "assistant://1"))
     assert (loop.status, loop.turns, "Now." in said.body) == (200, 1, True)
     assert await records_of_turn(stack) == RECORDS
