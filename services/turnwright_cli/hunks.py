@@ -10,7 +10,7 @@ from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.plain import safe_line
-from turnwright_core.patterns import PatchHunk, hunks_of, without_hunks
+from turnwright_core.patterns.patch import PatchHunk, hunks_of, without_hunks
 
 QUESTION: Final = "this hunk: [y]es, [n]o, [a]ll from here on, [d]one, none from here on? "
 ANSWERS: Final = "Answer with y, n, a or d; Ctrl-D leaves the decision for later."

@@ -9,7 +9,7 @@ from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import item_line, progress_words
-from turnwright_core.plans import count_changed_lines, diff_items
+from turnwright_core.plans.plan_diff import count_changed_lines, diff_items
 
 MOVED_MAX: Final = 10
 """Maximum number of changed items that a terminal lists."""

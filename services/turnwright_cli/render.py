@@ -40,7 +40,7 @@ from turnwright_core.text import scheme_of
 from turnwright_core.wire.run_view import Event
 
 if TYPE_CHECKING:
-    from turnwright_grammar import ReplyReader
+    from turnwright_grammar.reader.streaming import ReplyReader
 
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""
@@ -63,7 +63,7 @@ _ENDS: Final[Mapping[int, tuple[str, str]]] = {
 
 def reply_reader() -> ReplyReader:
     """What takes commands out of a reply as it comes."""
-    from turnwright_grammar import ReplyReader  # noqa: PLC0415 - only a session needs the grammar
+    from turnwright_grammar.reader.streaming import ReplyReader  # noqa: PLC0415 - only a session needs the grammar
 
     return ReplyReader()
 

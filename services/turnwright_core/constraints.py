@@ -18,7 +18,9 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.limits import FILE_PATTERNS_MAX
-from turnwright_core.patterns import PatternError, Shape, matcher, shape_of
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import matcher
+from turnwright_core.patterns.shapes import Shape, shape_of
 
 ADD: Final = "add"
 READONLY: Final = "readonly"

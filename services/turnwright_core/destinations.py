@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from turnwright_core.patterns import Shape, shape_of
+from turnwright_core.patterns.shapes import Shape, shape_of
 
 _SPECIAL: Final = re.compile(r"[*?\[{!@+(/]")
 

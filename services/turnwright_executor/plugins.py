@@ -16,7 +16,7 @@ from turnwright_core.entries import (
     Visibility,
     to_attributes_json,
 )
-from turnwright_core.plans import Plan, PlanKind
+from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.effects import (
@@ -32,7 +32,7 @@ from turnwright_executor.domain.toolset import Need
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
 from turnwright_executor.tools.plugin_tools import PluginTool
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 __all__ = [
     "AppendEntry",

@@ -20,7 +20,7 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_grammar.values import read_value
+from turnwright_grammar.values.lenient import read_value
 from turnwright_grammar.values.repair import read_all
 from turnwright_grammar.values.strict import STRICT, Value, compact_json
 

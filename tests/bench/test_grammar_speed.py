@@ -15,8 +15,11 @@ from functools import partial
 
 import pytest
 
-from turnwright_core.patterns import match
-from turnwright_grammar import EditResult, ReplyReader, apply_edit, commands_from_call, read_reply
+from turnwright_core.patterns.matching import match
+from turnwright_grammar.edits.apply import EditResult, apply_edit
+from turnwright_grammar.native import commands_from_call
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.reader.streaming import ReplyReader
 from unit.grammar.hostile import HOSTILE
 from unit.grammar.streams import in_pieces
 

@@ -15,7 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fuzz.mutations import AMPLIFIED, mutated
-from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit, commands_from_call, read_reply
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
+from turnwright_grammar.edits.operations import EditSyntaxError
+from turnwright_grammar.native import commands_from_call
+from turnwright_grammar.reader.parser import read_reply
 from unit.grammar.hostile import Hostile
 from unit.grammar.invariants import check_reading
 from unit.grammar.streams import check_stream, cut_at, in_pieces

@@ -27,7 +27,7 @@ from turnwright_assembler.domain.fixed import (
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
 from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
-from turnwright_core.plans import PlanPart
+from turnwright_core.plans.plan import PlanPart
 from turnwright_core.schemes import BUILT_IN, Scheme, Schemes
 from turnwright_core.text import tokens_of
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from turnwright_assembler.domain.envelope import element, fenced
 from turnwright_core.entries import Entry
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
-from turnwright_core.plans import PlanPart, part_of
+from turnwright_core.plans.plan import PlanPart, part_of
 
 if TYPE_CHECKING:
     from turnwright_assembler.domain.blocks import Block

@@ -19,7 +19,7 @@ from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text
 from turnwright_core.chat.run_message import MessageKind, MessageResult, RecordedCall, RunMessage
 from turnwright_core.converters import converter
 from turnwright_core.entries import Entry, State, Tier
-from turnwright_core.plans import PLAN_ID, delta_path, plan_path, version_path
+from turnwright_core.plans.plan import PLAN_ID, delta_path, plan_path, version_path
 from turnwright_core.runs import ReplyKind, Turn
 
 MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")

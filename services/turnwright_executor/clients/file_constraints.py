@@ -14,7 +14,7 @@ from turnwright_core.checks import invalid
 from turnwright_core.constraints import ADD, READONLY, FileConstraint
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.policy import is_flagged
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 PERSIST: Final = "persist"
 _FLAGS: Final = frozenset({PERSIST, "readonly"})

@@ -113,7 +113,7 @@ def _facts(
 ) -> TurnFacts | None:
     """The facts as of the verdict; None if records are missing, because a model may remove them."""
     # Imported when verdicts are replayed, which few executors ever do.
-    from turnwright_grammar import read_reply  # noqa: PLC0415
+    from turnwright_grammar.reader.parser import read_reply  # noqa: PLC0415
 
     note = model_call_from_entry(reply)
     records = [_as_judged(record_from_entry(entry)) for entry in entries if is_command(entry)]

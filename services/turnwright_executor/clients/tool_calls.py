@@ -54,7 +54,7 @@ from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.wire.command_records import is_ours, record_from_entry
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 CALL_BYTES_MAX: Final = 512 * 1024
 """Maximum size of a client's command, in bytes of its attributes and its body."""

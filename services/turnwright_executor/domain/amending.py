@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnwright_core.checks import invalid
-from turnwright_core.patterns import unified_patch
+from turnwright_core.patterns.patch import unified_patch
 from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEdit, FileEffect, QuestionEffect
 
 ONLY: Final = ""

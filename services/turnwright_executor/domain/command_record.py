@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import State
 from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect, WrittenFile
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 class Stage(Enum):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 FINGERPRINT_CHARS: Final = 32
 

@@ -18,7 +18,7 @@ from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.records import has_target, target_attribute, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 class Refusal(Struct, frozen=True):

@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Final
 
 from turnwright_core.text import free_path, slugify
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 # The attribute with a tool's target; None for tools without a target.
 _TARGET_ATTRIBUTE: Final[dict[str, str | None]] = {

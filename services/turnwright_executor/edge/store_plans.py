@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnwright.store.v1 import plan_pb2, write_pb2
 
 from turnwright_core.entries import Cursor
-from turnwright_core.plans import Plan
+from turnwright_core.plans.plan import Plan
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_executor.domain.addresses import RunAddress

@@ -41,7 +41,7 @@ from turnwright_executor.hooks.points import (
     FilterHook,
 )
 from turnwright_executor.hooks.registry import PRIORITY_DEFAULT, Registry
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 __all__ = [
     "ENTRY_CREATED",

@@ -17,7 +17,7 @@ from turnwright_core.entries import State
 from turnwright_core.runs import Mode, Usage
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import Effect
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 OUTCOME_CHARS_MAX: Final = 64
 """Longest outcome that a filter may give, in characters."""

@@ -13,7 +13,7 @@ from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, TurnStart, ViewChange
-from turnwright_core.plans import Plan
+from turnwright_core.plans.plan import Plan
 from turnwright_core.runs import Loop, Run, Spend, Turn
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand

@@ -19,7 +19,7 @@ from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copy_fields
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 class ExecutorControlRpcs(Forwarding):

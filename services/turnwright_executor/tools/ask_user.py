@@ -13,7 +13,7 @@ from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 OPTIONS_MAX: Final = 20
 """Maximum number of suggested answers; the rest is dropped."""

@@ -16,7 +16,7 @@ from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectC
 from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 FAILED: Final = "client_tool:500"
 """Outcome of a tool that failed at its client."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from turnwright_executor.domain.effects import Effect, EffectClass
     from turnwright_executor.tools.parameters import ToolParameter
     from turnwright_executor.tools.ports import Plans, Shell, Workspace
-    from turnwright_grammar import Command
+    from turnwright_grammar.reply import Command
 
 
 class Done(Struct, frozen=True):

@@ -37,7 +37,7 @@ from turnwright_executor.tools.paths import (
     refusals_as_results,
     removal_write,
 )
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 class Pair(Struct, frozen=True):

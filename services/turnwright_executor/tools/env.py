@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnwright_executor.tools.contract import Context, Done, Proposed, failed
 from turnwright_executor.tools.running import Running
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 class Env(Running):

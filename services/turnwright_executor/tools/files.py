@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATCH_BYTES_MAX, RECORD_BYTES_MAX
-from turnwright_core.patterns import unified_patch
+from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, WrittenFile
 from turnwright_executor.tools.attributes import summary_of, visibility_of
@@ -31,7 +31,7 @@ from turnwright_executor.tools.paths import (
 )
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 from turnwright_executor.wire.effects import effect_bytes
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 EFFECT_BYTES_MAX: Final = RECORD_BYTES_MAX - 64 * 1024
 """Maximum size of an effect together with its command, in bytes: both are in one record."""

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
-from turnwright_core.patterns import Shape, shape_of
-from turnwright_core.plans import SCHEME as PLANS
+from turnwright_core.patterns.shapes import Shape, shape_of
+from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of, slice_lines
 from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.domain.pages import is_page
@@ -39,7 +39,7 @@ from turnwright_executor.tools.paths import (
     refusals_as_results,
 )
 from turnwright_executor.tools.ports import Web
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 RESULT_CHARS_MAX: Final = 64 * 1024
 """Longest text that a result of a transcript contains, in code points."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.contract import Context, Done, failed
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 class ImmediateTool:

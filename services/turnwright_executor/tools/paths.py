@@ -24,8 +24,10 @@ from turnwright_core.entries import (
     Visibility,
     to_attributes_json,
 )
-from turnwright_core.patterns import PatternError, Shape, search, shape_of
-from turnwright_core.plans import SCHEME as PLANS
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import search
+from turnwright_core.patterns.shapes import Shape, shape_of
+from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.ports import FileText, OutsideProjectError

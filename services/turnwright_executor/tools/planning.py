@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 
 from turnwright_core.errors import InvalidError, Reason, TurnwrightError
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
-from turnwright_core.plans import MAIN, PLAN_ID, Plan, PlanKind, items_of, word
+from turnwright_core.plans.items import items_of, word
+from turnwright_core.plans.plan import MAIN, PLAN_ID, Plan, PlanKind
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.tools.attributes import integer_of
@@ -20,7 +21,7 @@ from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.paths import get_item, is_file, normalized, refusal, refusals_as_results
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from turnwright_executor.tools.contract import Context, Done, Entries, Proposed,
 from turnwright_executor.tools.files import with_own_diffs
 from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of
 from turnwright_executor.tools.paths import RefusedError
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 """Valid names of tools, and so of their tags."""

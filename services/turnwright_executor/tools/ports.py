@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from turnwright_core.plans import Plan
+from turnwright_core.plans.plan import Plan
 
 
 class OutsideProjectError(Exception):

@@ -25,7 +25,7 @@ from turnwright_executor.tools.listing import changed_files
 from turnwright_executor.tools.output import CommandOutput, OutputEndedError
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.ports import CommandEnd
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 CLOSE_TIMEOUT_S: Final = 5.0
 """Seconds that a cancelled command may take to close its output in the store."""

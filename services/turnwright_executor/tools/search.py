@@ -20,7 +20,7 @@ from turnwright_executor.tools.pages import page_write
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import refusals_as_results
 from turnwright_executor.tools.ports import Page, Web, WebError, WebResult
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 RESULTS_DEFAULT: Final = 8
 RESULTS_MAX: Final = 20

@@ -32,10 +32,10 @@ from turnwright_executor.tools.paths import (
     refusal,
     refusals_as_results,
 )
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 if TYPE_CHECKING:
-    from turnwright_grammar import EditResult
+    from turnwright_grammar.edits.apply import EditResult
 
 
 class Set:
@@ -116,7 +116,8 @@ class Set:
 
 def _edited(item: PathItem | None, path: str, command: Command) -> EditResult:
     # Imported with the first edit: tools are listed long before they are used.
-    from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit  # noqa: PLC0415
+    from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit  # noqa: PLC0415
+    from turnwright_grammar.edits.operations import EditSyntaxError  # noqa: PLC0415
 
     if item is not None and item.entry is not None and item.entry.state is State.STREAMING:
         raise refusal("conflict:409", f"{path} is still growing; set it when it has ended.")

@@ -37,7 +37,7 @@ from turnwright_executor.tools.pages import checked_address
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import refusal, refusals_as_results, removal_write
 from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 SOURCE: Final = "source"
 """Attribute of an entry loaded from a skill: the path or URL that it came from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnwright_executor.tools.contract import Context, Done
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 class Think(ImmediateTool):

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnwright_core.entries import Entry
-from turnwright_core.patterns import hunks_of, without_hunks
+from turnwright_core.patterns.patch import hunks_of, without_hunks
 from turnwright_core.streams import record_of_channel
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, WrittenFile
 from turnwright_executor.tools.contract import Context, Done, Proposed
@@ -24,7 +24,7 @@ from turnwright_executor.tools.listing import LISTED_MAX, listed
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import PathItem, RefusedError, normalized, read_file, refusal, refusals_as_results
 from turnwright_executor.wire.command_records import files_in
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 UNDONE: Final = "undone"
 """Attribute of the record: the number of the turn."""

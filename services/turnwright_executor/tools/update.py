@@ -14,7 +14,7 @@ from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.tools.contract import Context, Done, failed
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 STATUSES: Final = frozenset({RUNNING}) | TERMINAL_UPDATES
 

@@ -23,7 +23,7 @@ from turnwright_executor.ports.packets import PacketMessage
 from turnwright_executor.ports.publishing import Activity, Publisher, StreamBegan, StreamBroke, StreamEnded
 
 if TYPE_CHECKING:
-    from turnwright_grammar import ReplyReader
+    from turnwright_grammar.reader.streaming import ReplyReader
 
 READ_ALONG_CHARS: Final = 4_096
 """Parse a streaming reply in pieces of this many code points: parsing each delta would cost more."""

@@ -37,10 +37,10 @@ from turnwright_executor.tools.contract import Tool, failed
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.records import error_write, record_bytes, settled
-from turnwright_grammar import Command, ReadWarning
+from turnwright_grammar.reply import Command, ReadWarning
 
 if TYPE_CHECKING:
-    from turnwright_grammar import ReplyReader
+    from turnwright_grammar.reader.streaming import ReplyReader
 
 TOO_MANY: Final = "too_many_commands"
 CUT_REPLY: Final = "cut_reply"
@@ -111,7 +111,7 @@ class ParsedReply(Struct, frozen=True):
 def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
     """An incremental parser for one reply; `tools` are all tools that exist."""
     # Imported with the first reply: an executor is ready for work long before there is one.
-    from turnwright_grammar import ReplyReader  # noqa: PLC0415
+    from turnwright_grammar.reader.streaming import ReplyReader  # noqa: PLC0415
 
     return ReplyReader(known_tools=frozenset(tools), commands_max=commands_max)
 
@@ -124,7 +124,7 @@ def read_draft(
     `is_native`: the model was offered native tools, so if it made calls, its text is only text. Of a reply that its
     vendor cut off, everything before the first unfinished thing (C54). Never raises.
     """
-    from turnwright_grammar import Reply  # noqa: PLC0415
+    from turnwright_grammar.reply import Reply  # noqa: PLC0415
 
     reader, rest, draft.reader = draft.reader, draft.unread_content, None
     if reader is None:
@@ -159,7 +159,7 @@ class _Commands(Struct):
 
     def add_calls(self, draft: Draft, tools: frozenset[str]) -> None:
         """Read the native calls of a reply."""
-        from turnwright_grammar import commands_from_call  # noqa: PLC0415
+        from turnwright_grammar.native import commands_from_call  # noqa: PLC0415
 
         is_over = any(warning.kind == CUT_REPLY for warning in self.warnings)
         for number, call in enumerate(draft.calls[:REPLY_CALLS_MAX], 1):

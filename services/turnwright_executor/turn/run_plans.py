@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from turnwright_core.entries import Tier
-from turnwright_core.plans import Plan
+from turnwright_core.plans.plan import Plan
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger, PlanWriter
 from turnwright_executor.turn.write_buffer import WriteBuffer

@@ -16,8 +16,8 @@ from turnwright.types.v1 import plan_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX
-from turnwright_core.plans import Plan, PlanKind
 from turnwright_core.plans.legacy import legacy_items
+from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_core.wire.plans import item_to_pb, plan_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, GONE

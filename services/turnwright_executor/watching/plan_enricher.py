@@ -24,8 +24,8 @@ from turnwright.types.v1.plan_pb2 import PlanItem
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES, PAGE_BYTES_MAX
-from turnwright_core.plans import SCHEME
 from turnwright_core.plans.fold import PlanHeads, PlanMove
+from turnwright_core.plans.plan import SCHEME
 from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, GONE

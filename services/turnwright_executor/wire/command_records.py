@@ -16,7 +16,7 @@ from turnwright_core.wire.command_records import command_decision_from_pb, comma
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
 from turnwright_executor.domain.effects import Effect, EffectClass, WrittenFile
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb, written_from_pb, written_to_pb
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 _CLASSES_PB: Final = {
     EffectClass.PURE: pb.EFFECT_CLASS_PURE,

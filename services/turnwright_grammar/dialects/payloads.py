@@ -10,7 +10,8 @@ import re
 from msgspec import Struct, field
 
 from turnwright_grammar.scanner import BracketBalance, TextScanner
-from turnwright_grammar.values import NotStrict, ReadValue, Value, read_strict, read_value
+from turnwright_grammar.values.lenient import read_value
+from turnwright_grammar.values.strict import NotStrict, ReadValue, Value, read_strict
 
 ParsedCall = tuple[str, Value]
 

@@ -9,7 +9,8 @@ import re
 
 from turnwright_grammar.dialects.payloads import LENIENT_COST, NAME, Payload, skip_blanks
 from turnwright_grammar.scanner import TextScanner
-from turnwright_grammar.values import ReadValue, Value, read_lenient
+from turnwright_grammar.values.lenient import read_lenient
+from turnwright_grammar.values.strict import ReadValue, Value
 
 PYTHON_CALLS_MAX = 200
 _NAME = re.compile(rf"\s*+(?P<print>print\((?={NAME}\())?(?P<name>{NAME})\(")

@@ -12,7 +12,7 @@ import re
 from turnwright_grammar.dialects.payloads import GAP, NAME, SPACE, Payload, read_arguments, skip_blanks
 from turnwright_grammar.dialects.tag_values import CALL_BEGIN, CALL_END, PARAMETER, argument_value
 from turnwright_grammar.scanner import TextScanner
-from turnwright_grammar.values import Value
+from turnwright_grammar.values.strict import Value
 
 # `tool` and `action` are common XML tags: only what follows shows that this is a call.
 _OTHER = r"(?P<other>tool|function_call|tool_call|action)(?=\s*+name\s*+=)"

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwright_core.patterns import Lines, Replacement, block_of, lines_in, replace_region, with_line_ends_of
+from turnwright_core.patterns.lines import Lines, block_of, lines_in, with_line_ends_of
+from turnwright_core.patterns.replacing import Replacement, replace_region
 from turnwright_grammar.edits.hunk_matching import AppliedEdit, apply_hunk, replace_nearest
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body

@@ -22,17 +22,10 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.patterns import (
-    FoundRegions,
-    Lines,
-    Replacement,
-    TextRegion,
-    block_of,
-    find_region,
-    replace_region,
-    with_line_ends_of,
-)
 from turnwright_core.patterns.indentation import reindent
+from turnwright_core.patterns.lines import Lines, TextRegion, block_of, with_line_ends_of
+from turnwright_core.patterns.regions import FoundRegions, find_region
+from turnwright_core.patterns.replacing import Replacement, replace_region
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous_mismatch, not_found_mismatch
 

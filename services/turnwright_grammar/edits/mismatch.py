@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from turnwright_core.patterns import TextRegion, find_region, nearest_region
+from turnwright_core.patterns.lines import TextRegion
+from turnwright_core.patterns.regions import find_region
+from turnwright_core.patterns.similar import nearest_region
 
 _PLACES_SHOWN_MAX = 20
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_core.patterns import block_of
+from turnwright_core.patterns.lines import block_of
 from turnwright_grammar.edits import conflicts
 from turnwright_grammar.edits.diffs import PATCH_ENDINGS, BadPatch, FilePatch, read_patch
 from turnwright_grammar.edits.hunks import Hunk

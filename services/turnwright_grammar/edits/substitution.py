@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import re
 
-from turnwright_core.patterns import Lines, PatternError, find_region, replace, with_line_ends_of
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.lines import Lines, with_line_ends_of
+from turnwright_core.patterns.matching import replace
+from turnwright_core.patterns.regions import find_region
 from turnwright_grammar.edits.hunk_matching import AppliedEdit, replace_nearest
 from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous_mismatch
 from turnwright_grammar.edits.operations import Operation

@@ -15,8 +15,7 @@ from turnwright_grammar.reader import hallucinated
 from turnwright_grammar.reader.bodies import WHOLE_TAG
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.scanner import BracketBalance, SearchTrigger, TextScanner
-from turnwright_grammar.values import ReadValue
-from turnwright_grammar.values.strict import read_items
+from turnwright_grammar.values.strict import ReadValue, read_items
 
 # Lookahead for a broken object without a vendor's token before it.
 BARE_CHARS_MAX = 20_000

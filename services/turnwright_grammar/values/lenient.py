@@ -14,7 +14,7 @@ import re
 
 from turnwright_grammar.values.brackets import CLOSERS, ELLIPSES, Bracket
 from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, ValuePosition
-from turnwright_grammar.values.strict import ReadValue, Value
+from turnwright_grammar.values.strict import ReadValue, Value, read_strict
 from turnwright_grammar.values.strings import StringReader, string_starts
 from turnwright_grammar.values.unquoted import UnquotedReader
 
@@ -57,6 +57,24 @@ def read_lenient(text: str, start: int = 0, *, full_lookahead: bool = False) -> 
     Never raises; linear.
     """
     return _Reader(text, start, full_lookahead=full_lookahead).read()
+
+
+def read_value(
+    text: str, start: int = 0, limit: int | None = None, *, full_lookahead: bool = False
+) -> ReadValue | None:
+    """The value that begins at `start` (blanks skipped) and ends before `limit`, or None if there is none.
+
+    `full_lookahead` as in `read_lenient`. Never raises; linear in `limit - start`.
+    """
+    part = text[start:limit]
+    strict = read_strict(part)
+    if isinstance(strict, ReadValue):
+        return ReadValue(strict.value, start + strict.end) if start else strict
+    read = read_lenient(part, full_lookahead=full_lookahead)
+    if read is None:
+        return None
+    cut = read.cut and (limit is None or limit >= len(text))
+    return ReadValue(read.value, start + read.end, repaired=True, cut=cut, over=read.over)
 
 
 def _plain_value(found: re.Match[str]) -> Value:

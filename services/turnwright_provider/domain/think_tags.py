@@ -100,7 +100,7 @@ def calls_in_reasoning(thought: str) -> str:
     if not thought:
         return ""
     # Few replies need it, and it takes long to load.
-    from turnwright_grammar import read_reply  # noqa: PLC0415
+    from turnwright_grammar.reader.parser import read_reply  # noqa: PLC0415
 
     text = f"{_OPEN}{thought}"
     called = [command for command in read_reply(text).commands if command.name != "think"]

@@ -14,7 +14,9 @@ from msgspec import Struct
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PATTERN_CHARS_MAX
-from turnwright_core.patterns import PatternError, Shape, match, search, shape_of
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import match, search
+from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_store.app.history import NUMBER_MAX, At, PacketMoment, RunSnapshot, run_at
 from turnwright_store.app.read_view import message_batches, weight_of
 from turnwright_store.domain.checks import page_size

@@ -32,18 +32,8 @@ from turnwright_core.limits import (
     PLAN_DELTAS_MAX,
     PLANS_MAX,
 )
-from turnwright_core.plans import (
-    PLAN_ID,
-    Plan,
-    PlanDelta,
-    PlanItem,
-    PlanKind,
-    delta_path,
-    items_of,
-    part_of,
-    plan_path,
-    version_path,
-)
+from turnwright_core.plans.items import PlanItem, items_of
+from turnwright_core.plans.plan import PLAN_ID, Plan, PlanDelta, PlanKind, delta_path, part_of, plan_path, version_path
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.plan_limits import check_plan_size

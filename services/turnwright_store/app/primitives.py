@@ -32,7 +32,8 @@ from turnwright_core.entries import (
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PATTERN_CHARS_MAX
-from turnwright_core.patterns import PatternError, match
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import match
 from turnwright_store.app.apply_writes import WriteResult
 from turnwright_store.app.ledger import check_fence, write_entries
 from turnwright_store.app.list_entries import EntryQuery, candidates_now, matching_entries

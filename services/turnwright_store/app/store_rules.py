@@ -23,7 +23,9 @@ from turnwright_core.limits import (
     PATTERN_CHARS_MAX,
     SCHEMES_MAX,
 )
-from turnwright_core.patterns import PatternError, Shape, match, shape_of
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import match
+from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size

@@ -6,7 +6,7 @@ from typing import Final
 
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.events import RunEvent, Subkind, slug_of
-from turnwright_core.plans import PlanKind
+from turnwright_core.plans.plan import PlanKind
 from turnwright_core.runs import Mode
 
 _PLAN: Final = "plan"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
-from turnwright_core.plans import SCHEME as PLANS
+from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.schemes import Scheme
 
 PERMISSION: str = "permission:403"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from turnwright_core.plans import SCHEME
+from turnwright_core.plans.plan import SCHEME
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import (
     BigInteger,

@@ -6,7 +6,7 @@ import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
 
 from services import running
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 from unit.assembler.packet_reader import section
 
 pytestmark = pytest.mark.asyncio

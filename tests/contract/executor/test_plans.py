@@ -11,7 +11,7 @@ from turnwright.types.v1 import plan_pb2, settings_pb2
 
 from services import running
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 pytestmark = pytest.mark.asyncio
 

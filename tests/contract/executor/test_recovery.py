@@ -29,7 +29,7 @@ from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import CommandEffect, EffectClass, FileEdit, FileEffect
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.turn.records import new_record_write
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 pytestmark = pytest.mark.asyncio
 

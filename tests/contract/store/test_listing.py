@@ -20,7 +20,7 @@ from contract.store.harness import (
     set_,
 )
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.patterns import match
+from turnwright_core.patterns.matching import match
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,7 +4,7 @@ import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint, Patterns, UndecidedError, fixed_folder
 from turnwright_core.limits import FILE_CONSTRAINTS_MAX, FILE_PATTERNS_MAX
-from turnwright_core.patterns import match, matcher
+from turnwright_core.patterns.matching import match, matcher
 
 
 def constraints(**said: str) -> Constraints:

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_core.patterns import PatternError, Shape, find, match, replace, search, shape_of
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import find, match, replace, search
+from turnwright_core.patterns.shapes import Shape, shape_of
 
 
 def answered(run, *arguments):
@@ -248,7 +250,7 @@ def test_a_replacement_that_would_fill_the_memory_is_refused(pattern):
 
 
 def test_the_engines_for_documents_are_loaded_when_needed():
-    script = "import sys, turnwright_core.patterns as p; p.match('*', 'a'); print('lxml' in sys.modules, 'jsonpath' in sys.modules)"
+    script = "import sys, turnwright_core.patterns.matching as p; p.match('*', 'a'); print('lxml' in sys.modules, 'jsonpath' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 

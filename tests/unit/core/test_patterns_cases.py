@@ -3,7 +3,7 @@
 import pytest
 
 from cases import expect, params
-from turnwright_core.patterns import find, match, replace, search
+from turnwright_core.patterns.matching import find, match, replace, search
 
 DECIDED = {
     "pat-024": "RU273: match is a full match for regexes too",

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_core.patterns import PatternError, Shape, documents, find, match, replace, search
+from turnwright_core.patterns import documents
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import find, match, replace, search
+from turnwright_core.patterns.shapes import Shape
 
 XML = '<?xml version="1.0" encoding="latin-1"?>\n<r xmlns:s="u"><a i="1">ü &amp; y</a><a i=\'2\'/><s:b>q</s:b><!-- <a/> --><c><d>1</d> 2</c></r>\n'
 JSON = '{"a": {"b": [1, "x\\"y", {"c": null}], "d": "ü"}, "e" : 2.50, "f": []}'

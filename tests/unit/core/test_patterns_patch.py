@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_core.patterns import hunks_of, unified_patch, without_hunks
+from turnwright_core.patterns.patch import hunks_of, unified_patch, without_hunks
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n")
 

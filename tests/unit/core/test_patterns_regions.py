@@ -4,17 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_core.patterns import (
-    FoundRegions,
-    NoMatch,
-    Region,
-    Replacement,
-    TextRegion,
-    find_region,
-    nearest_region,
-    replace_region,
-    with_line_ends_of,
-)
+from turnwright_core.patterns.lines import TextRegion, with_line_ends_of
+from turnwright_core.patterns.regions import FoundRegions, find_region
+from turnwright_core.patterns.replacing import NoMatch, Replacement, replace_region
+from turnwright_core.patterns.similar import Region, nearest_region
 
 
 @pytest.mark.parametrize(

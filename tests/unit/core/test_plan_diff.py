@@ -2,7 +2,8 @@
 
 import pytest
 
-from turnwright_core.plans import PlanItem, PlanPriority, PlanStatus, count_changed_lines, diff_items
+from turnwright_core.plans.items import PlanItem, PlanPriority, PlanStatus
+from turnwright_core.plans.plan_diff import count_changed_lines, diff_items
 
 DONE = PlanStatus.COMPLETED
 

@@ -28,7 +28,7 @@ from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
 

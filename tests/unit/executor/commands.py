@@ -1,6 +1,7 @@
 """Commands as the grammar reads them from a reply."""
 
-from turnwright_grammar import Command, read_reply
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.reply import Command
 
 
 def command(text: str) -> Command:

@@ -9,7 +9,8 @@ import pytest
 from turnwright_executor.tools.native import description_of, native_tools, schema
 from turnwright_executor.tools.parameters import BODY
 from turnwright_executor.tools.registry import TOOLS, doc_of, texts_of
-from turnwright_grammar import commands_from_call, read_reply
+from turnwright_grammar.native import commands_from_call
+from turnwright_grammar.reader.parser import read_reply
 from turnwright_grammar.tools import canonical_attributes
 
 SAMPLES = {"string": "x", "integer": 7, "boolean": True}

@@ -8,7 +8,7 @@ import pytest
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX
-from turnwright_core.plans import Plan, PlanKind
+from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.watching.plan_cache import KEPT_BYTES_MAX, PlanCache, PlanMoment
 

@@ -20,7 +20,7 @@ from turnwright_executor.tools.plugin_tools import ANSWER_BYTES_MAX, PluginToolA
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import read_draft
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

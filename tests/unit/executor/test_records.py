@@ -24,7 +24,7 @@ from turnwright_executor.domain.effects import (
 from turnwright_executor.domain.records import error_path, record_path, target_of
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.wire.command_records import is_command, record_from_entry
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 from .commands import built, command
 

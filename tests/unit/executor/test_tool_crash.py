@@ -22,7 +22,7 @@ from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hub import Predicate, RunHub
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 from .bench import TURN
 

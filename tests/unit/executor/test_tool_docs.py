@@ -8,7 +8,7 @@ import pytest
 
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.tools.registry import TOOLS, doc_of, is_rationale, texts_of
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 KEYWORD = re.compile(r"^\* .*\bYOU (MUST|MUST NOT|SHOULD|SHOULD NOT|MAY)\b")
 WORDS_MAX = 260

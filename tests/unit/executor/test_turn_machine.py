@@ -35,7 +35,7 @@ from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.unsaved import UnsavedState, state_of
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.wire.command_records import record_from_entry
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 from .bench import served_store
 

@@ -8,7 +8,7 @@ from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.turn_budget import may_exceed
 from turnwright_executor.turn.write_buffer import WriteBuffer
-from turnwright_grammar import Command
+from turnwright_grammar.reply import Command
 
 
 @pytest.mark.parametrize("was_passed", [False, True])

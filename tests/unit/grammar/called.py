@@ -1,6 +1,6 @@
 """What a reply calls, in short, for tests."""
 
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 
 def calls(text: str) -> list[tuple]:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from turnwright_grammar import DEFAULT_TOOLS, Command
+from turnwright_grammar.reply import Command
+from turnwright_grammar.tools import DEFAULT_TOOLS
 
 _NAME = re.compile(r"[a-z_][a-z0-9_\-]*")
 _SAFE_NAME = re.compile(r"[A-Za-z_][\w\-]*")

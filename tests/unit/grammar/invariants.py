@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from turnwright_grammar import Reply, parse_body, read_reply, resolve
+from turnwright_grammar.edits.markers import parse_body
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.reply import Reply
+from turnwright_grammar.tools import resolve
 
 from .canonical import is_writable, unplaced, written
 

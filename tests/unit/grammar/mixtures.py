@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 from hypothesis import strategies as st
 
-from turnwright_grammar import DEFAULT_TOOLS, Command, resolve
+from turnwright_grammar.reply import Command
+from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
 
 from .hostile import PIECES
 

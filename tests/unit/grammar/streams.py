@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from turnwright_grammar import COMMANDS_MAX, DEFAULT_TOOLS, Command, Reply, ReplyReader, read_reply
-from turnwright_grammar.reader.streaming import FENCES
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.reader.streaming import FENCES, ReplyReader
+from turnwright_grammar.reply import COMMANDS_MAX, Command, Reply
+from turnwright_grammar.tools import DEFAULT_TOOLS
 
 NOT_TAKEN_BACK = (*FENCES, "functools[")
 """What is shown as text, and may turn out to have begun a call."""

@@ -3,7 +3,9 @@
 import pytest
 
 from cases import expect, params
-from turnwright_grammar import Edits, parse_body, read_reply
+from turnwright_grammar.edits.markers import parse_body
+from turnwright_grammar.edits.operations import Edits
+from turnwright_grammar.reader.parser import read_reply
 
 SHELL_FENCE = "C25: a shell fence is no call, so the case's `sh` is not expected; its edits are"
 DECIDED = {

@@ -3,7 +3,10 @@
 import pytest
 
 from cases import expect, params
-from turnwright_grammar import EditConflict, EditResult, Edits, EditSyntaxError, apply_edit, parse_body, read_reply
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
+from turnwright_grammar.edits.markers import parse_body
+from turnwright_grammar.edits.operations import Edits, EditSyntaxError
+from turnwright_grammar.reader.parser import read_reply
 
 from .marked import marker_body
 

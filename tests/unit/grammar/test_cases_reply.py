@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cases import expect, params
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 NOT_SCHEMAS = "the grammar does not know the origin's aliases of tools"
 DECIDED = {

@@ -3,7 +3,7 @@
 import pytest
 
 from cases import expect, params
-from turnwright_grammar.values import repair_json
+from turnwright_grammar.values.repair import repair_json
 
 DECIDED = {
     "json_args_repair-038": "of quotes inside a string the one before the brace closes it, as in the case 168",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 BLOCK = "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_grammar import commands_from_call
+from turnwright_grammar.native import commands_from_call
 
 from .counted import cost_of
 

@@ -7,7 +7,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cases import load_cases
-from turnwright_grammar import Reply, ReplyReader, read_reply
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.reader.streaming import ReplyReader
+from turnwright_grammar.reply import Reply
 
 from .canonical import unplaced
 from .mixtures import MIXTURES, WHOLE

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 Calls = list[tuple[str, dict[str, Any]]]
 Writer = Callable[[Calls], str]

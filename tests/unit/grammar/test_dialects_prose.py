@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 ORDINARY = {
     "a sentence": "I looked at the parser and it seems fine.",

@@ -4,16 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_grammar import (
-    EditConflict,
-    EditResult,
-    EditSyntaxError,
-    Operation,
-    apply_edit,
-    parse_body,
-    unified_patch,
-)
+from turnwright_core.patterns.patch import unified_patch
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
 from turnwright_grammar.edits.diffs import PatchedFile, new_body, read_apply_patch, read_diff
+from turnwright_grammar.edits.markers import parse_body
+from turnwright_grammar.edits.operations import EditSyntaxError, Operation
 
 PYTHON = "def one():\n    return 1\n\ndef two():\n    return 1\n\ndef six():\n    return 1\n"
 LINES = st.lists(

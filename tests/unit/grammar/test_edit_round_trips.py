@@ -10,7 +10,7 @@ from difflib import unified_diff
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from turnwright_grammar import EditConflict, EditResult, apply_edit
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
 
 LINE = st.sampled_from(["a", "b", "  a", "  b", "    c", "x = 1", "}", "  }", "\ta", "", "", "", "  "])
 LINES = st.lists(LINE, min_size=1, max_size=10)

@@ -6,15 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_grammar import (
-    EditConflict,
-    EditResult,
-    EditSyntaxError,
-    Operation,
-    apply_edit,
-    parse_body,
-    unified_patch,
-)
+from turnwright_core.patterns.patch import unified_patch
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
+from turnwright_grammar.edits.markers import parse_body
+from turnwright_grammar.edits.operations import EditSyntaxError, Operation
 
 CODE = st.lists(st.sampled_from(["a", "  b", "c()", "x = 1"]), min_size=1, max_size=5).map("\n".join)
 

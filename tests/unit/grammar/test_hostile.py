@@ -7,8 +7,11 @@ from multiprocessing import get_context
 
 import pytest
 
-from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, apply_edit, commands_from_call, read_reply
-from turnwright_grammar.values import repair_json
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
+from turnwright_grammar.edits.operations import EditSyntaxError
+from turnwright_grammar.native import commands_from_call
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.values.repair import repair_json
 
 from .hostile import COMBINED, EDIT_BODIES, HOSTILE, SINGLE, Hostile
 from .invariants import check_narration, check_spans

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_grammar import read_reply
+from turnwright_grammar.reader.parser import read_reply
 
 from .called import calls, kinds
 from .streams import check_stream, cut_at

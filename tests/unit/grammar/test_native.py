@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from turnwright_grammar import Command
 from turnwright_grammar.native import command_from_value, commands_from_call, parse_calls, tool_name
+from turnwright_grammar.reply import Command
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
 SPAN = (0, 0)

@@ -6,18 +6,14 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from turnwright_grammar import (
-    EditConflict,
-    EditResult,
-    EditSyntaxError,
-    Reply,
-    apply_edit,
-    commands_from_call,
-    parse_body,
-    read_reply,
-    unified_patch,
-)
-from turnwright_grammar.values import repair_json
+from turnwright_core.patterns.patch import unified_patch
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
+from turnwright_grammar.edits.markers import parse_body
+from turnwright_grammar.edits.operations import EditSyntaxError
+from turnwright_grammar.native import commands_from_call
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.reply import Reply
+from turnwright_grammar.values.repair import repair_json
 
 from .canonical import unplaced, written
 from .invariants import check_reading

@@ -2,7 +2,8 @@
 
 import pytest
 
-from turnwright_grammar import EditResult, apply_edit, read_reply
+from turnwright_grammar.edits.apply import EditResult, apply_edit
+from turnwright_grammar.reader.parser import read_reply
 
 from .called import calls, kinds
 

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_grammar import EditConflict, EditResult, EditSyntaxError, Operation, apply_edit, parse_body
+from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
+from turnwright_grammar.edits.markers import parse_body
+from turnwright_grammar.edits.operations import EditSyntaxError, Operation
 
 
 @pytest.mark.parametrize("mark", list("/|#,@:!~%+;^_"))

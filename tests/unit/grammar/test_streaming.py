@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cases import load_cases
-from turnwright_grammar import Command, Reply, ReplyReader, read_reply
+from turnwright_grammar.reader.parser import read_reply
+from turnwright_grammar.reader.streaming import ReplyReader
+from turnwright_grammar.reply import Command, Reply
 
 from .canonical import unplaced, written
 from .hostile import HOSTILE, SINGLE, Hostile

@@ -2,7 +2,9 @@
 
 import pytest
 
-from turnwright_grammar import Command, commands_from_call, resolve
+from turnwright_grammar.native import commands_from_call
+from turnwright_grammar.reply import Command
+from turnwright_grammar.tools import resolve
 
 
 @pytest.mark.parametrize(

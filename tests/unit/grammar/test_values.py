@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from turnwright_grammar.values import read_lenient, repair_json
+from turnwright_grammar.values.lenient import read_lenient
+from turnwright_grammar.values.repair import repair_json
 
 QUOTES = [
     ("{'path': 'a.py', 'line': 3}", {"path": "a.py", "line": 3}),

@@ -6,17 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_grammar.values import (
-    DEPTH_MAX,
-    NotStrict,
-    ReadValue,
-    read_lenient,
-    read_strict,
-    read_value,
-    repair_json,
-)
-from turnwright_grammar.values.repair import VALUES_MAX, read_all
-from turnwright_grammar.values.strict import compact_json
+from turnwright_grammar.values.lenient import DEPTH_MAX, read_lenient, read_value
+from turnwright_grammar.values.repair import VALUES_MAX, read_all, repair_json
+from turnwright_grammar.values.strict import NotStrict, ReadValue, compact_json, read_strict
 
 
 @pytest.mark.parametrize("text", ["", "  ", "}", "]", ")", ",", ":", "/* x */ }"])
