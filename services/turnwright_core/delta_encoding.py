@@ -6,11 +6,16 @@ Source: architecture 3 (what the model was sent).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from itertools import compress, count
+from operator import ne
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
 T = TypeVar("T")
+
+_SLICE: Final = 256
+"""Items that are compared at a time."""
 
 
 class Copied(Struct, frozen=True):
@@ -43,10 +48,10 @@ class DeltaEncoder(Generic[T]):
                 yield items[at]
                 at += 1
                 continue
-            count = common_run_length(items, self._base, at, place)
-            yield Copied(place, count)
-            self._next, self._skipped = place + count, 0
-            at += count
+            length = common_run_length(items, self._base, at, place)
+            yield Copied(place, length)
+            self._next, self._skipped = place + length, 0
+            at += length
 
     def _place(self, item: T) -> int | None:
         """Index of an item in the base, preferably right after the last run; None for a new item."""
@@ -64,27 +69,21 @@ class DeltaEncoder(Generic[T]):
 
 
 def common_run_length(items: Sequence[T], base: Sequence[T], at: int = 0, place: int = 0) -> int:
-    """Length of the common run from these indices on; compares slices, because most runs are long."""
-    most = min(len(items) - at, len(base) - place)
-
-    def goes_on(count: int, more: int) -> bool:
-        end = min(count + more, most)
-        return items[at + count : at + end] == base[place + count : place + end]
-
-    count, more = 0, 1
-    while count < most and goes_on(count, more):
-        count, more = count + more, 2 * more
-    while more:
-        count, more = count + more * goes_on(count, more), more // 2
-    return min(count, most)
+    """Length of the common run from these indices on; compares slices first, because most runs are long."""
+    length = 0
+    while (part := items[at : at + _SLICE]) == (other := base[place : place + _SLICE]) and part:
+        length, at, place = length + len(part), at + _SLICE, place + _SLICE
+    return length + next(compress(count(), map(ne, part, other)), min(len(part), len(other)))
 
 
-def decode(parts: Iterable[Copied | T], base: Sequence[T]) -> Iterator[T]:
+def decode(parts: Iterable[Copied | T], base: Sequence[T]) -> list[T]:
     """Decode a sequence. Raises IndexError for indices outside the base."""
+    decoded: list[T] = []
     for part in parts:
-        if isinstance(part, Copied):
-            if part.first + part.count > len(base):
-                raise IndexError(part.first + part.count)
-            yield from base[part.first : part.first + part.count]
+        if not isinstance(part, Copied):
+            decoded.append(part)
+        elif part.first + part.count > len(base):
+            raise IndexError(part.first + part.count)
         else:
-            yield part
+            decoded += base[part.first : part.first + part.count]
+    return decoded

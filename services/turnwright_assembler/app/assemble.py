@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_assembler.app.edited_packet import edited_packet, packet_message
-from turnwright_assembler.app.packet import ComposedPacket, compose, draft_of
+from turnwright_assembler.app.packet import ComposedPacket, PacketMessages, compose
 from turnwright_assembler.app.prompt_plugins import PromptPlugins
 from turnwright_assembler.app.reading import PacketRequest, RowsReader
 from turnwright_assembler.app.run_cache import RunCache
@@ -23,7 +23,7 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
 from turnwright_assembler.app.transcript import Transcript, fitting_messages, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
-from turnwright_assembler.domain.blocks import Block, active_prompt
+from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.checkpoint import checkpoint_in
 from turnwright_assembler.domain.compression import Unfit
 from turnwright_assembler.domain.effects import effects_of, turn_effects
@@ -31,7 +31,6 @@ from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader
-from turnwright_assembler.sections.contract import PacketDraft
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
 from turnwright_core.chat.edited_conversation import added_chars_max
@@ -41,14 +40,13 @@ from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
 
 _log = get_logger("transcripts")
 
 R = TypeVar("R")
-PacketMessages = Sequence[tuple[str, Sequence[str]]]
-"""Roles, each with the pieces of its message."""
 
 
 class Rules(Struct, frozen=True):
@@ -272,18 +270,11 @@ class Assembler:
         index = rows.index() if blocks is rows.ordered() else None
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index, rows.project)
 
-    def draft(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> PacketDraft:
-        """The input of the sections of a packet."""
-        ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
-        additions = rows.additions(folded.gone, folded.marker)
-        return draft_of(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, rows.project)
-
     def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
         folded, budget = self._folded(ask, rows), self.budget(ask)
-        blocks = folded.blocks
-        prompt = active_prompt(blocks, ask.loop)
-        packet = self._composed(ask, rows, folded, blocks)
-        step = turn_demotion(blocks, ask.turn, prompt.path if prompt else None, budget, packet)
+        packet = self._composed(ask, rows, folded, folded.blocks)
+        prompt = packet.prompt.path if packet.prompt else None
+        step = turn_demotion(folded.blocks, ask.turn, prompt, budget, packet)
         effects = turn_effects(
             step, turn=ask.turn, loop=ask.loop, ceiling=budget.ceiling, taken=rows, schemes=rows.schemes
         )
@@ -293,9 +284,10 @@ class Assembler:
         """The packet of these rows, with events folded and entries demoted as far as necessary."""
         folded, budget = self._folded(ask, rows), self.budget(ask)
         composed = partial(self._composed, ask, rows, folded)
-        prompt = active_prompt(folded.blocks, ask.loop)
-        climbed = climb(folded.blocks, ask.turn, prompt.path if prompt else None, budget, composed)
-        return Fitted(folded, prompt, climbed, budget.ceiling)
+        whole = composed(folded.blocks)
+        prompt = whole.prompt.path if whole.prompt else None
+        climbed = climb(whole, folded.blocks, ask.turn, prompt, budget, composed)
+        return Fitted(folded, whole.prompt, climbed, budget.ceiling)
 
     def _assembled(self, ask: PacketRequest, rows: RunRows) -> Assembled:
         folded, prompt, climbed, ceiling = self.fit(ask, rows)
@@ -332,7 +324,7 @@ class Assembler:
 
     def sent(self, ask: PacketRequest, packet: ComposedPacket) -> tuple[PacketMessages, str, int]:
         """A packet as it is sent, with its edits: roles with their pieces, digest, and the code points of the edits."""
-        if not ask.edits:
-            return packet.messages, packet.digest(), 0
-        made = edited_packet(packet, ask.edits, prefill=ask.prefill)
-        return made.messages, made.digest(), made.added_chars
+        messages, added = packet.messages, 0
+        if ask.edits:
+            messages, added = edited_packet(packet, ask.edits, prefill=ask.prefill)
+        return messages, packet_digest(messages), added

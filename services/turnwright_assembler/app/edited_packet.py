@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
-from turnwright_assembler.app.packet import ComposedPacket, short_pieces
+from turnwright_assembler.app.packet import ComposedPacket, PacketMessages, short_pieces
 from turnwright_assembler.domain.envelope import well_formed
 from turnwright_core.chat.edited_conversation import merge_added_replies
 from turnwright_core.chat.message import Message, Role, text_message
@@ -22,18 +20,7 @@ from turnwright_core.chat.prompt_edits import (
     merge_assistant_texts,
 )
 from turnwright_core.chat.transcript import to_json_lines
-from turnwright_core.packet_digest import CONVERSATION, packet_digest
-
-
-class EditedPacket(Struct, frozen=True):
-    """A packet as it is sent: roles with their pieces, and the code points that edits added."""
-
-    messages: tuple[tuple[str, Sequence[str]], ...]
-    added_chars: int
-
-    def digest(self) -> str:
-        """SHA-256 over roles and texts, in hexadecimal."""
-        return packet_digest(self.messages)
+from turnwright_core.packet_digest import CONVERSATION
 
 
 def packet_message(packet: ComposedPacket) -> PromptMessage:
@@ -41,8 +28,11 @@ def packet_message(packet: ComposedPacket) -> PromptMessage:
     return PromptMessage(packet.prompt.path if packet.prompt else "", Role.USER, text_message(Role.USER, packet.user))
 
 
-def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefill: bool) -> EditedPacket:
-    """The packet with the edits. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED."""
+def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefill: bool) -> tuple[PacketMessages, int]:
+    """The messages of the packet with the edits, and the code points that these added.
+
+    Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
+    """
     own = packet_message(packet)
     [sections] = own.message.parts
     made = merge_assistant_texts(apply_prompt_edits([own], edits))
@@ -53,8 +43,8 @@ def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefil
     before = _lines(one.message for one in made[:at])
     after = _lines([*([Message(Role.USER, added)] if added else ()), *(one.message for one in made[at + 1 :])])
     system, user, *tools = packet.messages
-    messages = [system, *_conversation(before), user, *_conversation(after), *tools]
-    return EditedPacket(tuple(messages), sum(map(len, before)) + sum(map(len, after)))
+    messages = (system, *_conversation(before), user, *_conversation(after), *tools)
+    return messages, sum(map(len, before)) + sum(map(len, after))
 
 
 def _lines(messages: Iterable[Message]) -> Sequence[str]:

@@ -180,7 +180,6 @@ class Explainer:
         ceiling = self._assembler.ceiling(packet)
         demoted = frozenset(climbed.demoted)
         blocks = tuple(summarized(block) if block.path in demoted else block for block in folded.blocks)
-        draft = self._assembler.draft(packet, rows, folded, blocks)
         touched = {block.path: block.turn for block in blocks}
         reports = sorted(read.reports, key=lambda report: (report.turn, STEPS[Rung.TURN] in report.stages))
         past = reductions(reports).items()
@@ -191,10 +190,10 @@ class Explainer:
         if folded.gone:
             steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
         composed = climbed.packet
-        pieces = packet_pieces(composed, draft, blocks, self._assembler.packet_plugins, read.instructions, reduced)
-        digest, tokens = composed.digest(), composed.tokens
+        pieces = packet_pieces(composed, blocks, self._assembler.packet_plugins, read.instructions, reduced)
+        edited, digest, added = self._assembler.sent(packet, composed)
+        tokens = composed.tokens
         if packet.edits:
-            edited, digest, added = self._assembler.sent(packet, composed)
             pieces = with_edits([(role, "".join(texts)) for role, texts in edited], pieces, packet.edits)
             tokens += tokens_of(added, self._assembler.rules.token_divisor)
         return Reassembled(pieces, digest, tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions))

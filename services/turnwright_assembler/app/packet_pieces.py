@@ -54,7 +54,6 @@ def reductions(reports: Iterable[Compression]) -> dict[str, Reduction]:
 
 def packet_pieces(
     packet: ComposedPacket,
-    draft: PacketDraft,
     blocks: Sequence[Block],
     packet_plugins: PacketPlugins,
     instructions: Mapping[str, Entry],
@@ -65,7 +64,7 @@ def packet_pieces(
     `instructions` are the entries of the run's instructions, by path.
     """
     project = instructions.get(PROJECT_PATH)
-    user = _UserPieces({block.path: block for block in blocks}, draft, packet_plugins, reduced, project)
+    user = _UserPieces({block.path: block for block in blocks}, packet.draft, packet_plugins, reduced, project)
     attributes = instructions[SYSTEM_PATH].attributes if SYSTEM_PATH in instructions else {}
     return [
         ("system", system_pieces(packet.system, attributes, packet_plugins)),

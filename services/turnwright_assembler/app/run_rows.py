@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Container, Sequence
 from itertools import chain
 from sys import getsizeof
@@ -12,6 +11,7 @@ from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
+from turnwright_assembler.sections.block_index import ByPlace
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
 from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import system_text, tools_text
@@ -57,8 +57,7 @@ class RunRows:
         self._plan_costs: tuple[PlanCost, ...] = ()
         self._large: set[int] = set()
         """Long texts of rows, for identifying pieces."""
-        self._sorted: list[Block] = []
-        """All blocks, in order."""
+        self._sorted: ByPlace[Block] = ByPlace()
         self._ordered: tuple[Block, ...] | None = None
         self._index: BlockIndex | None = None
         """The blocks that packets show."""
@@ -96,8 +95,8 @@ class RunRows:
         """The blocks in the order in which the run first saw them."""
         if self._ordered is None:
             has_stale = len(self.fixed()) < len(self._fixed)
-            shown = (block for block in self._sorted if not self._is_stale(block)) if has_stale else self._sorted
-            self._ordered = tuple(shown)
+            blocks = self._sorted.items
+            self._ordered = tuple([one for one in blocks if not self._is_stale(one)] if has_stale else blocks)
         return self._ordered
 
     def index(self) -> BlockIndex:
@@ -110,7 +109,7 @@ class RunRows:
         """The blocks that are plans, deltas and events."""
         if self._fixed_ordered is None:
             shown = (block for block in self._fixed.values() if not self._is_stale(block))
-            self._fixed_ordered = tuple(sorted(shown, key=_place))
+            self._fixed_ordered = tuple(sorted(shown, key=lambda block: (block.position, block.path)))
             self._plan_costs = plan_costs(self._fixed_ordered)
         return self._fixed_ordered
 
@@ -184,7 +183,7 @@ class RunRows:
         if before:
             self.size_bytes -= _weight(before)
             self._large -= _large_of(before)
-            del self._sorted[bisect_left(self._sorted, _place(before), key=_place)]
+            self._sorted.remove(before)
         self._fresh.pop(path, None)
         if self._fixed.pop(path, None):
             self._fixed_ordered = None
@@ -194,7 +193,7 @@ class RunRows:
             self._blocks[path] = self._fresh[path] = block
             self.size_bytes += _weight(block)
             self._large |= _large_of(block)
-            insort(self._sorted, block, key=_place)
+            self._sorted.add(block, block)
         if before or block:
             self._ordered = None
             self._reindex(before, block)
@@ -219,10 +218,6 @@ class RunRows:
         """Whether it is a delta of an old version of its plan, or of a removed plan."""
         part = block.plan
         return part is not None and part.sequence > 0 and self._latest.get(part.plan_id) != part.version
-
-
-def _place(block: Block) -> tuple[int, str]:
-    return block.position, block.path
 
 
 def _weight(block: Block) -> int:

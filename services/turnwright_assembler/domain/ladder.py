@@ -112,14 +112,15 @@ class LadderResult(Struct, Generic[P_co], frozen=True):
 
 
 def climb(
+    packet: P,
     blocks: tuple[Block, ...],
     turn: int,
     prompt: str | None,
     budget: TokenBudget,
     compose: Callable[[tuple[Block, ...]], P],
 ) -> LadderResult[P]:
-    """Demote step by step until the packet fits; `prompt` is the path of the loop's prompt."""
-    packet = whole = compose(blocks)
+    """Demote blocks step by step until the packet fits; `prompt` is the path of the loop's prompt."""
+    whole = packet
     steps: list[LadderStep] = []
     gone: tuple[str, ...] = ()
     for rung in (Rung.PREVIOUS_TURN, Rung.EARLIER_TURNS, Rung.PROMPT):

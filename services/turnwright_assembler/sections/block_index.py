@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
@@ -14,25 +15,27 @@ from turnwright_assembler.domain.account import Account, EntryCounts
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.sections.contract import BlockSection
 
+T = TypeVar("T")
 Place = tuple[int, str]
 """Sort key of a block in a packet: position and path."""
 
 
-class _Shown(Struct):
-    """The blocks of one section. Mutable: two parallel lists, sorted by place."""
+class ByPlace(Struct, Generic[T]):
+    """Items in packet order. Mutable: two parallel lists."""
 
-    section: BlockSection
     places: list[Place] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    items: list[T] = field(default_factory=list)
 
-    def add(self, place: Place, text: str) -> None:
+    def add(self, block: Block, item: T) -> None:
+        """Put an item to the place of a block."""
+        place = (block.position, block.path)
         index = bisect_left(self.places, place)
         self.places.insert(index, place)
-        self.texts.insert(index, text)
+        self.items.insert(index, item)
 
-    def remove(self, place: Place) -> None:
-        index = bisect_left(self.places, place)
-        del self.places[index], self.texts[index]
+    def remove(self, block: Block) -> None:
+        index = bisect_left(self.places, (block.position, block.path))
+        del self.places[index], self.items[index]
 
 
 class BlockIndex:
@@ -40,7 +43,8 @@ class BlockIndex:
 
     def __init__(self, sections: Iterable[BlockSection], blocks: Iterable[Block] = ()) -> None:
         """Index these blocks for these sections."""
-        self._shown = {section.tag: _Shown(section) for section in sections}
+        self._sections = tuple(sections)
+        self._texts: dict[str, ByPlace[str]] = {section.tag: ByPlace() for section in self._sections}
         self._prompts: dict[str, Block] = {}
         self._active = ""
         """Path of the active prompt."""
@@ -62,14 +66,16 @@ class BlockIndex:
         self._hide(block)
 
     def _show(self, block: Block) -> None:
-        for shown in self._shown.values():
-            if block.path != self._active and (text := shown.section.shows(block)):
-                shown.add((block.position, block.path), text)
+        if block.path != self._active:
+            for section in self._sections:
+                if text := section.shows(block):
+                    self._texts[section.tag].add(block, text)
 
     def _hide(self, block: Block) -> None:
-        for shown in self._shown.values():
-            if block.path != self._active and shown.section.shows(block):
-                shown.remove((block.position, block.path))
+        if block.path != self._active:
+            for section in self._sections:
+                if section.shows(block):
+                    self._texts[section.tag].remove(block)
 
     def activate(self, loop: int) -> Block | None:
         """Make the prompt of a loop the active one; None if it has none."""
@@ -86,11 +92,11 @@ class BlockIndex:
 
     def texts(self, tag: str) -> Sequence[str]:
         """The texts of a section, in order."""
-        return self._shown[tag].texts
+        return self._texts[tag].items
 
     def paths(self, tag: str) -> Sequence[str]:
         """The paths of the entries that they are of."""
-        return [path for _, path in self._shown[tag].places]
+        return [path for _, path in self._texts[tag].places]
 
     def account(self) -> Account:
         """Their token account."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from turnwright_assembler.domain.account import Account
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_core.entries import Entry
 
@@ -27,7 +26,8 @@ class PacketDraft(Struct, frozen=True):
     index: BlockIndex
     prompt: Block | None
     """The block of the active prompt."""
-    account: Account
+    budget_table: str
+    """What of the budget does not depend on the figures."""
     system_tokens: int
     ceiling: int
     figures: Figures = NOT_SETTLED
@@ -46,37 +46,29 @@ class PacketDraft(Struct, frozen=True):
     """
 
 
-class Section(Protocol):
-    """One tag of the user message."""
+class Section(Struct, frozen=True):
+    """One tag of the user message, which no entry can have. A lower priority comes earlier."""
 
-    @property
-    def tag(self) -> str:
-        """Its tag; no entry can have it."""
+    tag: str
+    priority: int
 
-    @property
-    def priority(self) -> int:
-        """Its place: lower comes earlier."""
-
-    @property
-    def is_live(self) -> bool:
+    def is_live(self, _draft: PacketDraft) -> bool:
         """Whether it shows the live figures, which are known only when everything else is."""
+        return False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """Its text in pieces, each with its final newline; empty if there is nothing to show.
 
         Packets are delta-encoded: what stays the same from turn to turn should be in pieces of its own.
         """
+        raise NotImplementedError
 
 
-class BlockSection(Struct, frozen=True):
+class BlockSection(Section, frozen=True):
     """A section with one text for each of some blocks, in the order in which the run first saw them.
 
     The active prompt is in none of these: it has its own section.
     """
-
-    tag: str
-    priority: int
-    is_live: bool = False
 
     def shows(self, block: Block) -> str:
         """The text for a block; empty: none."""

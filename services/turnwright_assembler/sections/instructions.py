@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
-
-from turnwright_assembler.sections.contract import PacketDraft, text_of
+from turnwright_assembler.sections.contract import PacketDraft, Section, text_of
 
 _TEXT: Final = f"<instructions>\n{text_of('instructions-user')}\n</instructions>\n"
 _NATIVE: Final = f"<instructions>\n{text_of('instructions-user-native')}\n</instructions>\n"
 
 
-class InstructionsSection(Struct, frozen=True):
+class InstructionsSection(Section, frozen=True):
     """The text of instructions-user.md, or instructions-user-native.md."""
 
     tag: str = "instructions"
     priority: int = 165
-    is_live: bool = False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """The text, always the same."""

@@ -108,14 +108,11 @@ def watched(busy: list[PluginFunction], work: Callable[..., Any], *given: object
     return work(*given)
 
 
-class PluginSection(Struct, frozen=True):
-    """A section of a plugin; implements Section."""
+class PluginSection(Section, frozen=True):
+    """A section of a plugin."""
 
     part: PluginFunction
-    tag: str
-    priority: int
     schemes: frozenset[str]
-    is_live: bool = False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """Its items, cached while its input is the same. Raises PLUGIN_FAILED."""
@@ -161,11 +158,6 @@ class PacketPlugins(Struct, frozen=True):
     """What packets are made by: the release, and each plugin with its version. Only equal ones give equal bytes."""
     plugins: tuple[str, ...] = ()
     """Names of the plugins."""
-
-    @property
-    def has_filters(self) -> bool:
-        """Whether the text of sections may be another one in the end."""
-        return any(isinstance(step, PluginPacketFilter) for step in self.steps)
 
     def system(self, text: str, attributes: Mapping[str, Any]) -> str:
         """The system message after its filters. Raises PLUGIN_FAILED."""

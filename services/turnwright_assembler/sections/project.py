@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
-
 from turnwright_assembler.domain.envelope import element, fenced, well_formed
-from turnwright_assembler.sections.contract import PacketDraft
+from turnwright_assembler.sections.contract import PacketDraft, Section
 from turnwright_core.entries import Entry, Visibility
 
 _ABOUT: Final = (
@@ -34,12 +32,11 @@ def system_with(system: str, entry: Entry | None) -> str:
     return f"{system}\n\n{text.rstrip()}" if text else system
 
 
-class ProjectInstructionsSection(Struct, frozen=True):
+class ProjectInstructionsSection(Section, frozen=True):
     """The instructions of the project; none if it has none, or they are off."""
 
     tag: str = "project-instructions"
     priority: int = 40
-    is_live: bool = False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """The text, the same through a loop."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from turnwright_assembler.domain.envelope import element
-from turnwright_assembler.sections.contract import PacketDraft
+from turnwright_assembler.sections.contract import PacketDraft, Section
 
 
-class PromptSection(Struct, frozen=True):
+class PromptSection(Section, frozen=True):
     """The active prompt, with the figures of the loop's first packet: byte-equal through the loop."""
 
     tag: str = "prompt"
     priority: int = 30
-    is_live: bool = True
+
+    def is_live(self, draft: PacketDraft) -> bool:
+        """In the first packet of its loop."""
+        return bool(draft.prompt and draft.prompt.prompt and draft.prompt.prompt.figures is None)
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """Nothing when the model archived its prompt: it must see that the task is gone."""

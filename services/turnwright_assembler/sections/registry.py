@@ -80,7 +80,7 @@ class SectionRegistry(PluginRegistry[_Shared]):
         if owner or tag in TAKEN:
             raise ValueError(f"the tag <{tag}> is taken, by {owner or 'the runtime'}")
         part = self._part(f"<{tag}>", render)
-        self._shared.steps.append(PluginSection(part, tag, _place(priority), frozenset(schemes)))
+        self._shared.steps.append(PluginSection(tag, _place(priority), part, frozenset(schemes)))
 
     def projection(
         self,

@@ -159,7 +159,8 @@ def test_nothing_makes_a_plan_or_an_event_smaller(path, visibility):
     assert (made.a_tokens, made.v_tokens, made.s_tokens) == (0, -(-len(made.text) // DIVISOR), made.v_tokens)
     account = account_of((made,))
     assert (made.is_visible, account.summarized, account.fixed[0].tokens) == (True, 0, made.s_tokens)
-    climbed = climb((made,), 5, None, TokenBudget(1), lambda blocks: Cost(sum(one.s_tokens for one in blocks)))
+    cost = Cost(made.s_tokens)
+    climbed = climb(cost, (made,), 5, None, TokenBudget(1), lambda _: cost)
     assert (climbed.demoted, climbed.overflow) == ((), True)
 
 
@@ -202,7 +203,7 @@ def test_what_cannot_fit_names_its_plans_with_their_tokens():
     main, side = plan_costs(blocks)
     assert (main.plan_id, main.deltas, side) == ("main", 2, PlanCost("side", side.tokens, 0))
     assert main.tokens + side.tokens == sum(one.s_tokens for one in blocks)
-    climbed = climb(blocks, 5, None, TokenBudget(100), lambda blocks: Cost(main.tokens))
+    climbed = climb(Cost(main.tokens), blocks, 5, None, TokenBudget(100), lambda _: Cost(main.tokens))
     [error] = effects_of(
         climbed, None, None, turn=5, loop=1, ceiling=100, taken=(), plans=(main, *[side] * PLANS_LISTED_MAX)
     )

@@ -27,7 +27,7 @@ class Sum:
 
 
 def run(rows, ceiling, turn=5, prompt="prompt://5", calibration=0.0):
-    return climb(rows, turn, prompt, TokenBudget(ceiling, calibration), Sum)
+    return climb(Sum(rows), rows, turn, prompt, TokenBudget(ceiling, calibration), Sum)
 
 
 def visibilities(packet):

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.domain.blocks import make_block
 from turnwright_assembler.sections import SECTIONS, PacketDraft, indexed
-from turnwright_assembler.sections.budget import BudgetSection
+from turnwright_assembler.sections.budget import BudgetSection, budget_table
 from turnwright_core.entries import State, Visibility
+from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import count_tokens
 from unit.assembler.entries import DIVISOR, account_of, blocks, entry
 from unit.assembler.packet_reader import names, paths, section
@@ -257,8 +258,9 @@ def test_the_budget_is_a_table_of_visible_schemes_and_three_totals():
 def test_only_the_budget_reads_what_entries_cost(place):
     made = blocks(*EVERY_KIND)
     index = indexed(made)
-    draft = PacketDraft(index, index.activate(1), index.account(), system_tokens=5, ceiling=CEILING)
-    other = replace(draft, account=account_of(()), system_tokens=6, ceiling=CEILING - 1)
+    table = budget_table(index.account(), 5, CEILING)
+    draft = PacketDraft(index, index.activate(1), table, system_tokens=5, ceiling=CEILING)
+    other = replace(draft, budget_table=budget_table(account_of(()), 6, CEILING), system_tokens=6, ceiling=CEILING - 1)
     part = SECTIONS[place]
     assert (part.render(draft) == part.render(other)) is not isinstance(part, BudgetSection)
 
@@ -301,8 +303,12 @@ def test_hostile_paths_and_attributes_stay_attributes():
 
 def test_the_digest_is_of_roles_and_texts():
     one = packet(PROMPT)
-    assert one.digest() == packet(PROMPT).digest()
-    assert one.digest() != replace(one, system=one.user, pieces=(one.system,)).digest()
-    assert one.digest() != replace(one, system=one.system + one.user[0], pieces=(one.user[1:],)).digest()
-    assert one.digest() == replace(one, pieces=(one.user,)).digest()
-    assert re.fullmatch("[0-9a-f]{64}", one.digest())
+
+    def digest(**changed):
+        return packet_digest(replace(one, **changed).messages)
+
+    assert digest() == packet_digest(packet(PROMPT).messages)
+    assert digest() != digest(system=one.user, pieces=(one.system,))
+    assert digest() != digest(system=one.system + one.user[0], pieces=(one.user[1:],))
+    assert digest() == digest(pieces=(one.user,))
+    assert re.fullmatch("[0-9a-f]{64}", digest())

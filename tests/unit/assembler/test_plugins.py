@@ -128,6 +128,7 @@ def test_what_the_ladder_summarizes_is_summarized_in_it_as_well():
     rows = rows_of(made, PROMPT, replace(SUN, body="Sun.\n" * 3000))
     ceiling = packet(rows).tokens - 10
     climbed = climb(
+        packet(rows, ceiling=ceiling),
         rows.ordered(),
         2,
         "prompt://3",
@@ -267,7 +268,7 @@ def test_equal_input_gives_equal_bytes_whatever_was_made_before():
     warm = rows_of(made, PROMPT, replace(SUN, body="other"), replace(TIDE, body="other"))
     packet(warm)
     warm.apply(ViewPart((SUN, TIDE), (), Cursor("i", 2, 0, 0)))
-    assert packet(warm) == packet(rows_of(made, PROMPT, SUN, TIDE))
+    assert packet(warm).messages == packet(rows_of(made, PROMPT, SUN, TIDE)).messages
 
 
 # What can be registered ------------------------------------------------------------------------------------------------

@@ -52,10 +52,11 @@ def written(change, position):
 
 
 def bytes_of(rows):
-    return [
+    made = [
         compose(rows.ordered(), rows.system, loop, 5_000, DIVISOR, index=rows.index(), project=rows.project)
         for loop in (1, 2)
     ]
+    return [(one.messages, one.figures) for one in made]
 
 
 # RU204, architecture 12.4 and 12.5
@@ -101,7 +102,7 @@ def test_what_comes_and_goes_is_shown_as_if_all_were_looked_at_anew(moves):
         made = entry(path, f"body {version}", position=PLANS.index(path), **more)
         rows.apply(ViewPart(() if is_leaving else (made,), (path,) if is_leaving else (), cursor(revision)))
         anew = [compose(rows.ordered(), rows.system, loop, 5_000, DIVISOR) for loop in (1, 2)]
-        assert bytes_of(rows) == anew
+        assert bytes_of(rows) == [(one.messages, one.figures) for one in anew]
 
 
 def test_only_what_changed_is_rendered_again():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_core.delta_encoding import Copied, DeltaEncoder, decode
+from turnwright_core.delta_encoding import Copied, DeltaEncoder, common_run_length, decode
 
 items = st.lists(st.integers(1, 30), max_size=40)
 
@@ -28,9 +28,17 @@ def test_what_stands_in_the_base_is_named_by_its_place(base, sequence, parts):
 @given(items, st.lists(items, max_size=3))
 def test_the_parts_make_the_sequences_again(base, sequences):
     differences = DeltaEncoder(base)
-    assert [list(decode(differences.encode(each), base)) for each in sequences] == sequences
+    assert [decode(differences.encode(each), base) for each in sequences] == sequences
 
 
 def test_a_place_beyond_the_base_is_an_error():
     with pytest.raises(IndexError):
-        list(decode([Copied(1, 2)], [1, 2]))
+        decode([Copied(1, 2)], [1, 2])
+
+
+@pytest.mark.parametrize("same", [0, 1, 255, 256, 257, 600])
+def test_a_long_run_is_measured_to_the_item(same):
+    base = tuple(range(same))
+    for more in ((), ("x",), ("x", "y")):
+        assert common_run_length((*base, *more), (*base, "z")) == same
+        assert common_run_length((0, *base, *more), (*base, "z"), 1) == same
