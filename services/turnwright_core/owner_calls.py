@@ -54,14 +54,19 @@ class TurnPacket(Struct, frozen=True):
     """Only count another call with the stored packet; everything else is empty."""
 
     @property
-    def pieces(self) -> Sequence[Copied | str]:
-        """Of all messages."""
-        return [piece for message in self.messages for piece in message.pieces]
+    def texts(self) -> list[str]:
+        """The new pieces of all messages."""
+        return [piece for message in self.messages for piece in message.pieces if isinstance(piece, str)]
+
+    @property
+    def copies(self) -> list[Copied]:
+        """The runs of pieces that all messages copy."""
+        return [piece for message in self.messages for piece in message.pieces if isinstance(piece, Copied)]
 
     @property
     def length(self) -> int:
         """Number of pieces, including copied ones."""
-        return sum(1 if isinstance(piece, str) else piece.count for piece in self.pieces)
+        return len(self.texts) + sum([copied.count for copied in self.copies])
 
 
 class ViewChange(Struct, frozen=True):
@@ -144,8 +149,7 @@ class WriteEntriesCall(Struct, frozen=True):
     @property
     def weight_bytes(self) -> int:
         """About how many bytes its texts take."""
-        pieces = self.packet.pieces if self.packet else ()
-        return writes_bytes(self.writes) + sum(len(piece) for piece in pieces if isinstance(piece, str))
+        return writes_bytes(self.writes) + (sum(map(len, self.packet.texts)) if self.packet else 0)
 
 
 class EntriesWritten(Struct, frozen=True):
@@ -204,11 +208,11 @@ class RunChanges(Struct, frozen=True):
 
 def writes_bytes(writes: Sequence[EntryWrite]) -> int:
     """Approximate size of writes, in bytes."""
-    return sum(_WRITE_BYTES + 2 * len(write.path) + _set_bytes(write.change) for write in writes)
+    return sum([_WRITE_BYTES + 2 * len(write.path) + _texts_bytes(write.change) for write in writes])
 
 
-def _set_bytes(change: object) -> int:
-    if isinstance(change, SetEntry):
-        texts = (change.body, change.attributes_json, change.merge_attributes_json, change.record)
-        return sum(len(text) for text in texts if text)
-    return len(getattr(change, "text", ""))
+def _texts_bytes(change: object) -> int:
+    if not isinstance(change, SetEntry):
+        return len(getattr(change, "text", ""))
+    attributes = len(change.attributes_json or "") + len(change.merge_attributes_json or "")
+    return len(change.body or "") + attributes + len(change.record or b"")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Final
 
 from msgspec import Struct
@@ -72,14 +73,15 @@ def _stored(
     connection: Connection, run: RunHead, packet: TurnPacket, base: PacketRow | None
 ) -> tuple[bytes | None, dict[str, int]]:
     """The pieces of a packet that are stored with it, and the numbers of all that it names by their texts."""
-    texts = dict.fromkeys(piece for piece in packet.pieces if isinstance(piece, str))
+    texts = dict.fromkeys(packet.texts)
     blocks = {digest_of(text): text for text in texts if is_block(text, packet.shows)}
     known = {} if packet.base_turn or base is None else _pieces_in(connection, run, base, texts)
-    new = [text for text in texts if text not in known and not is_block(text, packet.shows)]
+    shared = frozenset(blocks.values())
+    new = [text for text in texts if text not in known and text not in shared]
     asked = prefetch_known(connection, run.project_id, blocks)
     shown = prefetch_shown(connection, run.id, new, packet.shows)
     ids = stored_blocks(connection, run.project_id, blocks, asked)
-    numbers = known | {text: piece_id(packet.turn, index) for index, text in enumerate(new)}
+    numbers = known | dict(zip(new, count(piece_id(packet.turn, 0))))
     numbers |= {text: ids[digest] for digest, text in blocks.items()}
     return packed_pieces(connection, run.id, new, packet.shows, shown), numbers
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from math import isfinite
 from typing import Any, Final
 
@@ -112,10 +111,11 @@ def is_valid_by_fast_parser(text: str) -> bool:
     """A fast check that accepts most valid attributes; False: check with `is_valid_object`."""
     if text.count("{") + text.count("[") > ATTRIBUTES_DEPTH_MAX:
         return False
-    with suppress(ValueError):
+    try:
         _OBJECT.decode(text)
-        return True
-    return False
+    except ValueError:
+        return False
+    return True
 
 
 def is_valid_object(text: str) -> bool:

@@ -6,7 +6,6 @@ Source: RFC 7386; row RU023.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -25,10 +24,11 @@ def merge_attributes(attributes_json: str, patch_json: str) -> str:
 
 
 def _document(text: str) -> Any:
-    with suppress(ValueError):
+    try:
         # It takes a quarter of the time, but refuses numbers that are too large, and unpaired surrogates.
         return msgspec.json.decode(text)
-    return json.loads(text, parse_float=_finite)
+    except ValueError:
+        return json.loads(text, parse_float=_finite)
 
 
 def _finite(text: str) -> float:

@@ -1,4 +1,4 @@
-"""About how many bytes rows of the ledger take in a message: their texts, and room for the rest."""
+"""About how many bytes rows of the ledger take in a message: the characters of their texts, and room for the rest."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ ROW_BYTES: Final = 1024
 
 
 def loop_bytes(loop: Loop) -> int:
-    return ROW_BYTES + _bytes(loop.prompt, loop.reason, loop.summary)
+    return ROW_BYTES + len(loop.prompt) + len(loop.reason) + len(loop.summary)
 
 
 def run_bytes(run: Run) -> int:
     """The weight of a run with the loop that it shows."""
-    return ROW_BYTES + _bytes(run.summary, run.settings.persona or "") + (loop_bytes(run.loop) if run.loop else 0)
+    texts = len(run.summary) + len(run.settings.persona or "")
+    return ROW_BYTES + texts + (loop_bytes(run.loop) if run.loop else 0)
 
 
 def turn_bytes(turn: Turn) -> int:
-    result = _bytes(turn.result.error, turn.result.reason) if turn.result else 0
-    form = turn.request.response_format
-    texts = (*turn.request.tools, turn.request.persona or "", form.schema if form else "")
-    return ROW_BYTES + result + _bytes(*texts) + 4 * len(turn.request.tools)
-
-
-def _bytes(*texts: str) -> int:
-    return sum(len(text.encode()) for text in texts)
+    request, result = turn.request, turn.result
+    texts = len(request.persona or "") + (len(request.response_format.schema) if request.response_format else 0)
+    texts += len(result.error) + len(result.reason) if result else 0
+    return ROW_BYTES + texts + len("    ".join(request.tools))

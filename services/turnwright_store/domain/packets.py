@@ -81,17 +81,16 @@ def check_packet(packet: TurnPacket) -> None:
     for message in packet.messages:
         if message.role not in ROLES:
             raise invalid("packet.role", f"role must be one of {', '.join(ROLES)}; it is {message.role!r}.")
-    for piece in packet.pieces:
-        if isinstance(piece, str):
-            check_bytes("packet.text", piece, BODY_BYTES_MAX)
-        elif not packet.base_turn or not piece.count:
-            raise invalid("packet.copied", "copied needs the base_turn that it copies from, and a count of at least 1.")
+    for text in packet.texts:
+        check_bytes("packet.text", text, BODY_BYTES_MAX)
+    if not all(packet.base_turn and copied.count for copied in packet.copies):
+        raise invalid("packet.copied", "copied needs the base_turn that it copies from, and a count of at least 1.")
 
 
 def check_copies(packet: TurnPacket, base_length: int) -> None:
-    for piece in packet.pieces:
-        if isinstance(piece, Copied) and piece.first + piece.count > base_length:
-            wanted = f"{piece.count} pieces from {piece.first}"
+    for copied in packet.copies:
+        if copied.first + copied.count > base_length:
+            wanted = f"{copied.count} pieces from {copied.first}"
             raise invalid("packet.copied", f"copied asks for {wanted}; the base has {base_length}.")
 
 
@@ -161,8 +160,8 @@ def _ids_of_operation(operation: str, base: Sequence[int]) -> Sequence[int]:
 def _operations(parts: Iterable[Copied | int]) -> Iterator[str]:
     low = high = 0
     for part in parts:
-        if isinstance(part, int) and high and part == high + 1:
-            high = part
+        if high and part == high + 1:
+            high = high + 1
             continue
         if high:
             yield _range_text(low, high)

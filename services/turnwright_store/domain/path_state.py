@@ -352,8 +352,8 @@ class PathState(Struct):
 
 def changes_content(change: SetEntry) -> bool:
     """Whether a write changes more than the view."""
-    given = (change.body, change.attributes_json, change.merge_attributes_json, change.record)
-    return any(one is not None for one in given)
+    attributes = change.attributes_json if change.merge_attributes_json is None else change.merge_attributes_json
+    return change.body is not None or attributes is not None or change.record is not None
 
 
 class WriteStamp(Struct, frozen=True):

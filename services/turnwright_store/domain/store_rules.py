@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from msgspec import Struct, field
 
@@ -11,7 +12,7 @@ from turnwright_core.schemes import Scheme
 from turnwright_store.domain.limits import WriteLimits
 
 
-class StoreRules(Struct, frozen=True):
+class StoreRules(Struct, frozen=True, dict=True):
     """Read at the start. Nothing in it changes; another one takes its place when schemes are registered."""
 
     incarnation: str
@@ -41,6 +42,6 @@ class StoreRules(Struct, frozen=True):
         """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""
         return self.schemes.get(name) or Scheme(name)
 
-    @property
+    @cached_property
     def hidden_schemes(self) -> list[str]:
         return sorted(name for name, scheme in self.schemes.items() if not scheme.model_visible)

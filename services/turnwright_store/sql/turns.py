@@ -53,7 +53,7 @@ _END: Final = (
         }
     )
 )
-_END_READ_BACK: Final = _END.returning(*_COLUMNS)
+_END_READ_BACK: Final = _END.returning(turns.c.loop, turns.c.request, turns.c.begin_ms)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -149,4 +149,7 @@ def end_turn(
             "new_end_global_rev": end.global_revision,
         },
     )
-    return _turn(rows.one()) if is_read_back else None
+    if not is_read_back:
+        return None
+    loop, request, begin_ms = rows.one()
+    return Turn(number, loop, _REQUEST.decode(request), result, begin_ms, end_ms, end.run_revision)
