@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
@@ -35,7 +36,7 @@ from turnwright_client.plans import PLAN_FORMS, PlanCalls, PlanForm
 from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
 from turnwright_client.streams import StreamCalls
-from turnwright_client.watch import InboxChange, Lost, WatchPolicy, watch_events, watch_inbox
+from turnwright_client.watch import InboxChange, Lost, Opened, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import MissingError, Reason, fault
 from turnwright_core.kit.certificates import Tls
@@ -171,11 +172,11 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
         """
         form = PLAN_FORMS[plans]
 
-        def open_stream(cursor: EventCursor | None) -> AsyncGenerator[Event, None]:
+        def open_stream(cursor: EventCursor | None) -> Opened[Event]:
             request = executor_service_pb2.WatchRunRequest(
                 project=project, run=run, after=cursor, batched=True, plans=form
             )
-            return self._messages(self._stub.WatchRun, request)
+            return self._peer.stream(self._stub.WatchRun, request, None)
 
         return watch_events(open_stream, after, self._policy, lost)
 
@@ -229,11 +230,8 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
         After a reconnect all waiting proposals are sent again, up to the message with `complete`: those missing by then
         have been decided. If you stop before it ends, close it (`contextlib.aclosing`).
         """
-
-        def open_stream() -> AsyncGenerator[InboxChange, None]:
-            return self._messages(self._stub.WatchProposals, inbox_pb2.WatchProposalsRequest(project=project))
-
-        return watch_inbox(open_stream, self._policy)
+        request = inbox_pb2.WatchProposalsRequest(project=project)
+        return watch_inbox(partial(self._peer.stream, self._stub.WatchProposals, request, None), self._policy)
 
     async def abort(self, project: str, run: str, request_id: str = "") -> task_pb2.AbortResponse:
         """End the active loop with 499; does nothing if no loop is active."""
@@ -286,11 +284,6 @@ class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
     async def list_models(self) -> list[model_pb2.Model]:
         request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
         return [model async for page in self._peer.pages(self._stub.ListModels, request) for model in page.models]
-
-    async def _messages(self, method: Any, request: Any) -> AsyncGenerator[Any, None]:
-        async with self._peer.stream(method, request, None) as messages:
-            async for message in messages:
-                yield message
 
     async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
         request = query_pb2.GetEntryRequest(project=project, run=run, path=path)

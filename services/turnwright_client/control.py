@@ -5,6 +5,7 @@ Source: architecture 7, 14; protos/turnwright/executor/v1/{control,watch}.proto.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2_grpc, task_pb2, watch_pb2
@@ -161,7 +162,7 @@ class ControlCalls:
                         check_version(message.hello.version)
                     yield message
 
-        return watch_inbox(open_stream, self._policy)
+        return watch_inbox(lambda: contextlib.aclosing(open_stream()), self._policy)
 
 
 def check_version(version: str, own: str = __version__) -> None:

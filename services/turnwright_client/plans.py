@@ -6,6 +6,7 @@ Source: architecture 9; protos/turnwright/executor/v1/plan.proto.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
 from typing import Final, Literal
 
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, plan_pb2
@@ -70,11 +71,5 @@ class PlanCalls:
 
         After a reconnect a snapshot replaces everything. If you stop before it ends, close it (`contextlib.aclosing`).
         """
-
-        async def open_stream() -> AsyncGenerator[PlansMessage, None]:
-            request = plan_pb2.WatchPlansRequest(project=project, run=run)
-            async with self._peer.stream(self._stub.WatchPlans, request, None) as messages:
-                async for message in messages:
-                    yield message
-
-        return watch_inbox(open_stream, self._policy)
+        request = plan_pb2.WatchPlansRequest(project=project, run=run)
+        return watch_inbox(partial(self._peer.stream, self._stub.WatchPlans, request, None), self._policy)

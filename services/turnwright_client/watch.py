@@ -21,7 +21,8 @@ from turnwright_core.wire.run_view import Event
 
 InboxChange = proposal_pb2.WatchProposalsResponse
 M = TypeVar("M")
-OpenStream = Callable[[task_pb2.EventCursor | None], AsyncGenerator[Event, None]]
+Opened = contextlib.AbstractAsyncContextManager[AsyncGenerator[M, None]]
+OpenStream = Callable[[task_pb2.EventCursor | None], Opened[Event]]
 """Opens the stream of events after a cursor."""
 Lost = Callable[[TurnwrightError], None]
 """Told from the second failure in a row on that the connection is lost; it is tried again."""
@@ -84,7 +85,7 @@ async def watch_events(
     cursor, failures = after, _Failures(policy, lost)
     while True:
         try:
-            async with contextlib.aclosing(open_stream(cursor)) as stream:
+            async with open_stream(cursor) as stream:
                 while True:
                     message = await _next(stream, policy.silence_s_max)
                     failures.reset()
@@ -103,9 +104,7 @@ async def watch_events(
         await asyncio.sleep(pause_s)
 
 
-async def watch_inbox(
-    open_stream: Callable[[], AsyncGenerator[M, None]], policy: WatchPolicy
-) -> AsyncGenerator[M, None]:
+async def watch_inbox(open_stream: Callable[[], Opened[M]], policy: WatchPolicy) -> AsyncGenerator[M, None]:
     """Changes of the inbox or of a project's runs, over as many connections as necessary.
 
     Each begins with the full list.
@@ -115,7 +114,7 @@ async def watch_inbox(
     failures = _Failures(policy)
     while True:
         try:
-            async with contextlib.aclosing(open_stream()) as stream:
+            async with open_stream() as stream:
                 while True:
                     change = await _next(stream, policy.silence_s_max)
                     failures.reset()

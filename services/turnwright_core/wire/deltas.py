@@ -28,26 +28,31 @@ from turnwright_core.wire.messages import (
 from turnwright_core.wire.runs import usage_from_pb, usage_to_pb
 
 
-def delta_to_pb(delta: Delta) -> delta_pb2.Delta:  # noqa: PLR0911 - one line for each kind
+def delta_to_pb(delta: Delta, message: delta_pb2.Delta | None = None) -> delta_pb2.Delta:
+    """`message`: the field to fill in place, which saves the copy of a message that is built apart."""
+    message = delta_pb2.Delta() if message is None else message
     match delta:
         case AppendContent(text):
-            return delta_pb2.Delta(append_content=text)
+            message.append_content = text
         case AppendReasoning(text):
-            return delta_pb2.Delta(append_reasoning=text)
+            message.append_reasoning = text
         case SetToolCalls(calls):
-            return delta_pb2.Delta(set_tool_calls=delta_pb2.ToolCalls(calls=map(tool_call_to_pb, calls)))
+            message.set_tool_calls.SetInParent()
+            message.set_tool_calls.calls.extend(map(tool_call_to_pb, calls))
         case SetThinkingBlocks(blocks):
-            return delta_pb2.Delta(set_thinking_blocks=delta_pb2.ThinkingBlocks(blocks=map(thinking_to_pb, blocks)))
+            message.set_thinking_blocks.SetInParent()
+            message.set_thinking_blocks.blocks.extend(map(thinking_to_pb, blocks))
         case AddCitation(json):
-            return delta_pb2.Delta(add_citation=json)
+            message.add_citation = json
         case AddServerBlock(block):
-            return delta_pb2.Delta(add_server_content_block=server_block_to_pb(block))
+            message.add_server_content_block.CopyFrom(server_block_to_pb(block))
         case SetUsage(usage):
-            return delta_pb2.Delta(set_usage=usage_to_pb(usage))
+            message.set_usage.CopyFrom(usage_to_pb(usage))
         case MergeExtra(json):
-            return delta_pb2.Delta(merge_extra=json)
+            message.merge_extra = json
         case _:
             assert_never(delta)
+    return message
 
 
 def delta_from_pb(delta: delta_pb2.Delta) -> Delta | None:  # noqa: PLR0911 - one line for each kind

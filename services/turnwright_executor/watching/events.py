@@ -50,7 +50,10 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
         case StreamBroke(reason):
             return WatchRunResponse(stream_cancelled=event_pb2.StreamCancelled(turn=turn, reason=reason))
         case _:
-            return WatchRunResponse(stream_delta=event_pb2.StreamDelta(turn=turn, delta=delta_to_pb(event)))
+            moved = WatchRunResponse()
+            moved.stream_delta.turn = turn
+            delta_to_pb(event, moved.stream_delta.delta)
+            return moved
 
 
 def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:

@@ -106,6 +106,8 @@ class ReplyStream:
                 yield part
                 if not isinstance(part, Retry):
                     break
+            # The transport sends it before there is more to do.
+            await asyncio.sleep(0)
             pace, clock = self._pace, self._chance.clock
             outbox = Outbox(DeltaBuffer(pace.flush_s, pace.flush_bytes, clock()), pace.outbox_bytes_max, clock)
             reading = asyncio.create_task(_read_ahead(read, outbox), name=f"generate {self._name}/{call.model}")

@@ -74,7 +74,9 @@ def part_to_pb(part: ReplyPart) -> pb.GenerateResponse:
         case Finish():
             return pb.GenerateResponse(finish=_finish_to_pb(part))
         case _:
-            return pb.GenerateResponse(delta=delta_to_pb(part))
+            message = pb.GenerateResponse()
+            delta_to_pb(part, message.delta)
+            return message
 
 
 def _retry_to_pb(retry: Retry) -> pb.Retry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
@@ -244,7 +245,7 @@ def test_a_watch_begins_again_with_a_snapshot_where_events_are_missing() -> None
 
     async def watched() -> list[int]:
         seen = []
-        events = watch_events(open_stream, None, WatchPolicy(backoff_s=0.001))
+        events = watch_events(lambda after: contextlib.aclosing(open_stream(after)), None, WatchPolicy(backoff_s=0.001))
         async for event in events:
             seen.append(event.cursor.seq)
             if event.cursor.seq == 8:

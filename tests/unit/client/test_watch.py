@@ -34,7 +34,10 @@ class Connections:
         self.plays = list(plays)
         self.asked: list[int | None] = []
 
-    async def open(self, cursor):
+    def open(self, cursor):
+        return contextlib.aclosing(self._play(cursor))
+
+    async def _play(self, cursor):
         self.asked.append(cursor.seq if cursor else None)
         for item in self.plays.pop(0) if self.plays else [fault(Reason.SERVICE_UNAVAILABLE, "gone")]:
             if isinstance(item, TurnwrightError):

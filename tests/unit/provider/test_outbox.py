@@ -1,13 +1,17 @@
 """What lies between the reading of a reply and its caller."""
 
 import asyncio
+import time
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from turnwright_core.chat.deltas import AppendContent
+from turnwright_provider.app.generate import FlowControl, ReplyStream, RetryClock
 from turnwright_provider.app.outbox import Outbox
 from turnwright_provider.domain.coalesce import DeltaBuffer
-from turnwright_provider.domain.model_call import Finish
+from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.retry import RetryPolicy
 
 HOURS_S = 10_000.0
 FINISH = Finish("stop", None, "tiny")
@@ -75,3 +79,27 @@ async def test_a_caller_who_does_not_read_stops_the_producer():
     assert await anext(parts) == AppendContent("x" * 25)
     await waiting
     await parts.aclose()
+
+
+class Talking:
+    """A vendor whose words are there all at once."""
+
+    async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
+        yield AppendContent("a")
+        yield AppendContent("b")
+        yield FINISH
+
+
+@pytest.mark.asyncio
+async def test_the_first_delta_is_sent_before_there_is_more_to_do():
+    clock = RetryClock(time.monotonic, asyncio.sleep, lambda: 0.0)
+    reply = ReplyStream("v", Talking(), RetryPolicy(), FlowControl(0.0, 10), clock)
+    tasks_when_sent: list[int] = []
+    parts = []
+    async for part in reply.parts(ModelCall("m", ())):
+        parts.append(part)
+        # As a transport does: the next task sends it.
+        asyncio.get_running_loop().call_soon(lambda: tasks_when_sent.append(len(asyncio.all_tasks())))
+
+    assert parts == [AppendContent("a"), AppendContent("b"), FINISH]
+    assert tasks_when_sent[0] == len(asyncio.all_tasks())
