@@ -14,17 +14,18 @@ from rich.text import Text
 from turnwright.types.v1 import run_pb2, session_command_pb2, settings_pb2
 
 from turnwright_cli.chat_commands import ChatCommands, ChatState
-from turnwright_cli.chat_input import ChatInput, ChatLines, TurnKeys
+from turnwright_cli.chat_input import ChatCompleter, ChatInput
 from turnwright_cli.exit_codes import FailureError, advice_after, failure_of, usage
 from turnwright_cli.following import Follower
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.joining import announce
+from turnwright_cli.keyboard import Keyboard
 from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import Prompter
 from turnwright_cli.render import TextScreen
-from turnwright_cli.run_names import full_alias
+from turnwright_cli.run_names import full_alias, names_of_models, names_of_runs
 from turnwright_cli.session import open_session
 from turnwright_cli.tasks import LoopToFollow, changes_of, has_terminal, waiting_loop
 from turnwright_client import Client, QueuedLoop
@@ -76,10 +77,14 @@ class _Chat:
         self._state = state
         self._out = console()
         self._screen = TextScreen(self._out, session=True)
-        self._input = ChatInput(history, state.root, state.status)
+        names = {
+            "/model": lambda: names_of_models(client),
+            "/run": lambda: names_of_runs(client, state.project),
+        }
+        self._input = ChatInput(history, state.status, ChatCompleter(state.root, names))
         self._commands = ChatCommands(client, state, self._out)
-        self._keys = TurnKeys()
-        self._person = Prompter(ChatLines(self._keys, self._screen.pause), self._screen.note)
+        self._keys = Keyboard(self._screen.pause)
+        self._person = Prompter(self._keys, self._screen.note)
 
     async def converse(self) -> int:
         put(self._out, Text(_WELCOME, style="dim"))
@@ -102,7 +107,7 @@ class _Chat:
         return 0
 
     async def _typed(self) -> AsyncIterator[str]:
-        while (line := await self._input.read()) is not None:
+        while (line := await self._input.read(self._keys.taken())) is not None:
             if text := line.strip():
                 yield text
 
@@ -122,6 +127,8 @@ class _Chat:
         """Give a task and follow it. Esc or Ctrl-C stops it, and asks nothing more of it."""
         state = self._state
         give = self._client.ask if state.asks else self._client.act
+        # A message that is refused can be edited and sent again.
+        self._keys.typed = prompt
         with self._keys.watched() as stop:
             queued = await give(
                 state.project,
@@ -131,7 +138,7 @@ class _Chat:
                 run_settings=settings_pb2.RunSettings(model=state.model),
                 request_id=secrets.token_hex(16),
             )
-            state.run = queued.run
+            state.run, self._keys.typed = queued.run, ""
             if earlier := earlier_loops(queued):
                 self._say(f"Behind {earlier} earlier message{'s' * (earlier > 1)} of this run.", "yellow")
             await self._follow(LoopToFollow(queued), stop)

@@ -14,9 +14,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 from turnwright_cli.exit_codes import DONE, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import write_line
-from turnwright_cli.plain import safe_line
+from turnwright_cli.run_names import names_of_models, names_of_runs
 from turnwright_cli.session import open_session, open_to_read
-from turnwright_cli.status_words import title_of
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import SettingsError
 
@@ -47,10 +46,9 @@ def models(context: click.Context, incomplete: str) -> list[CompletionItem]:
     return _offered(context, incomplete, _models)
 
 
-Names = Callable[[Invocation], Coroutine[None, None, list[CompletionItem]]]
-
-
-def _offered(context: click.Context, incomplete: str, names: Names) -> list[CompletionItem]:
+def _offered(
+    context: click.Context, incomplete: str, names: Callable[[Invocation], Coroutine[None, None, list[tuple[str, str]]]]
+) -> list[CompletionItem]:
     """The names that can be read; none if something is wrong, which the command itself will say."""
     given = {**(context.parent.params if context.parent else {}), **context.params}
     call = Invocation(given.get("project"), given.get("server"))
@@ -59,17 +57,15 @@ def _offered(context: click.Context, incomplete: str, names: Names) -> list[Comp
         contextlib.suppress(FailureError, TurnwrightError, SettingsError, OSError),
     ):
         found = asyncio.run(asyncio.wait_for(names(call), NAMES_S_MAX))
-        return [item for item in found if item.value.startswith(incomplete)]
+        return [CompletionItem(name, help=meaning) for name, meaning in found if name.startswith(incomplete)]
     return []
 
 
-async def _runs(call: Invocation) -> list[CompletionItem]:
+async def _runs(call: Invocation) -> list[tuple[str, str]]:
     async with open_to_read(call) as (client, project):
-        if not project:
-            return []
-        return [CompletionItem(run.run, help=safe_line(title_of(run), 60)) async for run in client.list_runs(project)]
+        return await names_of_runs(client, project) if project else []
 
 
-async def _models(call: Invocation) -> list[CompletionItem]:
+async def _models(call: Invocation) -> list[tuple[str, str]]:
     async with open_session(call.settings, reads=()) as session:
-        return [CompletionItem(one.alias, help=one.vendor_model) for one in await session.client.list_models()]
+        return await names_of_models(session.client)

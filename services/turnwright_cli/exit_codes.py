@@ -20,8 +20,10 @@ UNPROCESSABLE: Final = 3
 ABORTED: Final = 4
 FAILED: Final = 5
 UNDECIDED: Final = 6
+HUNG_UP: Final = 129
+"""The terminal has vanished: the code that a shell reports for a process ended by SIGHUP."""
 INTERRUPTED: Final = 130
-"""A second Ctrl-C: the code that a shell reports for a process ended by SIGINT."""
+"""A second Ctrl-C: the same for SIGINT."""
 
 EXIT_OF_LOOP: Final[Mapping[int, int]] = {
     runs.COMPLETED: DONE,

@@ -12,9 +12,9 @@ from turnwright.types.v1 import proposal_pb2
 from turnwright_cli.plain import safe_line
 from turnwright_core.patterns.patch import PatchHunk, hunks_of, without_hunks
 
-QUESTION: Final = "this hunk: [y]es, [n]o, [a]ll from here on, [d]one, none from here on? "
+QUESTION: Final = "this hunk: [y]es, [n]o, [a]ll from here on, [d]one, none from here on?"
 ANSWERS: Final = "Answer with y, n, a or d; Ctrl-D leaves the decision for later."
-REASON: Final = "why not the others? (for the model; Enter: no reason): "
+REASON: Final = "why not the others? (for the model; Enter: no reason):"
 
 Ask = Callable[[str], Awaitable[str | None]]
 

@@ -1,4 +1,4 @@
-"""Ctrl-C handling: the first aborts gracefully, the second exits at once."""
+"""Signals: the first Ctrl-C aborts gracefully, the second exits at once; a terminal that vanishes ends the command."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Iterator
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
-from turnwright_cli.exit_codes import INTERRUPTED
+from turnwright_cli.exit_codes import HUNG_UP, INTERRUPTED
 
 T = TypeVar("T")
 _SHOW_CURSOR = "\x1b[?25h\x1b[0m"
@@ -19,7 +19,9 @@ _SHOW_CURSOR = "\x1b[?25h\x1b[0m"
 class Interrupts:
     """Handles SIGINT and SIGTERM in a block. The first sets `asked`, the second ends the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, restore: Callable[[], None] = lambda: None) -> None:
+        """`restore` gives the terminal back before the process ends."""
+        self._restore = restore
         self.asked = asyncio.Event()
         self.is_terminated = False
         """Whether the signal was SIGTERM, which does not come from the terminal."""
@@ -29,16 +31,21 @@ class Interrupts:
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
-            loop.add_signal_handler(number, self._on_signal, number)
+            loop.add_signal_handler(number, self.interrupt, number)
         try:
             yield self
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    def _on_signal(self, number: int) -> None:
+    def interrupt(self, number: int) -> None:
         if self.asked.is_set():
-            leave_at_once()
+            self._restore()
+            with contextlib.suppress(OSError, ValueError):
+                if sys.stdout.isatty():
+                    sys.stdout.write(_SHOW_CURSOR)
+                sys.stdout.flush()
+            os._exit(INTERRUPTED)
         self.is_terminated = number == signal.SIGTERM
         self.asked.set()
 
@@ -56,10 +63,32 @@ async def unless_stopped(work: Awaitable[T], stop: Interrupts) -> T | None:
         await asyncio.gather(working, stopping, return_exceptions=True)
 
 
-def leave_at_once() -> None:
-    """End the process without waiting for anything, with the terminal restored."""
-    with contextlib.suppress(OSError, ValueError):
-        if sys.stdout.isatty():
-            sys.stdout.write(_SHOW_CURSOR)
-        sys.stdout.flush()
-    os._exit(INTERRUPTED)
+async def until_hangup(work: Coroutine[Any, Any, int]) -> int:
+    """The exit code of a command, which is cancelled when its terminal vanishes: loops stay as they are, services stop.
+
+    `nohup` has SIGHUP ignored; then the command goes on.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    hung_up = asyncio.Event()
+
+    def leave() -> None:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        if task and not hung_up.is_set():
+            hung_up.set()
+            task.cancel()
+
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, leave)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if hung_up.is_set():
+            return HUNG_UP
+        raise
+
+
+def hang_up() -> None:
+    """What the kernel does for a terminal that controls the process."""
+    os.kill(os.getpid(), signal.SIGHUP)

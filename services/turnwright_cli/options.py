@@ -152,6 +152,7 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
     import uvloop
 
     from turnwright_cli.exit_codes import INTERRUPTED
+    from turnwright_cli.interrupts import until_hangup
 
     if isinstance(work, int):
         raise SystemExit(work)
@@ -161,7 +162,7 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
     # Never closed: closing an event loop waits for its threads without a deadline, and the process ends anyway.
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
-        code = runner.run(work)
+        code = runner.run(until_hangup(work))
     except KeyboardInterrupt:
         code = INTERRUPTED
     raise SystemExit(code)

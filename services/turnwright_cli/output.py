@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import sys
@@ -24,7 +25,7 @@ _FORCING: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 class _BrokenPipeGuard:
-    """A text stream that never raises BrokenPipeError; after the first one, output is discarded."""
+    """A text stream that outlives its reader or its terminal: from then on, output is discarded."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -32,18 +33,20 @@ class _BrokenPipeGuard:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
-            self._forget()
+        except OSError as error:
+            self._forget(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
-            self._forget()
+        except OSError as error:
+            self._forget(error)
 
-    def _forget(self) -> None:
+    def _forget(self, error: OSError) -> None:
         """Redirect the descriptor to /dev/null: what the stream still buffers must not fail at exit either."""
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise error
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

@@ -1,15 +1,9 @@
-"""Asks a person at the terminal to decide on a proposal, without blocking the run's events.
-
-Source: architecture 15; row RU013.
-"""
+"""Asks a person at the terminal to decide on a proposal, without blocking the run's events."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import termios
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from turnwright.types.v1 import proposal_pb2
@@ -18,16 +12,18 @@ from turnwright_cli.effects import is_cut
 from turnwright_cli.hunks import can_pick
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
+if TYPE_CHECKING:
+    from turnwright_cli.keyboard import Keyboard
+
 SHOW: Final = "[s]how all, "
 """Offered if the terminal shows only a part."""
 HUNKS: Final = "by [h]unk, "
 """Offered if a change has several."""
 ACCEPT: Final = "[a]ccept, "
-QUESTION: Final = "[r]eject, reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l? "
-ANSWER: Final = "your answer (Ctrl-D leaves it for later): "
-COMMENT: Final = "comment for the model: "
+QUESTION: Final = "[r]eject, reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l?"
+ANSWER: Final = "your answer (Ctrl-D leaves it for later):"
+COMMENT: Final = "comment for the model:"
 ANSWERS: Final = "Answer with one of the letters in brackets; Ctrl-D leaves the decision for later."
-_READ_BYTES: Final = 64 * 1024
 
 
 class PromptDecision(Struct, frozen=True):
@@ -56,22 +52,11 @@ _DECISIONS: Final[Mapping[str, PromptDecision]] = {
 }
 
 
-class LineSource(Protocol):
-    """Where answers come from."""
-
-    def forget(self) -> None:
-        """Drop what was typed before the question was seen: it was not meant as an answer."""
-
-    async def read(self, question: str) -> str | None:
-        """The next line without its end; None to leave the question for later."""
-        ...
-
-
 class Prompter:
     """Asks the person at the terminal: after `accept all` no more, after `always this kind` not about that tool."""
 
-    def __init__(self, lines: LineSource, say: Callable[[str], None]) -> None:
-        self._lines = lines
+    def __init__(self, keyboard: Keyboard, say: Callable[[str], None]) -> None:
+        self.ask: Final = keyboard.ask
         self._say = say
         self._accepts_all = False
         self._accepted_tools: set[str] = set()
@@ -82,8 +67,7 @@ class Prompter:
             return await self._answered(proposal.question.options)
         question = SHOW * is_cut(proposal) + ACCEPT + HUNKS * can_pick(proposal) + QUESTION
         while not (self._accepts_all or proposal.tool in self._accepted_tools):
-            self._lines.forget()
-            word = await self._lines.read(question)
+            word = await self.ask(question)
             if word is None:
                 return None
             word = word.strip().lower()
@@ -99,20 +83,14 @@ class Prompter:
                 self._say(ANSWERS)
         return PromptDecision(accept=True)
 
-    async def ask(self, question: str) -> str | None:
-        """The answer to another question; None to leave everything for later."""
-        self._lines.forget()
-        return await self._lines.read(question)
-
     async def _commented(self) -> PromptDecision | None:
-        comment = await self._lines.read(COMMENT)
+        comment = await self.ask(COMMENT, typed_ahead=True)
         return None if comment is None else PromptDecision(accept=False, comment=cut_comment(comment.strip()))
 
     async def _answered(self, options: Sequence[str]) -> PromptDecision | None:
         """The answer to a question; a number selects the option with that number."""
         while True:
-            self._lines.forget()
-            line = await self._lines.read(ANSWER)
+            line = await self.ask(ANSWER)
             if line is None:
                 return None
             if text := line.strip():
@@ -122,52 +100,6 @@ class Prompter:
                 )
 
 
-def _set(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
 def cut_comment(text: str) -> str:
     """The comment, truncated to the limit of the contract."""
     return text.encode("utf-8", "replace")[:COMMENT_BYTES_MAX].decode("utf-8", "ignore")
-
-
-class TerminalLines:
-    """Lines from the terminal, read without a thread: a thread waiting for a line could not be ended by Ctrl-C."""
-
-    def __init__(self, descriptor: int, write: Callable[[str], None]) -> None:
-        self._descriptor = descriptor
-        self._write = write
-        self._buffer = b""
-
-    def forget(self) -> None:
-        """Discard what was typed before the question was shown: it was not meant as an answer."""
-        self._buffer = b""
-        termios.tcflush(self._descriptor, termios.TCIFLUSH)
-
-    async def read(self, question: str) -> str | None:
-        """The next line without its newline; None at the end of input."""
-        self._write(question)
-        while b"\n" not in self._buffer:
-            data = await self._more()
-            if not data:
-                self._write("\n")
-                return None
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line.decode("utf-8", "replace")
-
-    async def _more(self) -> bytes:
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._descriptor, _set, ready)
-        # uvloop makes what it watches non-blocking, and a terminal is one file for input and output: long output fails.
-        os.set_blocking(self._descriptor, True)
-        try:
-            await ready
-        except asyncio.CancelledError:
-            self._write("\n")
-            raise
-        finally:
-            loop.remove_reader(self._descriptor)
-        return os.read(self._descriptor, _READ_BYTES)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.plain import safe_line
+from turnwright_cli.status_words import title_of
 from turnwright_client import Client
 from turnwright_core.errors import MissingError, Reason
 from turnwright_core.suggestions import did_you_mean
 
+TITLE_CHARS = 60
 SHOWN_MAX = 5
 """Runs that are named if a beginning is that of several."""
 
@@ -35,3 +37,13 @@ async def full_alias(client: Client, project: str, named: str) -> str:
         raise usage(f"{len(found)} runs begin with {safe_line(named)}: {', '.join(found[:SHOWN_MAX])}{more}")
     near = did_you_mean(named, aliases)
     raise usage(f"There is no run {safe_line(named)}{near}. `turnwright runs` lists the runs of this project.")
+
+
+async def names_of_runs(client: Client, project: str) -> list[tuple[str, str]]:
+    """Each run with what it is about."""
+    return [(run.run, safe_line(title_of(run), TITLE_CHARS)) async for run in client.list_runs(project)]
+
+
+async def names_of_models(client: Client) -> list[tuple[str, str]]:
+    """Each alias with the vendor and the model behind it."""
+    return [(one.alias, safe_line(one.vendor_model)) for one in await client.list_models()]

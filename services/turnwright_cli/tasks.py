@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from click import UsageError
 from msgspec import Struct
@@ -28,10 +28,10 @@ from turnwright_cli.following import Follower, FollowResult
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.joining import announce
-from turnwright_cli.output import complain, console, guarded_stdout, write_line
+from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompt_edits import prompt_edits_of
-from turnwright_cli.prompting import PromptDecision, Prompter, TerminalLines, cut_comment
+from turnwright_cli.prompting import PromptDecision, Prompter, cut_comment
 from turnwright_cli.reading import given_text
 from turnwright_cli.render import TextScreen
 from turnwright_cli.run_names import full_alias
@@ -43,6 +43,9 @@ from turnwright_core.errors import MissingError, Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import LOOP_ENDED, Assembly, Effort, Mode, Reasoning
 from turnwright_core.wire.runs import reasoning_to_pb
+
+if TYPE_CHECKING:
+    from turnwright_cli.keyboard import Keyboard
 
 REJOINS_MAX: Final = 5
 """How often a command continues with another stack after the one that it had joined has ended."""
@@ -321,9 +324,10 @@ async def _follow(
     models: Mapping[str, str] | None = None,
 ) -> int:
     """Begin, and follow to the end. If the stack that we joined ends, continue with another one."""
-    screen, person = _screen(as_json=as_json)
+    screen, keyboard = _screen(as_json=as_json)
+    person = Prompter(keyboard, screen.note) if keyboard else None
     begun: LoopToFollow | None = None
-    with Interrupts().entered() as interrupts:
+    with keyboard.watched() if keyboard else Interrupts().entered() as interrupts:
         for attempt in range(REJOINS_MAX + 1):
             async with open_session(settings, models) as session:
                 if begun is None:
@@ -351,21 +355,16 @@ async def changes_of(client: Client, followed: FollowResult) -> FileChanges:
     return changes_in([entry for entries in found async for entry in entries], followed.loop.sequence)
 
 
-def _screen(*, as_json: bool) -> tuple[Screen, Prompter | None]:
-    """Where events are shown, and who decides: nobody without a terminal."""
+def _screen(*, as_json: bool) -> tuple[Screen, Keyboard | None]:
+    """Where events are shown, and the keyboard of who decides: nobody without a terminal."""
     if as_json:
         return JsonScreen(write_line), None
     if not has_terminal():
         return TextScreen(console()), None
+    from turnwright_cli.keyboard import Keyboard  # noqa: PLC0415 - programs need none
+
     screen = TextScreen(console(), session=True)
-    stdout = guarded_stdout()
-
-    def ask(question: str) -> None:
-        screen.pause()
-        stdout.write(question)
-        stdout.flush()
-
-    return screen, Prompter(TerminalLines(sys.stdin.fileno(), ask), screen.note)
+    return screen, Keyboard(screen.pause)
 
 
 def has_terminal() -> bool:

@@ -88,6 +88,7 @@ def terminal(bench: Bench, *arguments: str, columns: int = 100, kind: str = "xte
         cwd=bench.project,
         env=env,
         start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - nothing but this call
     )
     os.close(theirs)
     person = Terminal(ours, process, columns)

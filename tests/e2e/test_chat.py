@@ -12,6 +12,8 @@ import pytest
 
 from e2e.cli_process import WAIT_S, Bench, serving
 from e2e.terminals import Terminal, terminal
+from e2e.test_abort import pid_of, wait_until
+from living import is_alive
 
 QUESTION = r"a\[l\]l\?"
 SLOW = "=== reply chunk_chars=4 delay_ms=100 ===\nThis goes on " + "and on " * 400
@@ -147,12 +149,13 @@ def test_a_key_stops_the_turn_and_the_session_goes_on(bench) -> None:
             bench.script("m", SLOW)
             person.type("go on\r")
             person.expect_text("and on and")
+            person.type("and nowx\x7f")
             person.type(key)
             person.expect_text("Stopped")
             ready(person)
             bench.script("m", '<update status="200">After it.</update>')
-            person.type("and now?\r")
-            person.expect_text("After it")
+            person.type("?\r")
+            person.expect_text("> and now\\?(?s:.*)After it")
         leave(person)
 
 
@@ -221,12 +224,34 @@ def test_a_simple_terminal_serves(bench) -> None:
         assert person.end() == 0
 
 
-def test_a_session_whose_terminal_vanishes_ends(bench) -> None:
-    bench.script("m", SLOW)
+@pytest.mark.parametrize(
+    ("reply", "typed", "shown"), [(SLOW, "", ""), (SLOW, "go on\r", "and on"), (EDIT, "edit it\r", QUESTION)]
+)
+def test_a_session_whose_terminal_vanishes_ends_and_its_run_goes_on_elsewhere(bench, reply, typed, shown) -> None:
+    bench.script("m", reply, DONE)
     with terminal(bench) as person:
         ready(person)
+        person.type(typed)
+        person.expect_text(shown)
         person.vanish()
-        person.process.wait(WAIT_S)
+        assert person.process.wait(WAIT_S) == 129
+    statuses = [json.loads(line)["status"] for line in bench.run("runs", "--json").stdout.splitlines()]
+    assert statuses == {"": [], "go on\r": [102], "edit it\r": [202]}[typed]
+
+
+def test_a_terminal_that_vanishes_takes_the_commands_with_it_and_loses_nothing(tmp_path) -> None:
+    bench = Bench(tmp_path)
+    bench.script("m", '<sh>echo $$ > pid; sleep 60</sh><update status="102">Ran it.</update>')
+    bench.environment["TURNWRIGHT_DRAIN_S"] = "1"
+    with terminal(bench, "act", "Run it.", "--model", "m", "--run", "r", "--yolo") as person:
+        pid = wait_until(lambda: pid_of(bench), "the command")
+        person.vanish()
+        assert person.process.wait(WAIT_S) == 129
+    assert not is_alive(pid)
+    assert "102 interrupted" in bench.run("runs").stdout
+    bench.script("m", DONE)
+    assert bench.run("act", "And now?", "--model", "m", "--run", "r", "--yolo").returncode == 0
+    assert bench.run("runs").stdout.splitlines()[1].split("\t")[1] == "200 done"
 
 
 def test_a_session_needs_a_terminal_and_its_options_stand_behind_commands(bench) -> None:

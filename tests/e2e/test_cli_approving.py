@@ -117,7 +117,7 @@ def test_a_call_of_a_plugin_is_shown_with_all_that_it_takes_in_pipes(bench) -> N
 
 def test_a_call_of_a_plugin_is_shown_with_all_that_it_takes_at_a_terminal(bench) -> None:
     with terminal(bench, "act", "Say it.", "--model", "comment", "--run", "r") as person:
-        person.expect_text(r"accept a\[l\]l\? $")
+        person.expect_text(r"accept a\[l\]l\?")
         check_comment(plain(person.seen))
         person.type("a\n")
         assert person.end() == 0
@@ -143,11 +143,11 @@ def test_a_long_proposal_is_cut_at_a_terminal_with_its_length_and_shown_whole_wh
     text = "".join(f"line {number}\n" for number in range(5000))
     bench.script("long", f'<set path="a.txt">{text}</set>{GO_ON}', DONE)
     with terminal(bench, "act", "Write.", "--model", "long", "--run", "r") as person:
-        person.expect_text(r"\[s\]how all, .*accept a\[l\]l\? $")
+        person.expect_text(r"\[s\]how all, .*accept a\[l\]l\?")
         assert "... truncated; in full it has 5,004 lines" in plain(person.seen)
         assert "line 4999" not in person.seen.partition("proposal: ")[2]
         person.type("s\n")
-        person.expect_text(r"line 4999(?s:.*)accept a\[l\]l\? $")
+        person.expect_text(r"line 4999(?s:.*)accept a\[l\]l\?")
         person.type("\x04")
         assert person.end() == 6
     assert "line 4999" in bench.run("runs", "show", "r").stdout

@@ -8,6 +8,7 @@ from prompt_toolkit.document import Document
 
 from turnwright_cli.chat_commands import ChatState
 from turnwright_cli.chat_input import ChatCompleter
+from turnwright_core.errors import Reason, fault
 
 
 @pytest.fixture
@@ -17,6 +18,14 @@ def root(tmp_path):
         file.parent.mkdir(exist_ok=True)
         file.touch()
     return tmp_path
+
+
+async def models():
+    return [("local", "openai/one"), ("long", "openai/two")]
+
+
+async def unreachable():
+    raise fault(Reason.SERVICE_UNAVAILABLE, "The store does not answer.", service="store")
 
 
 @pytest.mark.parametrize(
@@ -31,11 +40,17 @@ def root(tmp_path):
         ("@esc", []),
         ("me@pl", []),
         ("/mod", ["/model"]),
+        ("/model lo", ["/model local", "/model long"]),
+        ("/model ", ["/model local", "/model long"]),
+        ("/run a", []),
+        ("see /model l", []),
         ("", []),
     ],
 )
-def test_names_of_files_are_completed_in_quotes_if_they_have_spaces(root, typed, completed) -> None:
-    found = ChatCompleter(root).get_completions(Document(typed), CompleteEvent())
+@pytest.mark.asyncio
+async def test_names_are_completed_those_of_files_in_quotes_if_they_have_spaces(root, typed, completed) -> None:
+    completer = ChatCompleter(root, {"/model": models, "/run": unreachable})
+    found = [one async for one in completer.get_completions_async(Document(typed), CompleteEvent())]
     assert [typed[: len(typed) + one.start_position] + one.text for one in found] == completed
 
 
