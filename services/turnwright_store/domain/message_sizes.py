@@ -1,4 +1,4 @@
-"""About how many bytes rows of the ledger take in a message: the characters of their texts, and room for the rest."""
+"""About how many bytes rows of the ledger take in a message: their texts, and room for the rest."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ ROW_BYTES: Final = 1024
 
 
 def loop_bytes(loop: Loop) -> int:
-    return ROW_BYTES + len(loop.prompt) + len(loop.reason) + len(loop.summary)
+    return ROW_BYTES + _bytes(loop.prompt, loop.reason, loop.summary)
 
 
 def run_bytes(run: Run) -> int:
     """The weight of a run with the loop that it shows."""
-    texts = len(run.summary) + len(run.settings.persona or "")
-    return ROW_BYTES + texts + (loop_bytes(run.loop) if run.loop else 0)
+    return ROW_BYTES + _bytes(run.summary, run.settings.persona or "") + (loop_bytes(run.loop) if run.loop else 0)
 
 
 def turn_bytes(turn: Turn) -> int:
     request, result = turn.request, turn.result
-    texts = len(request.persona or "") + (len(request.response_format.schema) if request.response_format else 0)
-    texts += len(result.error) + len(result.reason) if result else 0
-    return ROW_BYTES + texts + len("    ".join(request.tools))
+    form = request.response_format
+    texts = [*request.tools, request.persona or "", form.schema if form else ""]
+    if result:
+        texts += (result.error, result.reason)
+    return ROW_BYTES + _bytes(*texts) + 4 * len(request.tools)
+
+
+def _bytes(*texts: str) -> int:
+    """Their length in UTF-8: a page of Chinese prompts has to fit into a message, too."""
+    return len("".join(texts).encode())

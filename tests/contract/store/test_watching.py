@@ -19,6 +19,7 @@ from contract.store.harness import (
 )
 from contract.store.watcher import Watcher, is_heartbeat
 from turnwright_core.errors import MissingError, RangeError, Reason, TurnwrightError
+from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 
 pytestmark = pytest.mark.asyncio
 
@@ -247,11 +248,11 @@ async def until_end(watcher):
 
 
 async def test_many_large_loops_come_in_parts(client, project):
-    """A reader from the beginning is told of 40 prompts of 1 MiB, more than one message holds."""
+    """A reader from the beginning is told of 40 prompts of 1 MiB of UTF-8, more than one message holds."""
     run = await new_run(client, project, "r")
     start = (await run.view()).cursor
     for _ in range(40):
-        await run.enqueue("x" * 1024 * 1024)
+        await run.enqueue("話" * (1024 * 1024 // 3))
     watcher = Watcher(run, after=start, body_bytes_max=1)
     await watcher.until((await run.view(without_bodies=True)).cursor)
     assert [loop.sequence for loop in watcher.loops] == list(range(1, 41))
@@ -260,6 +261,7 @@ async def test_many_large_loops_come_in_parts(client, project):
     sequences, token = [], ""
     while True:
         page = await client.call("ListLoops", **run.address, page_token=token)
+        assert page.ByteSize() < STOCK_MESSAGE_BYTES_MAX
         sequences += [loop.sequence for loop in page.loops]
         token = page.next_page_token
         if not token:
