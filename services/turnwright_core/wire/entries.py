@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from functools import cache
-from typing import Any, TypeVar, assert_never
+from collections.abc import Callable
+from typing import Any, Final
 
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2
+from turnwright.types.v1.command_record_pb2 import CommandRecord
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import (
     STATES,
     TIERS,
@@ -17,52 +18,33 @@ from turnwright_core.entries import (
     CopyEntry,
     Cursor,
     Entry,
-    EntryChange,
     EntryWrite,
     MoveEntry,
     RemoveEntry,
     SetEntry,
-    State,
     Tier,
-    Visibility,
 )
-from turnwright_core.errors import Reason, fault
-from turnwright_core.wire.codec import codec
-from turnwright_core.wire.times import time_from_pb, time_to_pb
-
-E = TypeVar("E", bound=IntEnum)
-
+from turnwright_core.wire.codec import FieldCodec, codec, known
+from turnwright_core.wire.times import time_from_pb
 
 cursor_to_pb, cursor_from_pb = codec(Cursor, cursor_pb2.Cursor)
+
+_RECORD: Final[FieldCodec] = (CommandRecord.FromString, CommandRecord.SerializeToString)
+_OPTIONAL_RECORD: Final[FieldCodec] = (
+    lambda record: CommandRecord.FromString(record) if record else None,
+    CommandRecord.SerializeToString,
+)
+_entry_to_pb, _ = codec(Entry, entry_pb2.Entry, record=_OPTIONAL_RECORD)
 
 
 def entry_to_pb(entry: Entry) -> entry_pb2.Entry:
     """Encode an entry, with its derived status."""
-    message = entry_pb2.Entry(
-        path=entry.path,
-        scheme=entry.scheme,
-        scope=entry.scope,
-        body=entry.body,
-        body_size_bytes=entry.body_size_bytes,
-        attributes_json=entry.attributes_json,
-        visibility=int(entry.visibility),  # type: ignore[arg-type]
-        state=int(entry.state),  # type: ignore[arg-type]
-        outcome=entry.outcome,
-        status=entry.status,
-        writer=int(entry.writer),  # type: ignore[arg-type]
-        turn=entry.turn,
-        loop=entry.loop,
-        position=entry.position,
-        write_count=entry.write_count,
-        revision=entry.revision,
-        hash=entry.hash,
-        update_time=time_to_pb(entry.update_ms),
-    )
-    if entry.record:
-        message.record.MergeFromString(entry.record)
+    message = _entry_to_pb(entry)
+    message.status = entry.status
     return message
 
 
+# Written out: reading many entries is what takes longest at the start of a run.
 def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
     return Entry(
         path=entry.path,
@@ -86,102 +68,39 @@ def entry_from_pb(entry: entry_pb2.Entry) -> Entry:
     )
 
 
+_CHANGES: Final[dict[type[Any], tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    SetEntry: ("set", *codec(SetEntry, write_pb2.SetEntry, record=_RECORD)),
+    AppendEntry: ("append", *codec(AppendEntry, write_pb2.AppendEntry)),
+    RemoveEntry: ("remove", lambda _: write_pb2.RemoveEntry(), lambda _: RemoveEntry()),
+    CopyEntry: ("copy", *codec(CopyEntry, write_pb2.CopyEntry)),
+    MoveEntry: ("move", *codec(MoveEntry, write_pb2.MoveEntry)),
+}
+"""By kind of change: its field, encoder and decoder."""
+_DECODERS: Final = {name: decode for name, _, decode in _CHANGES.values()}
+
+
 def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
-    message = write_pb2.EntryWrite(
-        path=write.path,
-        writer=int(write.writer),  # type: ignore[arg-type]
-        expected_revision=write.expected_revision,
-        turn=write.turn,
-        loop=write.loop,
+    name, encode, _ = _CHANGES[type(write.change)]
+    fields: dict[str, Any] = {name: encode(write.change), "writer": write.writer}
+    return write_pb2.EntryWrite(
+        path=write.path, expected_revision=write.expected_revision, turn=write.turn, loop=write.loop, **fields
     )
-    match write.change:
-        case SetEntry() as change:
-            message.set.CopyFrom(
-                write_pb2.SetEntry(
-                    body=change.body,
-                    attributes_json=change.attributes_json,
-                    visibility=int(change.visibility),  # type: ignore[arg-type]
-                    initial_visibility=int(change.initial_visibility),  # type: ignore[arg-type]
-                    state=int(change.state),  # type: ignore[arg-type]
-                    outcome=change.outcome,
-                    merge_attributes_json=change.merge_attributes_json,
-                )
-            )
-            if change.record is not None:
-                message.set.record.SetInParent()
-                message.set.record.MergeFromString(change.record)
-        case AppendEntry(text, offset):
-            message.append.CopyFrom(write_pb2.AppendEntry(text=text, offset=offset))
-        case RemoveEntry():
-            message.remove.SetInParent()
-        case CopyEntry(to, visibility):
-            message.copy.CopyFrom(write_pb2.CopyEntry(to=to, visibility=int(visibility)))  # type: ignore[arg-type]
-        case MoveEntry(to, visibility):
-            message.move.CopyFrom(write_pb2.MoveEntry(to=to, visibility=int(visibility)))  # type: ignore[arg-type]
-        case _:
-            assert_never(write.change)
-    return message
 
 
 def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
     """Decode a write. Raises InvalidError if it has no change or an unknown enum value."""
     has = message.HasField
+    name = message.WhichOneof("change")
+    if name is None:
+        raise invalid("change", f"The write to {message.path!r} has no change: set one of {', '.join(_DECODERS)}.")
     return EntryWrite(
         message.path,
-        _change_from_pb(message),
+        _DECODERS[name](getattr(message, name)),
         known(Tier, message.writer, "writer"),
         message.expected_revision if has("expected_revision") else None,
         message.turn if has("turn") else None,
         message.loop if has("loop") else None,
     )
-
-
-def _change_from_pb(message: write_pb2.EntryWrite) -> EntryChange:
-    match message.WhichOneof("change"):
-        case "set":
-            change = message.set
-            has = change.HasField
-            visibility, initial, state = change.visibility, change.initial_visibility, change.state
-            # Most writes keep the current values: no look-up for those.
-            return SetEntry(
-                change.body if has("body") else None,
-                change.attributes_json if has("attributes_json") else None,
-                known(Visibility, visibility, "visibility") if visibility else Visibility.UNSPECIFIED,
-                known(Visibility, initial, "initial_visibility") if initial else Visibility.UNSPECIFIED,
-                known(State, state, "state") if state else State.UNSPECIFIED,
-                change.outcome if has("outcome") else None,
-                change.merge_attributes_json if has("merge_attributes_json") else None,
-                change.record.SerializeToString() if has("record") else None,
-            )
-        case "append":
-            offset = message.append.offset if message.append.HasField("offset") else None
-            return AppendEntry(message.append.text, offset)
-        case "remove":
-            return RemoveEntry()
-        case "copy":
-            return CopyEntry(message.copy.to, known(Visibility, message.copy.visibility, "visibility"))
-        case "move":
-            return MoveEntry(message.move.to, known(Visibility, message.move.visibility, "visibility"))
-        case _:
-            raise fault(
-                Reason.INVALID_FIELD,
-                f"The write to {message.path!r} has no change: set one of set, append, remove, copy or move.",
-                field="change",
-            )
-
-
-def known(kind: type[E], value: int, field: str) -> E:
-    """Decode an enum value. Raises InvalidError for an unknown one."""
-    member: E | None = _members(kind).get(value)
-    if member is None:
-        raise fault(Reason.INVALID_FIELD, f"{value} is not a valid {field}.", field=field)
-    return member
-
-
-# Enum look-up by value is slow (it goes through the metaclass), and each write needs four.
-@cache
-def _members(kind: type[IntEnum]) -> dict[int, Any]:
-    return {int(member): member for member in kind}
 
 
 def cut_body(entry: entry_pb2.Entry, offset: int, bytes_max: int) -> int:

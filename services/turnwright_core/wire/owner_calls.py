@@ -70,7 +70,6 @@ def packet_from_pb(record: write_pb2.PacketRecord) -> TurnPacket:
     return TurnPacket(record.turn, messages, record.base_turn, record.note, shown_in(record.messages), record.again)
 
 
-_LIST: Final = (tuple, tuple)
 _CURSOR: Final = (cursor_to_pb, cursor_from_pb)
 view_change_to_pb, view_change_from_pb = codec(
     ViewChange,
@@ -78,7 +77,6 @@ view_change_to_pb, view_change_from_pb = codec(
     before=_CURSOR,
     after=_CURSOR,
     entries=each(entry_to_pb, entry_from_pb),
-    removed_paths=_LIST,
 )
 _VIEW_CHANGE: Final = (view_change_to_pb, view_change_from_pb)
 assemble_to_pb, _ = codec(
@@ -119,20 +117,15 @@ turn_ended_to_pb, turn_ended_from_pb = codec(
 entries_written_to_pb, entries_written_from_pb = codec(
     EntriesWritten,
     ledger_pb2.WriteEntriesResponse,
-    revisions=_LIST,
-    paths=_LIST,
     cursor=_CURSOR,
     view_change=_VIEW_CHANGE,
 )
-watch_changes_to_pb, watch_changes_from_pb = codec(
-    WatchChangesCall, read_pb2.WatchChangesRequest, after=_CURSOR, whole_schemes=_LIST
-)
+watch_changes_to_pb, watch_changes_from_pb = codec(WatchChangesCall, read_pb2.WatchChangesRequest, after=_CURSOR)
 _run_changes_to_pb, run_changes_from_pb = codec(
     RunChanges,
     read_pb2.WatchChangesResponse,
     cursor=_CURSOR,
     entries=each(entry_to_pb, entry_from_pb),
-    removed_paths=_LIST,
     run=(run_to_pb, run_from_pb),
     loops=each(loop_to_pb, loop_from_pb),
     turns=each(turn_to_pb, turn_from_pb),

@@ -7,8 +7,7 @@ from turnwright.types.v1 import plan_pb2
 from turnwright_core.checks import invalid
 from turnwright_core.plans.items import PlanItem, PlanPriority, PlanStatus, items_json, readable_items
 from turnwright_core.plans.plan import MAIN, Plan, PlanDelta, PlanKind
-from turnwright_core.wire.codec import codec
-from turnwright_core.wire.entries import known
+from turnwright_core.wire.codec import codec, known
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 _delta_to_pb, _delta_from_pb = codec(PlanDelta, plan_pb2.PlanDelta)
@@ -19,7 +18,6 @@ item_to_pb, item_from_pb = codec(
     plan_pb2.PlanItem,
     priority=(int, lambda number: known(PlanPriority, number or PlanPriority.MEDIUM, "priority")),
     status=(int, lambda number: known(PlanStatus, number or PlanStatus.PENDING, "status")),
-    evidence_paths=(tuple, tuple),
 )
 
 

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from turnwright.types.v1 import run_message_pb2
 
-from turnwright_core.chat.run_message import MessageKind, MessageResult, RunMessage
-from turnwright_core.runs import ReplyKind
+from turnwright_core.chat.run_message import MessageResult, RunMessage
 from turnwright_core.wire.codec import codec
-from turnwright_core.wire.entries import known
 from turnwright_core.wire.messages import message_from_pb, message_to_pb
 from turnwright_core.wire.runs import usage_from_pb, usage_to_pb
 
-_result = codec(
-    MessageResult,
-    run_message_pb2.MessageResult,
-    kind=(int, lambda number: known(ReplyKind, number, "kind")),
-)
 run_message_to_pb, run_message_from_pb = codec(
     RunMessage,
     run_message_pb2.RunMessage,
-    kind=(int, lambda number: known(MessageKind, number, "kind")),
     message=(message_to_pb, message_from_pb),
     usage=(usage_to_pb, usage_from_pb),
-    result=_result,
+    result=codec(MessageResult, run_message_pb2.MessageResult),
 )

@@ -9,25 +9,17 @@ from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, ru
 from turnwright_core.models import Capabilities, Model, ReportedWindow
 from turnwright_core.runs import (
     AnswerFormat,
-    Assembly,
     Budget,
-    CallStyle,
-    CompressionStrength,
     Effort,
     ForkOrigin,
     KnowledgeHit,
     Loop,
     LoopSettings,
-    Mode,
     Project,
     Reasoning,
-    ReplyKind,
-    RequestKind,
     Run,
     RunSettings,
-    SessionState,
     Spend,
-    TokenSource,
     Turn,
     TurnRequest,
     TurnResult,
@@ -35,7 +27,7 @@ from turnwright_core.runs import (
 )
 from turnwright_core.tool_settings import ClientTool, ToolRules
 from turnwright_core.wire.codec import FieldCodec, codec, each
-from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, known
+from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb
 from turnwright_core.wire.prompt_edits import EDITS
 
 _can_to_pb, _can_from_pb = codec(Capabilities, model_pb2.Capabilities)
@@ -70,29 +62,20 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
 
 
 _REASONING = (reasoning_to_pb, reasoning_from_pb)
-_mode = (int, lambda number: known(Mode, number, "mode"))
-_assembly = (int, lambda number: known(Assembly, number, "assembly"))
-project_to_pb, _ = codec(Project, project_pb2.Project, assembly=_assembly)
-_tool_to_pb, _tool_from_pb = codec(ClientTool, settings_pb2.ClientTool)
+project_to_pb, _ = codec(Project, project_pb2.Project)
 _form = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
     LoopSettings,
     settings_pb2.LoopSettings,
-    mode=_mode,
     budget=_budget,
     reasoning=_REASONING,
     response_format=_form,
-    images=(tuple, tuple),
-    assembly=_assembly,
     edits=EDITS,
-    client_tools=(lambda tools: map(_tool_to_pb, tools), lambda tools: tuple(map(_tool_from_pb, tools))),
+    client_tools=each(*codec(ClientTool, settings_pb2.ClientTool)),
 )
-_calls = (int, lambda number: known(CallStyle, number, "calls"))
-tool_rules_to_pb, tool_rules_from_pb = _rules = codec(
-    ToolRules, settings_pb2.ToolRules, approved=(tuple, tuple), rejected=(tuple, tuple)
-)
+tool_rules_to_pb, tool_rules_from_pb = _rules = codec(ToolRules, settings_pb2.ToolRules)
 run_settings_to_pb, run_settings_from_pb = codec(
-    RunSettings, settings_pb2.RunSettings, budget=_budget, calls=_calls, tool_rules=_rules
+    RunSettings, settings_pb2.RunSettings, budget=_budget, tool_rules=_rules
 )
 loop_to_pb, loop_from_pb = codec(
     Loop, loop_pb2.Loop, settings=(loop_settings_to_pb, loop_settings_from_pb), usage=(usage_to_pb, usage_from_pb)
@@ -103,18 +86,12 @@ run_to_pb, run_from_pb = codec(
     settings=(run_settings_to_pb, run_settings_from_pb),
     loop=(loop_to_pb, loop_from_pb),
     forked_from=codec(ForkOrigin, run_pb2.ForkOrigin),
-    state=(int, lambda number: known(SessionState, number, "state")),
 )
 turn_request_to_pb, turn_request_from_pb = codec(
     TurnRequest,
     turn_pb2.TurnRequest,
-    tools=(tuple, tuple),
     reasoning=_REASONING,
-    calls=_calls,
-    mode=_mode,
     response_format=_form,
-    kind=(int, lambda number: known(RequestKind, number, "kind")),
-    assembly=_assembly,
     knowledge=each(*codec(KnowledgeHit, turn_pb2.KnowledgeHit)),
 )
 turn_result_to_pb, turn_result_from_pb = codec(
@@ -122,10 +99,6 @@ turn_result_to_pb, turn_result_from_pb = codec(
     turn_pb2.TurnResult,
     usage=(usage_to_pb, usage_from_pb),
     cursor=(cursor_to_pb, cursor_from_pb),
-    dropped=(tuple, tuple),
-    kind=(int, lambda number: known(ReplyKind, number, "kind")),
-    token_source=(int, lambda number: known(TokenSource, number, "token_source")),
-    compression=(int, lambda number: known(CompressionStrength, number, "compression")),
     edits=EDITS,
     reported_window=_window,
 )

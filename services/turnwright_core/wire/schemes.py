@@ -10,17 +10,9 @@ from turnwright.types.v1 import scheme_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.schemes import BY_NAME, Scheme, Schemes
-from turnwright_core.wire.entries import known
+from turnwright_core.wire.codec import codec, known
 
-
-def scheme_to_pb(scheme: Scheme) -> scheme_pb2.Scheme:
-    return scheme_pb2.Scheme(
-        name=scheme.name,
-        model_visible=scheme.model_visible,
-        category=scheme.category,
-        default_scope=scheme.default_scope,
-        writable_by=[int(tier) for tier in sorted(scheme.writable_by)],  # type: ignore[misc]
-    )
+scheme_to_pb, _ = codec(Scheme, scheme_pb2.Scheme, writable_by=(sorted, frozenset))
 
 
 def scheme_from_pb(scheme: scheme_pb2.Scheme) -> Scheme:

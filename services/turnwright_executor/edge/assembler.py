@@ -18,7 +18,8 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Assembly, CompressionStrength, RequestKind, Turn
-from turnwright_core.wire.entries import cursor_from_pb, known, write_from_pb
+from turnwright_core.wire.codec import known
+from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.owner_calls import ASSEMBLE, check_budget_to_pb
 from turnwright_core.wire.packets import piece_from_pb, shown_in
 from turnwright_core.wire.prompt_edits import edits_from_pb

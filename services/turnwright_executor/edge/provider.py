@@ -23,8 +23,8 @@ from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.models import Model
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import RequestKind, TokenSource, TurnRequest
+from turnwright_core.wire.codec import known
 from turnwright_core.wire.deltas import delta_from_pb
-from turnwright_core.wire.entries import known
 from turnwright_core.wire.messages import message_to_pb, part_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb, reasoning_to_pb, usage_from_pb
 from turnwright_executor.edge.cache_marks import mark_conversation, mark_end

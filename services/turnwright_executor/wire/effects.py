@@ -21,7 +21,7 @@ from turnwright_executor.domain.effects import (
 _edit_to_pb, _edit_from_pb = codec(FileEdit, pb.FileEdit)
 written_to_pb, written_from_pb = codec(WrittenFile, pb.WrittenFile)
 _command_to_pb, _command_from_pb = codec(CommandEffect, pb.CommandEffect)
-_question_to_pb, _question_from_pb = codec(QuestionEffect, pb.QuestionEffect, options=(tuple, tuple))
+_question_to_pb, _question_from_pb = codec(QuestionEffect, pb.QuestionEffect)
 
 _client_tool_to_pb, _client_tool_from_pb = codec(ClientToolEffect, pb.ClientToolEffect)
 

@@ -12,7 +12,7 @@ from turnwright_core.entries import Tier, Visibility
 from turnwright_core.errors import InvalidError, MissingError
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire import entries as entry_wire
-from turnwright_core.wire.entries import known
+from turnwright_core.wire.codec import known
 from turnwright_store.app import primitives
 from turnwright_store.app.list_entries import time_limit
 from turnwright_store.app.primitives import ChangePlan, PatternChange, Primitive

@@ -12,7 +12,8 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.runs import CallStyle
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.entries import cursor_to_pb, known
+from turnwright_core.wire.codec import known
+from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import control
 from turnwright_store.app.watch_runs import RunsChange, follow_runs

@@ -9,7 +9,8 @@ from turnwright.store.v1 import plan_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.plans.plan import MAIN
-from turnwright_core.wire.entries import cursor_to_pb, known
+from turnwright_core.wire.codec import known
+from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange

@@ -11,7 +11,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Assembly
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.entries import known
+from turnwright_core.wire.codec import known
 from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
 from turnwright_store.domain.locks import REGISTRY_LOCK
