@@ -14,7 +14,8 @@ from turnwright_provider.domain.body_shape import BodyShape, body_shape
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import EventReader, LineReader, SseEvent, SseReader
-from turnwright_provider.domain.wires.wire import Framing, ReplyFold
+from turnwright_provider.domain.wires.json_fold import JsonFold
+from turnwright_provider.domain.wires.wire import Framing
 from turnwright_provider.ports import HttpReply
 from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 
@@ -54,7 +55,7 @@ class HttpReplyReader:
         self._parses = asyncio.Semaphore(PARSES_MAX)
 
     async def read(
-        self, reply: HttpReply, fold: ReplyFold, attempt: AttemptTimeout
+        self, reply: HttpReply, fold: JsonFold, attempt: AttemptTimeout
     ) -> AsyncGenerator[VendorEvent, None]:
         """The events of a 200. What was held back is returned even if the stream breaks off."""
         try:
@@ -74,7 +75,7 @@ class HttpReplyReader:
         for event in last:
             yield event
 
-    async def _deltas(self, reply: HttpReply, fold: ReplyFold, attempt: AttemptTimeout) -> AsyncGenerator[Delta, None]:
+    async def _deltas(self, reply: HttpReply, fold: JsonFold, attempt: AttemptTimeout) -> AsyncGenerator[Delta, None]:
         reader = _READERS[self._framing](self._event_bytes_max)
         content_type = reply.headers.get("content-type", "")
         # A reply in one piece is as good a line as any.
@@ -114,7 +115,7 @@ class HttpReplyReader:
             message = f"an answer that is not a stream is longer than {self._event_bytes_max} bytes"
             raise failed(FailureClass.PROTOCOL, message)
 
-    async def _fold(self, event: SseEvent, fold: ReplyFold) -> list[Delta]:
+    async def _fold(self, event: SseEvent, fold: JsonFold) -> list[Delta]:
         if len(event.data) < ASIDE_CHARS:
             return fold.event(event)
         return await self._in_thread(lambda: fold.event(event))
@@ -124,7 +125,7 @@ class HttpReplyReader:
             return await asyncio.to_thread(work)
 
 
-async def _chunks(reply: HttpReply, fold: ReplyFold, attempt: AttemptTimeout) -> AsyncGenerator[bytes, None]:
+async def _chunks(reply: HttpReply, fold: JsonFold, attempt: AttemptTimeout) -> AsyncGenerator[bytes, None]:
     """The body; errors after the end of the reply are ignored."""
     try:
         async with aclosing(reply.chunks()) as chunks:
@@ -135,7 +136,7 @@ async def _chunks(reply: HttpReply, fold: ReplyFold, attempt: AttemptTimeout) ->
             raise
 
 
-def _last_events(reader: EventReader, fold: ReplyFold) -> list[Delta]:
+def _last_events(reader: EventReader, fold: JsonFold) -> list[Delta]:
     """An event without its final blank line; half an event means that the stream was cut off."""
     try:
         deltas = [delta for event in reader.end() for delta in fold.event(event)]
@@ -148,7 +149,7 @@ def _last_events(reader: EventReader, fold: ReplyFold) -> list[Delta]:
     return deltas
 
 
-def _whole(body: bytes, content_type: str, fold: ReplyFold) -> list[Delta]:
+def _whole(body: bytes, content_type: str, fold: JsonFold) -> list[Delta]:
     """A reply in one piece: JSON, or not a reply."""
     shape = body_shape(body, content_type, at_end=True)
     if shape is BodyShape.EVENTS:

@@ -16,7 +16,7 @@ from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import EventReader, SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.domain.wires.wire import ReplyFold
+from turnwright_provider.domain.wires.json_fold import JsonFold
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
 
@@ -52,11 +52,11 @@ class Message:
         return self.whole.message("v/m")
 
 
-def chat_fold(think_tags: ThinkTags = ThinkTags.ANYWHERE) -> ReplyFold:
+def chat_fold(think_tags: ThinkTags = ThinkTags.ANYWHERE) -> JsonFold:
     return ChatFold(think_tags)
 
 
-def folded(chunks: Iterable[bytes], fold: ReplyFold | None = None, reader: EventReader | None = None) -> Message:
+def folded(chunks: Iterable[bytes], fold: JsonFold | None = None, reader: EventReader | None = None) -> Message:
     """The message of a streamed body that arrives in these chunks; of a chat completion without a fold.
 
     Raises VendorError.
@@ -69,7 +69,7 @@ def folded(chunks: Iterable[bytes], fold: ReplyFold | None = None, reader: Event
     return message
 
 
-def folded_whole(body: bytes, fold: ReplyFold) -> Message:
+def folded_whole(body: bytes, fold: JsonFold) -> Message:
     """The message of a body that came in one piece. Raises VendorError."""
     message = Message()
     for delta in [*fold.whole(json.loads(body)), *fold.close()]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
@@ -25,7 +25,7 @@ from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
 from turnwright_provider.domain.wires.extra import encode_body, with_extra
 from turnwright_provider.domain.wires.prepare_messages import prepare_messages
-from turnwright_provider.domain.wires.wire import Framing, WireRequest
+from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 VERSION: Final = "2023-06-01"
 
@@ -40,30 +40,28 @@ BUDGET_TOKENS_MIN: Final = 1024
 
 TEMPERATURE_MAX: Final = 1.0
 
-NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "max_tokens": ("maximum allowed number of output tokens",),
-    "strict": ("strict", "tools."),
-    "temperature": ("temperature",),
-    "budget_tokens": ("thinking.type.enabled", "budget_tokens"),
-    "reasoning": ("thinking", "effort"),
-    "response_format": ("output_config", "output_format", "structured output", "json_schema", "additionalproperties"),
-}
-"""Field -> the words by one of which a refusal names it."""
-
 _MODES: Final = {"auto": "auto", "none": "none", "required": "any"}
 
 
-class AnthropicWire:
+class AnthropicWire(Wire):
     """The wire of Anthropic's Messages. `amount` is how much is reasoned where a call does not say."""
 
     name = "anthropic"
-    framing = Framing.SSE
     models_path = "/models?limit=1000"
-    usual_path = "/v1"
-    names_in_errors = NAMES_IN_ERRORS
-
-    def __init__(self, amount: Reasoning | None = None) -> None:
-        self._amount = amount
+    names_in_errors: ClassVar = {
+        "max_tokens": ("maximum allowed number of output tokens",),
+        "strict": ("strict", "tools."),
+        "temperature": ("temperature",),
+        "budget_tokens": ("thinking.type.enabled", "budget_tokens"),
+        "reasoning": ("thinking", "effort"),
+        "response_format": (
+            "output_config",
+            "output_format",
+            "structured output",
+            "json_schema",
+            "additionalproperties",
+        ),
+    }
 
     def headers(self, api_key: str) -> Mapping[str, str]:
         return {"anthropic-version": VERSION, **({"x-api-key": api_key} if api_key else {})}
@@ -92,7 +90,7 @@ class AnthropicWire:
             "/messages", encode_body(body, call.extra), dropped=tuple(Dropped(*one) for one in dropped.items())
         )
 
-    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
+    def droppable_fields(self, call: ModelCall) -> set[str]:
         thinks = call.reasoning is not None or self._amount is not None
         sent = {
             "max_tokens": call.output_tokens_max is None,

@@ -10,7 +10,6 @@ truncated. Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.tool_calls import parse_index
 from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.json_fold import JsonFold, objects, reply_in, text_of
+from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, objects, reply_in, text_of
 
 BLOCKS_MAX: Final = 1024
 """Most blocks of one message; further ones are ignored."""
@@ -118,7 +117,7 @@ class AnthropicFold(JsonFold):
         self._set_finish_reason(fields.get("stop_reason"))
         more = {name: fields[name] for name in _MORE if fields.get(name) is not None}
         if more:
-            yield MergeExtra(_json(more))
+            yield MergeExtra(compact_json(more))
 
     def _stop(self) -> Iterator[Delta]:
         for block in self._blocks.values():
@@ -160,7 +159,7 @@ class AnthropicFold(JsonFold):
             place = max(self._blocks, default=-1) + 1
         if not 0 <= place < BLOCKS_MAX:
             return None
-        self._count_buffered(len(_json(content)))
+        self._count_buffered(len(compact_json(content)))
         block = _Block(place, kind, dict(content))
         self._blocks[place] = self._by_index[place if index is None else index] = self._last = block
         return block
@@ -190,7 +189,7 @@ class AnthropicFold(JsonFold):
                     yield from self._add_citation(source)
             case "compaction_delta":
                 fields = {name: value for name, value in delta.items() if name != "type" and value is not None}
-                self._count_buffered(len(_json(fields)))
+                self._count_buffered(len(compact_json(fields)))
                 block.content |= fields
 
     def _close(self, block: _Block | None) -> Iterator[Delta]:
@@ -205,7 +204,7 @@ class AnthropicFold(JsonFold):
         elif block.kind not in _STREAMED:
             if block.parts:
                 block.content["input"] = object_in("".join(block.parts))
-            yield AddServerBlock(ServerBlock(block.place, _json(block.content)))
+            yield AddServerBlock(ServerBlock(block.place, compact_json(block.content)))
 
     # What they say
 
@@ -229,7 +228,7 @@ class AnthropicFold(JsonFold):
         block.call, self._calls = self._calls, self._calls + 1
         caller, given = content.get("caller"), content.get("input")
         block.has_input = bool(given)
-        self._tools.mark(block.call, block.place, _json(caller) if caller and caller != _DIRECT else "")
+        self._tools.mark(block.call, block.place, compact_json(caller) if caller and caller != _DIRECT else "")
         function = {"name": content.get("name"), "arguments": given or ""}
         yield from self._called({"index": block.call, "id": content.get("id"), "function": function})
 
@@ -254,7 +253,3 @@ class AnthropicFold(JsonFold):
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _json(value: Any) -> str:
-    return join_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

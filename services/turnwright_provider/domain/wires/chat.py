@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, ClassVar
 
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
@@ -22,24 +22,10 @@ from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_mess
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
-from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
-from turnwright_provider.domain.wires.wire import Framing, WireRequest
-
-NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "stream_options": ("stream_options", "include_usage"),
-    "temperature": ("temperature",),
-    "max_tokens": ("max_completion_tokens",),
-    "stop": ("'stop'", "`stop`", '"stop"', ": stop", "stop sequence", "stop param"),
-    "response_format": ("response_format", "response format", "json_schema"),
-    "tool_choice": ("tool_choice", "tool choice", "parallel_tool_calls", "parallel tool"),
-    "metadata": ("metadata",),
-    "cache": ("cache_control",),
-    "reasoning": ("reasoning", "thinking", "prompt_mode", "chat_template_kwargs"),
-}
-"""Field -> the words by one of which a refusal names it."""
+from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 
-class ChatWire:
+class ChatWire(Wire):
     """The wire of chat completions.
 
     `asking` are the request fields for reasoning, `amount` its default amount; `marks`: it supports cache marks. Others
@@ -47,10 +33,17 @@ class ChatWire:
     """
 
     name = "chat"
-    framing = Framing.SSE
-    models_path = "/models"
-    usual_path = "/v1"
-    names_in_errors = NAMES_IN_ERRORS
+    names_in_errors: ClassVar = {
+        "stream_options": ("stream_options", "include_usage"),
+        "temperature": ("temperature",),
+        "max_tokens": ("max_completion_tokens",),
+        "stop": ("'stop'", "`stop`", '"stop"', ": stop", "stop sequence", "stop param"),
+        "response_format": ("response_format", "response format", "json_schema"),
+        "tool_choice": ("tool_choice", "tool choice", "parallel_tool_calls", "parallel tool"),
+        "metadata": ("metadata",),
+        "cache": ("cache_control",),
+        "reasoning": ("reasoning", "thinking", "prompt_mode", "chat_template_kwargs"),
+    }
 
     def __init__(
         self,
@@ -60,13 +53,10 @@ class ChatWire:
         *,
         marks: bool = False,
     ) -> None:
+        super().__init__(amount)
         self._think_tags = think_tags
         self._asking = asking
-        self._amount = amount
         self._marks = marks
-
-    def headers(self, api_key: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def fold(self) -> ChatFold:
         return ChatFold(self._think_tags)
@@ -79,18 +69,17 @@ class ChatWire:
             body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
-        body |= remaining_fields(self._fields(call), without)
+        body |= self._sent(call, without)
         dropped += self._left_out(call)
         return WireRequest("/chat/completions", encode_body(body, call.extra), dropped=tuple(dropped))
 
-    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
-        sent = present_fields(self._fields(call))
+    def droppable_fields(self, call: ModelCall) -> set[str]:
+        sent = super().droppable_fields(call)
         sent |= {"max_tokens"} if call.output_tokens_max else set()
         sent |= {"cache"} if self._marks and "cache" in call.asked else set()
         return sent
 
-    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        """Optional fields: the name of each, and its part of the body."""
+    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         has_tools = call.tools or "tools" in call.extra
         amount = call.reasoning or self._amount
         return {

@@ -13,25 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from turnwright_core.chat.message import Role
-from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.gemini_contents import conversation
 from turnwright_provider.domain.wires.gemini_reply import GeminiFold
 from turnwright_provider.domain.wires.prepare_messages import prepare_messages
-from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
-from turnwright_provider.domain.wires.wire import Framing, WireRequest
-
-NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "reasoning": ("thinking", "budget"),
-    "response_format": ("mime type", "mime_type", "mimetype", "json mode", "response_schema", "response schema"),
-    "system": ("developer instruction", "system instruction", "system_instruction"),
-}
-"""Field -> the words by one of which a refusal names it."""
+from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 _MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 
@@ -42,17 +33,17 @@ _ANY_SIGNATURE: Final = "skip_thought_signature_validator"
 """Google's word for a call of another model."""
 
 
-class GeminiWire:
+class GeminiWire(Wire):
     """The wire of Gemini. `amount` says how much a model reasons where a call does not."""
 
     name = "gemini"
-    framing = Framing.SSE
     models_path = "/models?pageSize=1000"
     usual_path = "/v1beta"
-    names_in_errors = NAMES_IN_ERRORS
-
-    def __init__(self, amount: Reasoning | None = None) -> None:
-        self._amount = amount
+    names_in_errors: ClassVar = {
+        "reasoning": ("thinking", "budget"),
+        "response_format": ("mime type", "mime_type", "mimetype", "json mode", "response_schema", "response schema"),
+        "system": ("developer instruction", "system instruction", "system_instruction"),
+    }
 
     def headers(self, api_key: str) -> Mapping[str, str]:
         return {"x-goog-api-key": api_key} if api_key else {}
@@ -78,8 +69,8 @@ class GeminiWire:
         dropped += [Dropped(name, why) for name, why in left_out.items()]
         return WireRequest(_path(call.model), encode_body(body, call.extra), dropped=(*dropped, *_left_out(call)))
 
-    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
-        sent = present_fields(self._fields(call))
+    def droppable_fields(self, call: ModelCall) -> set[str]:
+        sent = super().droppable_fields(call)
         return sent | {"system"} if any(message.role is Role.SYSTEM for message in call.messages) else sent
 
     def _config(self, call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
@@ -88,11 +79,10 @@ class GeminiWire:
             "maxOutputTokens": call.output_tokens_max,
             "stopSequences": list(call.stop) or None,
         }
-        config |= remaining_fields(self._fields(call), without)
+        config |= self._sent(call, without)
         return {name: value for name, value in config.items() if value is not None}
 
-    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        """Optional fields: the name of each, and its part of the body."""
+    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         amount, form = call.reasoning or self._amount, call.response_format
         budget = 0 if amount is None else amount.budget_tokens
         thinking = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}

@@ -13,7 +13,6 @@ Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.tool_calls import parse_index
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
-from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, error_in_stream, objects, text_of
 
 KEPT_CHARS_MAX: Final = 3 * 1024 * 1024
 """Maximum of the blocks of a reply together, in code points: each is one delta. Further ones are ignored."""
@@ -170,7 +169,7 @@ class GeminiFold(JsonFold):
                 yield calls
 
     def _server_block(self, part: Mapping[str, Any]) -> Iterator[Delta]:
-        text = join_surrogates(json.dumps(part, ensure_ascii=False, separators=(",", ":")))
+        text = compact_json(part)
         self._text_chars += len(text)
         if self._keeps(len(text)):
             yield AddServerBlock(ServerBlock(self._next(), text))

@@ -68,6 +68,7 @@ class JsonFold(ABC):
         self._cited: set[str] = set()
         self._cited_chars = 0
         self.is_done = False
+        """Whether the server has sent an end marker."""
 
     @abstractmethod
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
@@ -79,6 +80,7 @@ class JsonFold(ABC):
 
     @property
     def is_ended(self) -> bool:
+        """Whether the reply is complete, even if more follows."""
         return self.is_done or bool(self._reason)
 
     @property
@@ -87,6 +89,7 @@ class JsonFold(ABC):
 
     @property
     def progress(self) -> int:
+        """A number that grows with the reply, and with nothing else that a server sends."""
         return self._text_chars + self._tools.chars + self.is_ended
 
     def event(self, event: SseEvent) -> list[Delta]:
@@ -187,7 +190,7 @@ class JsonFold(ABC):
 
     def _add_citation(self, source: Mapping[str, Any]) -> Iterator[Delta]:
         """A source, once, however often the server repeats it."""
-        text = join_surrogates(json.dumps(source, ensure_ascii=False, separators=(",", ":")))
+        text = compact_json(source)
         if text not in self._cited and self._cited_chars + len(text) <= CITATIONS_CHARS_MAX:
             self._cited.add(text)
             if self._pieces:
@@ -206,6 +209,11 @@ class JsonFold(ABC):
         if isinstance(raw, dict) and raw:
             self._usage = merge_usage(self._usage, read_usage(raw))
             yield SetUsage(self._usage)
+
+
+def compact_json(value: Any) -> str:
+    """A value as JSON, in text that can be sent."""
+    return join_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _parsed(data: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.runs import Reasoning
@@ -21,8 +21,7 @@ from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.images import inline_image
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
 from turnwright_provider.domain.wires.prepare_messages import TOOL, prepare_messages, tool_names
-from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
-from turnwright_provider.domain.wires.wire import Framing, WireRequest
+from turnwright_provider.domain.wires.wire import Framing, Wire, WireRequest
 
 _ROLES: Final = {role: role.value for role in Role}
 
@@ -32,25 +31,19 @@ _ONLY_ADDRESSES: Final = (
     "send the images themselves, as bytes or data: URLs."
 )
 
-NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {"reasoning": ("think",), "response_format": ("format",)}
-"""Field -> the words by one of which a refusal names it."""
 
-
-class OllamaWire:
+class OllamaWire(Wire):
     """The wire of Ollama. `amount` says how much a model reasons where a call does not."""
 
     name = "ollama"
     framing = Framing.LINES
     models_path = "/api/tags"
     usual_path = ""
-    names_in_errors = NAMES_IN_ERRORS
+    names_in_errors: ClassVar = {"reasoning": ("think",), "response_format": ("format",)}
 
     def __init__(self, think_tags: ThinkTags = ThinkTags.LEADING, amount: Reasoning | None = None) -> None:
         self._think_tags = think_tags
-        self._amount = amount
-
-    def headers(self, api_key: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+        super().__init__(amount)
 
     def fold(self) -> OllamaFold:
         return OllamaFold(self._think_tags)
@@ -68,14 +61,10 @@ class OllamaWire:
         }
         if call.tools and not (call.tool_choice and call.tool_choice.mode == "none"):
             body["tools"] = [_tool(tool) for tool in call.tools]
-        body |= remaining_fields(self._fields(call), without)
+        body |= self._sent(call, without)
         return WireRequest("/api/chat", encode_body(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
 
-    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
-        return present_fields(self._fields(call))
-
-    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        """Optional fields: the name of each, and its part of the body."""
+    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         amount, form = call.reasoning or self._amount, call.response_format
         return {
             "reasoning": {} if amount is None else {"think": False if amount.word == "off" else amount.word},

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from turnwright_provider.domain.error_body import read_error_bytes
 
@@ -34,13 +33,3 @@ def refused_field(
     named = (field for field, names in wire.names_in_errors.items() if any(name in words for name in names))
     sent = wire.droppable_fields(call) - without
     return next((field for field in named if field in sent), None)
-
-
-def remaining_fields(fields: Mapping[str, Mapping[str, Any]], without: AbstractSet[str]) -> dict[str, Any]:
-    """The parts of the body for all optional fields but these."""
-    return {key: value for name, inner in fields.items() if name not in without for key, value in inner.items()}
-
-
-def present_fields(fields: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The names of optional fields with a value."""
-    return {name for name, inner in fields.items() if inner}

@@ -12,42 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, ClassVar
 
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.extra import encode_body
-from turnwright_provider.domain.wires.refused_fields import present_fields, remaining_fields
 from turnwright_provider.domain.wires.responses_items import input_items
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
-from turnwright_provider.domain.wires.wire import Framing, WireRequest
-
-NAMES_IN_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "include": ("encrypted content", "encrypted_content", "include"),
-    "summary": ("reasoning.summary", "reasoning summar"),
-    "temperature": ("temperature",),
-    "response_format": ("text.format", "json_schema", "response format"),
-    "tool_choice": ("tool_choice", "tool choice", "parallel_tool_calls", "parallel tool"),
-    "metadata": ("metadata",),
-    "reasoning": ("reasoning",),
-}
-"""Field -> the words by one of which a refusal names it."""
+from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 
-class ResponsesWire:
+class ResponsesWire(Wire):
     """The wire of OpenAI's Responses. `amount` says how much a model reasons where a call does not say."""
 
     name = "responses"
-    framing = Framing.SSE
-    models_path = "/models"
-    usual_path = "/v1"
-    names_in_errors = NAMES_IN_ERRORS
-
-    def __init__(self, amount: Reasoning | None = None) -> None:
-        self._amount = amount
-
-    def headers(self, api_key: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+    names_in_errors: ClassVar = {
+        "include": ("encrypted content", "encrypted_content", "include"),
+        "summary": ("reasoning.summary", "reasoning summar"),
+        "temperature": ("temperature",),
+        "response_format": ("text.format", "json_schema", "response format"),
+        "tool_choice": ("tool_choice", "tool choice", "parallel_tool_calls", "parallel tool"),
+        "metadata": ("metadata",),
+        "reasoning": ("reasoning",),
+    }
 
     def fold(self) -> ResponsesFold:
         return ResponsesFold()
@@ -61,18 +48,17 @@ class ResponsesWire:
             body["tools"] = [_tool(tool) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_output_tokens"] = call.output_tokens_max
-        body |= remaining_fields(self._fields(call), without)
+        body |= self._sent(call, without)
         if "summary" in without and "reasoning" in body:
             body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
         dropped += _left_out(call)
         return WireRequest("/responses", encode_body(body, call.extra), dropped=tuple(dropped))
 
-    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
-        sent = present_fields(self._fields(call))
+    def droppable_fields(self, call: ModelCall) -> set[str]:
+        sent = super().droppable_fields(call)
         return sent | {"summary"} if "reasoning" in sent else sent
 
-    def _fields(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        """Optional fields: the name of each, and its part of the body."""
+    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         has_tools = call.tools or "tools" in call.extra
         amount, form = call.reasoning or self._amount, call.response_format
         return {

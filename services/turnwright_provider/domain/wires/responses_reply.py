@@ -18,7 +18,14 @@ from turnwright_provider.domain.error_body import truncated_json
 from turnwright_provider.domain.keyed_texts import KeyedTexts
 from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.tool_calls import parse_index
-from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects, reply_in, text_of
+from turnwright_provider.domain.wires.json_fold import (
+    JsonFold,
+    compact_json,
+    error_in_stream,
+    objects,
+    reply_in,
+    text_of,
+)
 
 ITEMS_MAX: Final = 1000
 """Most items of one reply; others are ignored."""
@@ -126,7 +133,7 @@ class ResponsesFold(JsonFold):
             case "function_call":
                 yield from self._call(place, self._arguments.whole(place, text_of(item.get("arguments"))), item)
             case str():
-                text = join_surrogates(json.dumps(item, ensure_ascii=False, separators=(",", ":")))
+                text = compact_json(item)
                 if len(text) <= BLOCK_CHARS_MAX:
                     yield AddServerBlock(ServerBlock(place, text))
 
@@ -146,7 +153,7 @@ class ResponsesFold(JsonFold):
         for key, text in texts:
             yield from self._add_reasoning(self._thoughts.whole(key, text))
         rest = {name: value for name, value in item.items() if name not in ("type", "id", "status")}
-        data = join_surrogates(json.dumps(rest, ensure_ascii=False, separators=(",", ":")))
+        data = compact_json(rest)
         if len(data) <= BLOCK_CHARS_MAX:
             text = join_surrogates("\n\n".join(text for _, text in texts))
             yield SetThinkingBlocks(

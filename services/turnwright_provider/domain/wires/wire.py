@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from turnwright_core.chat.deltas import Delta
-from turnwright_provider.domain.model_call import Dropped, ModelCall, VendorEvent
-from turnwright_provider.domain.sse import SseEvent
+from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.wires.json_fold import JsonFold
 
 
 class Framing(Enum):
@@ -30,57 +31,43 @@ class WireRequest(Struct, frozen=True):
     dropped: tuple[Dropped, ...] = ()
 
 
-class ReplyFold(Protocol):
-    """Folds one answer. Raises VendorError for an error that the server put into it."""
+class Wire(ABC):
+    """One vendor's interface. `amount` is how much is reasoned where a call does not say."""
 
-    is_done: bool
-    """Whether the server has sent an end marker."""
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether the reply is complete, even if more follows."""
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether any event was read."""
-
-    @property
-    def progress(self) -> int:
-        """A number that grows with the reply, and with nothing else that a server sends."""
-
-    def event(self, event: SseEvent) -> list[Delta]:
-        """The deltas of one event, or of one line if the wire is line-based."""
-
-    def whole(self, body: Any) -> list[Delta]:
-        """The deltas of a reply that is one JSON body. Raises VendorError for anything else."""
-
-    def flush(self) -> list[Delta]:
-        """What was buffered, which is delivered even if the stream breaks off."""
-
-    def close(self) -> list[VendorEvent]:
-        """The last deltas and the end. Raises VendorError if the stream was empty or was cut off."""
-
-
-class Wire(Protocol):
-    """One vendor's interface."""
-
-    name: str
-    framing: Framing
-    models_path: str
+    name: ClassVar[str]
+    framing: ClassVar[Framing] = Framing.SSE
+    models_path: ClassVar[str] = "/models"
     """Where the models are listed, below the base URL."""
-    usual_path: str
+    usual_path: ClassVar[str] = "/v1"
     """How most base URLs of such servers end."""
-    names_in_errors: Mapping[str, tuple[str, ...]]
-    """Fields that may be dropped -> words for them in refusals; the first match counts."""
+    names_in_errors: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Fields that may be dropped -> the words by one of which a refusal names them; the first match counts."""
+
+    def __init__(self, amount: Reasoning | None = None) -> None:
+        self._amount = amount
 
     def headers(self, api_key: str) -> Mapping[str, str]:
         """Headers of every request: the key, and the version of the API."""
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
+    @abstractmethod
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
         """The request for a call, `without` the fields that the server has refused."""
 
-    def droppable_fields(self, call: ModelCall) -> AbstractSet[str]:
-        """Those of `names_in_errors` that are in the request of a call."""
-
-    def fold(self) -> ReplyFold:
+    @abstractmethod
+    def fold(self) -> JsonFold:
         """A fold for the answer to one request."""
+
+    def droppable_fields(self, call: ModelCall) -> set[str]:
+        """Those of `names_in_errors` that are in the request of a call."""
+        return {name for name, part in self._optional(call).items() if part}
+
+    def _optional(self, call: ModelCall) -> Mapping[str, Any]:
+        """Optional fields: the name of each, and its part of the body; empty where the call has none."""
+        del call
+        return {}
+
+    def _sent(self, call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
+        """The parts of the body for all optional fields but these."""
+        parts = self._optional(call).items()
+        return {key: value for name, part in parts if name not in without for key, value in part.items()}
