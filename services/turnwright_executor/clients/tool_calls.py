@@ -37,7 +37,6 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import AWAY, Ending
-from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Done, Tool
@@ -307,8 +306,7 @@ class ToolCalls:
         gate = RecordingGate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.filtered(call.command, 0)
         command = recording.command
-        target = target_of(command, gate.target_attribute(command.name))
-        path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
+        path = f"{folder}/{slugify(command.name)}/{slugify(gate.target_of(command)) or 'call'}"
         record = new_record(gate, recording, path, call=ClientCall(call.principal, call.digest(), self._owner))
         revision = await self._put(call, new_record_write(record), 0)
         # Other commands have other paths, so writes do not collide; the first one written counts.

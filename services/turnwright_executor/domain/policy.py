@@ -7,7 +7,7 @@ decisions C2, C26.
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
-from turnwright_executor.domain.records import has_target, target_attribute, target_of
+from turnwright_executor.domain.records import target_attribute
 from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
 from turnwright_grammar.reply import Command
 
@@ -41,9 +41,7 @@ class PolicyInput(Struct, frozen=True):
     def target(self) -> str:
         """The attribute with the command's target; empty if its tool has none."""
         name = self.command.name
-        if name in self.more:
-            return self.more[name].target
-        return target_attribute(name) if has_target(name) else ""
+        return self.more[name].target if name in self.more else target_attribute(name)
 
 
 def refusal(
@@ -81,6 +79,10 @@ _NEEDS: Final = {
 }
 """Error texts for tools whose commands need a body."""
 
+_CONTROLS: Final = re.compile(r"[\0-\x1f\x7f-\x9f]")
+_CONTROLS_IN_SCRIPT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Without line breaks and tabs."""
+
 
 def _bad_target(case: PolicyInput) -> Refusal | None:
     name, what = case.command.name, case.target
@@ -90,7 +92,7 @@ def _bad_target(case: PolicyInput) -> Refusal | None:
         value = case.command.attributes.get(attribute, "")
         if fault := _fault_of(value, lines_allowed=attribute == "command"):
             return Refusal("invalid:400", f"The {attribute} of <{name}> {fault}")
-    if not target_of(case.command, what).strip():
+    if not case.command.attributes.get(what, "").strip():
         return Refusal("invalid:400", _NEEDS.get(name, f'<{name}> needs a {what}: <{name} {what}="..."/>.'))
     return None
 
@@ -100,8 +102,7 @@ def _fault_of(value: str, *, lines_allowed: bool) -> str:
     if len(value) > TARGET_CHARS_MAX:
         advice = " Put a long script into a file with <set> and run the file." if lines_allowed else ""
         return f"has {len(value)} characters; at most {TARGET_CHARS_MAX} are allowed.{advice}"
-    allowed = "\n\t\r" if lines_allowed else ""
-    if any(unicodedata.category(char) == "Cc" and char not in allowed for char in value):
+    if (_CONTROLS_IN_SCRIPT if lines_allowed else _CONTROLS).search(value):
         return "holds control characters or line breaks. Write one plain line."
     return ""
 

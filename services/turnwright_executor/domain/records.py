@@ -11,41 +11,32 @@ from typing import Final
 from turnwright_core.text import free_path, slugify
 from turnwright_grammar.reply import Command
 
-# The attribute with a tool's target; None for tools without a target.
-_TARGET_ATTRIBUTE: Final[dict[str, str | None]] = {
+_TARGET_ATTRIBUTE: Final[dict[str, str]] = {
     "sh": "command",
     "env": "command",
     "ask_user": "question",
-    **dict.fromkeys(("set_plan", "update_plan", "get_plan")),
-    **dict.fromkeys(("think", "update", "undo")),
+    **dict.fromkeys(("set_plan", "update_plan", "get_plan", "think", "update", "undo"), ""),
 }
+"""The attribute with a tool's target where it is not `path`; empty for tools without a target."""
 _LOG: Final = "log://"
-
-
-def has_target(tool: str) -> bool:
-    return _TARGET_ATTRIBUTE.get(tool, "path") is not None
 
 
 def target_attribute(tool: str) -> str:
     """The attribute with the target; empty for a tool without one."""
-    return _TARGET_ATTRIBUTE.get(tool, "path") or ""
+    return _TARGET_ATTRIBUTE.get(tool, "path")
 
 
-def target_of(command: Command, attribute: str | None = None) -> str:
-    """The target of a command: path, command or question; empty if there is none (RU129).
-
-    `attribute` names the attribute of a plugin's tool; empty: none.
-    """
-    return command.attributes.get(target_attribute(command.name) if attribute is None else attribute, "")
+def target_of(command: Command) -> str:
+    """The target of a command of the runtime's tools: path, command or question; empty if there is none (RU129)."""
+    return command.attributes.get(target_attribute(command.name), "")
 
 
-def record_path(turn: int, command: Command, ordinal: int, taken: Container[str], attribute: str | None = None) -> str:
+def record_path(turn: int, tool: str, target: str, ordinal: int, taken: Container[str]) -> str:
     """Path of a command's record, `log://turn_N/{tool}/{slug}`; if it is taken, with a suffix `+2`, `+3`, ...
 
-    The slug is derived from the target (see `target_of`). Tools without a target are numbered, from 1.
+    The slug is derived from the target. Commands without one are numbered, from 1.
     """
-    slug = slugify(target_of(command, attribute)) or ordinal + 1
-    return free_path(f"{_LOG}turn_{turn}/{slugify(command.name)}/{slug}", taken)
+    return free_path(f"{_LOG}turn_{turn}/{slugify(tool)}/{slugify(target) or ordinal + 1}", taken)
 
 
 def error_path(turn: int, word: str, taken: Container[str]) -> str:

@@ -71,19 +71,20 @@ class Hooks:
 
     async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:
         """The value after the hook's chain of filters. Never raises for an error of a filter."""
-        value, _ = await self.trace(hook, value, context)
-        return value
+        return (await self.trace(hook, value, context))[0]
 
     async def trace(self, hook: FilterHook[V, C], value: V, context: C) -> tuple[V, FilterChange[V] | None]:
         """As `apply`, and the last filter that changed the value; None: none did."""
         changed = None
         for one in self._chains[hook.name]:
-            if hook.ends and hook.ends(value):
-                break
             after = one.call(value, context) if one.is_rule else await self._filtered(hook, one, value, context)
-            if after is not value and after != value:
+            if after is value:
+                continue
+            if after != value:
                 changed = FilterChange(one, value)
             value = after
+            if hook.ends and hook.ends(value):
+                break
         return value, changed
 
     async def _filtered(self, hook: FilterHook[V, C], one: HookSubscription, value: V, context: C) -> V:

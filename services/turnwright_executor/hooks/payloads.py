@@ -29,14 +29,14 @@ def check_refusal(outcome: str, body: str) -> None:
     is_code = len(code) == 3 and code.isascii() and code.isdecimal() and code[0] in "45"
     if not word or len(outcome) > OUTCOME_CHARS_MAX or not is_code:
         raise ValueError(f"an outcome must be `word:code`, such as permission:403; it is {outcome!r}")
-    if not (isinstance(body, str) and _is_storable(body) and body.strip()):
+    if not (_are_storable(body) and body.strip()):
         raise ValueError("a refusal says in its body, in text that UTF-8 can hold, what to do instead")
 
 
-def _is_storable(text: str) -> bool:
+def _are_storable(*texts: str) -> bool:
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        "".join(texts).encode()
+    except (TypeError, UnicodeEncodeError):
         return False
     return True
 
@@ -60,8 +60,9 @@ class Recording(Struct, frozen=True):
         if self.outcome:
             check_refusal(self.outcome, self.body)
         command = self.command
-        texts = (command.name, command.body, *command.attributes.keys(), *command.attributes.values())
-        if not command.name or not all(isinstance(text, str) and _is_storable(text) for text in texts):
+        if not command.name or not _are_storable(
+            command.name, command.body, *command.attributes.keys(), *command.attributes.values()
+        ):
             raise ValueError("a command has a name, and its attributes and body are text that UTF-8 can hold")
 
     @property
@@ -136,7 +137,7 @@ class Content(Struct, frozen=True):
         """Raises ValueError for an invalid refusal, or for content that no file can hold."""
         if self.outcome:
             check_refusal(self.outcome, self.body)
-        if self.text is not None and not (isinstance(self.text, str) and _is_storable(self.text)):
+        if self.text is not None and not (_are_storable(self.text)):
             raise ValueError("the content of a file is text that UTF-8 can hold, or None")
 
     @property

@@ -39,11 +39,8 @@ class HookSubscription(Struct, frozen=True):
     name: str
     priority: int
     call: Callable[..., Any]
-
-    @property
-    def is_rule(self) -> bool:
-        """Whether it is one of the runtime's own rules: pure and fast, so it is called in the event loop."""
-        return self.plugin == RUNTIME
+    is_rule: bool
+    """Whether it is one of the runtime's own rules: pure and fast, so it is called in the event loop."""
 
 
 class _Shared(Struct):
@@ -51,6 +48,7 @@ class _Shared(Struct):
 
     subscriptions: list[HookSubscription] = field(default_factory=list)
     tools: dict[str, tuple[str, PluginTool]] = field(default_factory=dict)
+    descriptors: dict[str, ToolDescriptor] = field(default_factory=dict)
     open_entries: Callable[[TurnAddress], Entries] | None = None
 
 
@@ -66,6 +64,7 @@ class Registry(PluginRegistry[_Shared]):
         if other or tool.name in TAKEN:
             raise ValueError(f"the name <{tool.name}> is taken, by {other[0] if other else 'the runtime'}")
         self._shared.tools[tool.name] = (self.plugin, tool)
+        self._shared.descriptors[tool.name] = ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target)
 
     def entries(self, at: TurnAddress) -> Entries:
         """The entries of a run, for an observer or a filter: reads see what the run sees, writes have plugin tier.
@@ -87,9 +86,8 @@ class Registry(PluginRegistry[_Shared]):
 
     @property
     def tool_descriptors(self) -> Mapping[str, ToolDescriptor]:
-        """By tool name: what must be known before one of its commands is dispatched."""
-        tools = (tool for _, tool in self._shared.tools.values())
-        return {tool.name: ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target) for tool in tools}
+        """By tool name, as plugins add them: what must be known before one of its commands is dispatched."""
+        return self._shared.descriptors
 
     def on(self, hook: EventHook[P] | str, observer: Callable[[P], object], priority: int = PRIORITY_DEFAULT) -> None:
         """Register an observer, sync or async. Raises ValueError if the hook is not an event."""
@@ -113,7 +111,8 @@ class Registry(PluginRegistry[_Shared]):
         if not callable(call):
             raise TypeError(f"{hook}: {call!r} is not a function")
         name = str(getattr(call, "__qualname__", "") or type(call).__qualname__)
-        self._shared.subscriptions.append(HookSubscription(hook, self.plugin, name, int(priority), call))
+        is_rule = self.plugin == RUNTIME
+        self._shared.subscriptions.append(HookSubscription(hook, self.plugin, name, int(priority), call, is_rule))
 
     def chain(self, hook: str) -> tuple[HookSubscription, ...]:
         return tuple(

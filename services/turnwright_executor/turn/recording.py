@@ -11,7 +11,6 @@ import asyncio
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -72,6 +71,9 @@ _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 COMMAND_BYTES_MAX: Final = RECORD_BYTES_MAX // 2
 """Maximum size of a command in a record, in bytes: its effect must fit as well."""
+
+RECORD_OVERHEAD_BYTES: Final = 4096
+"""More bytes than a record has beside its command."""
 
 READ_ASIDE_CHARS: Final = 4 * 1024
 """Length from which a reply is parsed in a thread at its end, in code points: the worst case is 10 us each."""
@@ -211,14 +213,17 @@ def _storable(command: Command) -> Command:
     """The command in storable form: JSON can contain unpaired surrogates, which are not valid text."""
     if len(command.name) > NAME_CHARS_MAX:
         command = replace(command, name=command.name[:NAME_CHARS_MAX])
-    texts = (command.name, command.body, *chain(*command.attributes.items()), *command.json_names)
-    if not any(_HALVES.search(text) for text in texts):
+    if not _HALVES.search("".join(_texts(command))):
         return command
     attributes = {_whole(name): _whole(value) for name, value in command.attributes.items()}
     names = tuple(map(_whole, command.json_names))
     return replace(
         command, name=_whole(command.name), body=_whole(command.body), attributes=attributes, json_names=names
     )
+
+
+def _texts(command: Command) -> tuple[str, ...]:
+    return (command.name, command.body, *command.attributes, *command.attributes.values(), *command.json_names)
 
 
 def _whole(text: str) -> str:
@@ -286,10 +291,10 @@ class RecordingGate(Struct, frozen=True):
     def _more(self) -> dict[str, ToolDescriptor]:
         return {name: tool.descriptor for name, tool in self.tools.items() if isinstance(tool, DESCRIBED)}
 
-    def target_attribute(self, name: str) -> str | None:
-        """The target attribute of a plugin's tool; None: it is another tool."""
-        tool = self.tools.get(name)
-        return tool.descriptor.target if isinstance(tool, DESCRIBED) else None
+    def target_of(self, command: Command) -> str:
+        """The target of a command of any tool; empty if there is none."""
+        tool = self.tools.get(command.name)
+        return command.attributes.get(tool.descriptor.target, "") if isinstance(tool, DESCRIBED) else target_of(command)
 
 
 async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[CommandRecord]:
@@ -300,7 +305,7 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
         call = reading.calls[ordinal] if reading.calls else None
         recording = await gate.filtered(written, ordinal)
         command = recording.command
-        path = record_path(gate.at.turn, command, ordinal, taken, gate.target_attribute(command.name))
+        path = record_path(gate.at.turn, command.name, gate.target_of(command), ordinal, taken)
         taken.add(path)
         record = new_record(gate, recording, path, ordinal=ordinal)
         records.append(called_by(record, call, gate.at.turn, ordinal) if call else record)
@@ -321,14 +326,20 @@ def new_record(
     record = CommandRecord(
         path=path,
         tool=command.name,
-        target=target_of(command, gate.target_attribute(command.name)),
+        target=gate.target_of(command),
         command=command,
         ordinal=ordinal,
         effect_class=effect_class,
         key=secrets.token_hex(8) if effect_class is EffectClass.IDEMPOTENT else "",
         call=call,
     )
-    if record_bytes(record) > COMMAND_BYTES_MAX:
+    if _bytes_at_most(command) > COMMAND_BYTES_MAX and record_bytes(record) > COMMAND_BYTES_MAX:
         name = command.name[:NAME_CHARS_MAX]
         return settled(replace(record, tool=name, target=record.target[:200], command=Command(name)), TOO_LARGE)
     return settled(record, failed(recording.outcome, recording.body)) if recording.is_refused else record
+
+
+def _bytes_at_most(command: Command) -> int:
+    """Upper bound for the size of a new record with this command, which takes no message to find out."""
+    texts = _texts(command)
+    return 4 * sum(map(len, texts)) + 16 * len(texts) + RECORD_OVERHEAD_BYTES

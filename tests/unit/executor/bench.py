@@ -19,7 +19,7 @@ from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.records import record_path
+from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
@@ -130,7 +130,7 @@ class Bench:
             loop=1,
             mode=self.mode,
             yolo=self.yolo,
-            record_path=record_path(TURN, sent, 0, ()),
+            record_path=record_path(TURN, sent.name, target_of(sent), 0, ()),
             entries=self.entries,
             workspace=DiskWorkspace(self.root, 100_000, self.constraints),
             shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),

@@ -5,7 +5,7 @@ import pytest
 from cases import load_cases
 from turnwright_core.runs import LoopSettings, Mode
 from turnwright_executor.domain.policy import refusal
-from turnwright_executor.domain.records import has_target, target_attribute, target_of
+from turnwright_executor.domain.records import target_attribute, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, resolve_tools
 
 from .commands import built, command
@@ -105,7 +105,7 @@ def test_an_unknown_tool_is_not_found():
     assert refusal(built("frobnicate", {"path": "a"}), Mode.ACT, TOOL_ORDER).outcome == "not_found:404"
 
 
-@pytest.mark.parametrize("tool", [name for name in TOOL_ORDER if has_target(name)])
+@pytest.mark.parametrize("tool", [name for name in TOOL_ORDER if target_attribute(name)])
 def test_a_command_without_its_target_is_recorded_with_an_empty_one_and_refused(tool):
     # RU129
     bare = built(tool, {})

@@ -26,7 +26,7 @@ from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 from turnwright_grammar.reply import Command
 
-from .commands import built, command
+from .commands import command
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ from .commands import built, command
 )
 def test_a_record_is_named_by_turn_tool_and_target(text, target, path):
     assert target_of(command(text)) == target
-    assert record_path(3, command(text), 4, ()) == path
+    assert record_path(3, command(text).name, target, 4, ()) == path
 
 
 def test_equal_slugs_of_one_turn_get_a_suffix():
     taken: set[str] = set()
     for _ in range(3):
-        taken.add(record_path(1, command('<get path="a"/>'), 0, taken))
+        taken.add(record_path(1, "get", "a", 0, taken))
     assert taken == {"log://turn_1/get/a", "log://turn_1/get/a+2", "log://turn_1/get/a+3"}
 
 
 def test_a_target_cannot_imitate_a_suffix():
-    assert record_path(1, built("get", {"path": "a+2"}), 0, ()) == "log://turn_1/get/a%2B2"
+    assert record_path(1, "get", "a+2", 0, ()) == "log://turn_1/get/a%2B2"
 
 
 def test_output_goes_to_the_scheme_of_the_tool():
@@ -74,7 +74,7 @@ def test_an_error_has_a_record_of_its_own():
 
 @given(name=st.text(min_size=1), target=st.text(max_size=600), turn=st.integers(1, 10**6), ordinal=st.integers(0, 99))
 def test_any_command_has_a_path_that_a_store_takes(name, target, turn, ordinal):
-    path = record_path(turn, Command(name, {"path": target}), ordinal, ())
+    path = record_path(turn, name, target, ordinal, ())
     assert path.startswith(f"log://turn_{turn}/")
     assert len(path) <= PATH_CHARS_MAX
     assert path.isascii()
