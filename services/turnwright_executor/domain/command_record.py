@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, field
@@ -28,7 +28,7 @@ from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffe
 from turnwright_grammar.reply import Command
 
 
-class Stage(Enum):
+class Stage(StrEnum):
     """How far a command came."""
 
     RECORDED = "recorded"

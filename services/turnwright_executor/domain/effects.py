@@ -8,13 +8,13 @@ conflict (architecture 6, 11).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, field
 
 
-class EffectClass(Enum):
+class EffectClass(StrEnum):
     """Whether a command can be run again after an interruption that left its result unknown."""
 
     PURE = "pure"

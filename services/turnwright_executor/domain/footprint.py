@@ -7,7 +7,6 @@ two may appear, and its body if it may be visible. Anything unknown counts as in
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -16,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.entries import AppendEntry, Entry, EntryWrite, RemoveEntry, SetEntry, Visibility
+from turnwright_core.entries import AppendEntry, Entry, EntryWrite, RemoveEntry, SetEntry, Visibility, parse_attributes
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 
 QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
@@ -79,30 +78,30 @@ class Footprint:
                 case RemoveEntry():
                     self._parts.pop(write.path, None)
                 case AppendEntry(text):
-                    part = self._part(write.path)
+                    part = self._parts.get(write.path) or self._before(write.path)
                     self._parts[write.path] = replace(part, body=part.body + len(text))
                 case SetEntry():
                     self._set(write.path, write.change)
                 case _:
                     self.mark_unknown()
 
-    def _part(self, path: str) -> _Part:
+    def _before(self, path: str) -> _Part:
+        """An entry that the turn has not written."""
         # A packet shows an event's attributes, whose length was not kept.
         body = inf if path.startswith(_EVENT) else self._read.get(path, inf)
-        return self._parts.get(path) or _Part(_chars(path) * 3 + _SHOWN_CHARS_MAX, body)
+        return _Part(_chars(path) * 3 + _SHOWN_CHARS_MAX, body)
 
     def _set(self, path: str, change: SetEntry) -> None:
-        part = self._part(path)
+        part = self._parts.get(path)
         # An unchanged body adds nothing.
-        is_visible = part.is_visible if path in self._parts else change.body is not None
-        if change.attributes_json is not None:
-            part = replace(part, shown=_shown_in(path, change.attributes_json))
-        if change.body is not None:
-            part = replace(part, body=len(change.body))
+        is_visible = part.is_visible if part else change.body is not None
         if change.visibility is not Visibility.UNSPECIFIED:
             # An event has no summarized form.
             is_visible = change.visibility not in ({Visibility.ARCHIVED} if path.startswith(_EVENT) else _HIDDEN)
-        self._parts[path] = replace(part, is_visible=is_visible)
+        attributes_json, text = change.attributes_json, change.body
+        shown = (part or self._before(path)).shown if attributes_json is None else _shown_in(path, attributes_json)
+        body = (part or self._before(path)).body if text is None else len(text)
+        self._parts[path] = _Part(shown, body, is_visible)
 
     @property
     def chars(self) -> float:
@@ -125,14 +124,14 @@ def _shown_in(path: str, attributes_json: str) -> int:
         return _chars(path) * 3 + _ESCAPE_CHARS * len(attributes_json)
     if len(attributes_json) > _PARSED_CHARS_MAX:
         return _chars(path) * 3 + _SHOWN_CHARS_MAX
-    return _shown(path, json.loads(attributes_json or "{}"))
+    return _shown(path, parse_attributes(attributes_json))
 
 
 def _shown(path: str, attributes: dict[str, Any]) -> int:
     """The parts of an entry's tag that may be long; the path also occurs in both sentinels."""
     target = str(attributes.get("target") or "")[:TARGET_CHARS_MAX]
     summary = str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX]
-    return _chars(path) * 3 + _chars(target) + _chars(summary)
+    return _chars(path) * 3 + _chars(target + summary)
 
 
 def _chars(text: str) -> int:

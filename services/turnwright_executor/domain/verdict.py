@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct, field
@@ -84,7 +85,7 @@ class ReplyFacts(Struct, frozen=True):
     parse_failures: int = 0
 
 
-class TurnFacts(Struct, frozen=True):
+class TurnFacts(Struct, frozen=True, dict=True):
     """All that the verdict looks at.
 
     `records` stand in the order of the reply. `errors` counts error entries that belong to no command.
@@ -110,7 +111,7 @@ class TurnFacts(Struct, frozen=True):
     is_transcript: bool = False
     """Whether the model reads each failure as the result of its call: then it is no strike (C42)."""
 
-    @property
+    @cached_property
     def update(self) -> RecordFacts | None:
         """The last update, which counts (RU141)."""
         return next((record for record in reversed(self.records) if record.tool == "update"), None)
@@ -120,12 +121,12 @@ class TurnFacts(Struct, frozen=True):
         """Number of failed commands, without rejected ones."""
         return sum(record.state is State.FAILED and not record.rejected for record in self.records)
 
-    @property
+    @cached_property
     def struck(self) -> int:
         """Number of commands that count as strikes: failed ones, in transcripts only those of unknown tools (C42)."""
         return sum(record.is_unknown for record in self.records) if self.is_transcript else self.failures
 
-    @property
+    @cached_property
     def is_refuted(self) -> bool:
         """Whether the last update claims success although something failed or was rejected."""
         update = self.update
@@ -142,13 +143,15 @@ class TurnFacts(Struct, frozen=True):
     def is_empty(self) -> bool:
         return not self.reply.any_command and not self.reply.narration.strip()
 
-    @property
+    @cached_property
     def period(self) -> int:
         """Period of the cycle that this turn is in, in turns; 0: none."""
-        fingerprints = [*(result.fingerprint for result in self.recent), self.fingerprint]
-        return cycle_period(fingerprints, self.limits.cycles_min, self.limits.cycle_period_max)
+        limits = self.limits
+        latest = self.recent[-limits.cycles_min * limits.cycle_period_max :]
+        fingerprints = [*[result.fingerprint for result in latest], self.fingerprint]
+        return cycle_period(fingerprints, limits.cycles_min, limits.cycle_period_max)
 
-    @property
+    @cached_property
     def strikes(self) -> int:
         """Turns in a row with an error, a failed command, an empty reply or a cycle, up to this one (RU011, RU152)."""
         is_strike = self.errors or self.reply.parse_failures or self.struck or self.is_empty or self.period

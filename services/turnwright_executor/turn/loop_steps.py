@@ -91,7 +91,7 @@ class LoopSteps:
         """Carry out one step. Raises TurnwrightError if a service fails, OSError, and BudgetError."""
         if step.action is Action.STOP:
             return
-        with span(step.action.name.lower()):
+        with span(step.action):
             if step.action in self._steps:
                 await self._steps[step.action](state)
             else:

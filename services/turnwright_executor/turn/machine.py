@@ -17,7 +17,7 @@ Source: architecture 2, 3, 11; rows RU005, RU007, RU127-RU142, RU149-RU157, RU19
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+from enum import StrEnum
 from itertools import product
 from typing import Final
 
@@ -32,7 +32,7 @@ UPDATE: Final = "update"
 """The command that reports about the turn: it is carried out even if an earlier one failed (RU140)."""
 
 
-class LocalStage(Enum):
+class LocalStage(StrEnum):
     """What this process knows about a command, in addition to its record."""
 
     NOTHING = "nothing"
@@ -48,7 +48,7 @@ class LocalStage(Enum):
     """Its result is known here, whether or not the store has it."""
 
 
-class Action(Enum):
+class Action(StrEnum):
     """A step of a turn."""
 
     # Of the turn
@@ -91,7 +91,7 @@ class Action(Enum):
 TERMINAL: Final = frozenset({Action.PARK, Action.STOP})
 
 
-class Phase(Enum):
+class Phase(StrEnum):
     """Progress of the turn, apart from its commands."""
 
     ENDING = "ending"
@@ -213,7 +213,10 @@ def next_step(state: TurnState) -> Step:
 
 def phase_of(state: TurnState) -> Phase:
     """The phase of the turn, apart from its commands if these are recorded."""
-    return next(phase for phase, holds in _PHASES if holds(state))
+    for phase, holds in _PHASES:
+        if holds(state):
+            return phase
+    raise AssertionError("the last phase holds for every state")
 
 
 def _of_commands(state: TurnState) -> Step | None:
