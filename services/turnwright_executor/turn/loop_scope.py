@@ -102,7 +102,7 @@ class OpenTurn(Struct):
     reading: ParsedReply = field(default_factory=ParsedReply)
     packet: Packet | None = None
     unwritten: list[EntryWrite] = field(default_factory=list)
-    """The reply, and its commands if all are pure: they are written with the results of the commands."""
+    """The reply if all of its commands are pure: it is written with their results."""
     is_left: bool = False
     """Whether an earlier owner carried out commands, so that their additions are unknown here."""
     is_demoted: bool = False

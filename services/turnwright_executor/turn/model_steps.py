@@ -237,10 +237,10 @@ class ModelSteps:
         records = await new_records(gate, reading)
         replaced = _archived(packet.after_reply) if reading.narration.strip() else ()
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]
-        writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
         if all(record.effect_class is EffectClass.PURE for record in records):
             open_turn.unwritten = writes
         else:
+            writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
             records = await self._written(records, writes)
         scope.events.recorded(turn.number, records)
         state.records = {record.path: record for record in records}

@@ -11,8 +11,8 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -106,10 +106,10 @@ class WriteBuffer:
         """The path of the reply while it is in the buffer, and with it all of its results."""
         self._unanswered: TurnwrightError | None = None
         """Why it is unknown whether the reply was written. Nothing more is written then: the next claim tells."""
-        self._new: set[str] = set()
-        """Buffered records of commands that have not ended."""
-        self._created: dict[str, EntryWrite] = {}
-        """Those that have ended since: each is created as it ended, in one write, where it was to be created."""
+        self._new: dict[str, CommandRecord] = {}
+        """Records that are created after the reply in the buffer: each as it has ended by then, in one write."""
+        self._changed_later: set[str] = set()
+        """New records whose next states need writes of their own."""
         self._renamed: dict[str, str] = {}
         """Buffered records whose paths were taken by somebody else, with their new paths."""
         self._taken: set[str] = set()
@@ -121,10 +121,13 @@ class WriteBuffer:
         """Entries of project files that were or will be written."""
 
     def buffer_reply(self, writes: Sequence[EntryWrite]) -> None:
-        """Buffer the reply and its commands as the turn's first writes: they are not durable until the first flush."""
+        """Buffer the reply as the turn's first writes, and after it the records of its commands.
+
+        They are not durable until the first flush.
+        """
         if writes:
-            self._new = {one.path for one in writes if one.path in self._records}
-            self.add(*(replace(one, expected_revision=0) if one.path in self._new else one for one in writes))
+            self._new = dict(self._records)
+            self.add(*writes)
             self._reply = writes[0].path
 
     @property
@@ -191,16 +194,18 @@ class WriteBuffer:
 
     def _ended(self, record: CommandRecord) -> EntryWrite | None:
         """The write of a record's outcome; None if it is created with it."""
-        if record.path not in self._new and record.path not in self._created:
+        if record.path not in self._new or record.path in self._changed_later:
             return record_write(record)
-        self._new.discard(record.path)
-        self._created[record.path] = replace(self._stamped(new_record_write(record)), expected_revision=0)
+        self._new[record.path] = record
         return None
+
+    def _creation(self, record: CommandRecord) -> EntryWrite:
+        return replace(self._stamped(new_record_write(record)), expected_revision=0)
 
     def move(self, record: CommandRecord, *writes: EntryWrite) -> None:
         """Buffer the new state of an unsettled record, and what is written with it."""
         self._records[record.path] = record
-        self._new.discard(record.path)
+        self._changed_later.add(record.path)
         self.add(record_write(record), *writes)
 
     def add(self, *writes: EntryWrite) -> None:
@@ -223,10 +228,11 @@ class WriteBuffer:
         """All buffered writes, for a call that carries them itself. Raises TurnwrightError if they may be stored."""
         if self._unanswered:
             raise self._unanswered
-        writes = (write for group in self._groups for write in group.all)
-        if created := self._created:
-            writes = (created.get(write.path, write) if write.expected_revision == 0 else write for write in writes)
-        return tuple(map(self.at_final_path, writes))
+        writes = [write for group in self._groups for write in group.all]
+        if self._new:
+            after_reply = len(self._groups[0].writes)
+            writes[after_reply:after_reply] = map(self._creation, self._new.values())
+        return tuple(map(self.at_final_path, writes)) if self._renamed else tuple(writes)
 
     def at_final_path(self, write: EntryWrite) -> EntryWrite:
         """The write of a record with its new path, if it was renamed."""
@@ -240,32 +246,26 @@ class WriteBuffer:
         # One at a time: the two channels of a command grow at once, and nothing may be written twice.
         async with self._flushing:
             while self._groups or run_status:
-                written = list(map(id, self._groups))
-                sent = self.writes()
                 try:
-                    with self._creating_records():
-                        ack = await self._send(sent, full=full, run_status=run_status)
+                    await self._send_groups(full=full, run_status=run_status)
                 except TurnwrightError as error:
                     if not await self.fail_refused_group(error):
                         raise
-                    continue
-                self._reply = ""
-                self.cursor = ack.cursor
-                self._groups = [group for group in self._groups if id(group) not in written]
-                run_status = 0
+                else:
+                    run_status = 0
 
-    @contextmanager
-    def _creating_records(self) -> Iterator[None]:
-        """Context for the write that creates buffered records: outcomes that arrive meanwhile are written after it."""
-        new, created = self._new, self._created
-        self._new, self._created = set(), {}
-        is_done = False
+    async def _send_groups(self, *, full: bool, run_status: int) -> None:
+        """Write what is buffered by now. What arrives meanwhile is written after it, outcomes of new records too."""
+        sent = list(map(id, self._groups))
+        changed_later, self._changed_later = self._changed_later, set(self._new)
         try:
-            yield
-            is_done = True
+            ack = await self._send(self.writes(), full=full, run_status=run_status)
+            self.cursor = ack.cursor
+            self._reply, self._new = "", {}
         finally:
-            if not is_done:
-                self._new, self._created = new - {group.record for group in self._groups}, created
+            arrived = [group for group in self._groups if id(group) not in sent]
+            self._changed_later = changed_later.union(*(_paths_of(group.all) for group in arrived))
+        self._groups = arrived
 
     async def flush_on_stop(self, error: BaseException | None = None) -> None:
         """Work was stopped by this exception: store the results so far. Never raises TurnwrightError.
@@ -286,8 +286,11 @@ class WriteBuffer:
             error = refusal
         if isinstance(error, TurnwrightError) and not is_transient(error):
             paths = [group.record for group in self._groups if group.record]
-            ended = [self.at_final_path(self._created.get(path) or record_write(self._records[path])) for path in paths]
-            await self._send(ended, full=True)
+            ended = [
+                self._creation(self._new[path]) if path in self._new else record_write(self._records[path])
+                for path in paths
+            ]
+            await self._send(list(map(self.at_final_path, ended)), full=True)
 
     async def fail_refused_group(self, error: TurnwrightError) -> bool:
         """Turn the group that caused a refusal into a failure of its command; False if there is none.
@@ -300,7 +303,7 @@ class WriteBuffer:
         if self._reply and error.reason is Reason.REVISION_CONFLICT:
             if await self._ledger.get_entries(self._address, [self._reply]):
                 # Taken by ourselves: a write that was cancelled before its answer came. It had all that is here.
-                self._reply, self._groups = "", []
+                self._reply, self._new, self._groups = "", {}, []
                 return True
             if self._rename(path):
                 return True
@@ -326,7 +329,7 @@ class WriteBuffer:
 
     def _unwritten_paths(self) -> set[str]:
         """Buffered paths that a reader would miss; other commands do not read records."""
-        return set().union(*(group.paths for group in self._groups))
+        return set(self._new).union(*(group.paths for group in self._groups))
 
     # ports for tools (tools.contract.Entries) ---------------------------------------------------------------------
 
