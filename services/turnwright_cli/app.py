@@ -7,9 +7,7 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.app_models import add_model_commands
-from turnwright_cli.app_runs import add_run_commands
-from turnwright_cli.app_schedules import add_schedule_commands
+from turnwright_cli.app_runs import add_model_commands, add_run_commands, add_schedule_commands
 from turnwright_cli.app_services import add_service_commands
 from turnwright_cli.options import (
     AS_JSON,

@@ -7,7 +7,20 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AT_LEAST_0, CALLS, COMMON, FILE, LIMITS, RUN, WATCH, add_command, add_group, offering
+from turnwright_cli.options import (
+    AS_JSON,
+    AT_LEAST_0,
+    CALLS,
+    COMMON,
+    FILE,
+    LIMITS,
+    RUN,
+    SERVER,
+    WATCH,
+    add_command,
+    add_group,
+    offering,
+)
 
 _PLAN_ID: Final = Option(["--plan-id"], default="", metavar="ID", help="Which plan [main]")
 _TEXT_FILE: Final = Option(["--file"], metavar="FILE", type=FILE, help="Read the text from this file.")
@@ -81,7 +94,7 @@ def _add_changes(app: click.Group) -> None:
     add_command(
         app,
         "undo",
-        "undoing:undo",
+        "changes:undo",
         "Take back what a turn changed in files, if they are still what it made of them. Exits with 1 if some files "
         "stay as they are, with 5 if all do.",
         RUN,
@@ -183,5 +196,97 @@ def _add_plan(app: click.Group) -> None:
         "Remove a plan; its versions can still be shown.",
         RUN,
         _PLAN_ID,
+        *COMMON,
+    )
+
+
+_ALIAS: Final = Argument(
+    ["alias"], metavar="ALIAS", help="Alias of the model.", shell_complete=offering("completing:models")
+)
+_OF_MODEL: Final = (
+    Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: ask its vendor."),
+    Option(["--output"], type=AT_LEAST_0, metavar="TOKENS", help="Longest reply that it writes; 0: ask its vendor."),
+    Option(["--tools/--no-tools"], default=None, help="Whether it calls tools natively."),
+    Option(["--images/--no-images"], default=None, help="Whether it reads images."),
+    Option(["--reasoning/--no-reasoning"], default=None, help="Whether it reasons before it answers."),
+    Option(["--response-format/--no-response-format"], default=None, help="Whether it answers by a JSON Schema."),
+    Option(["--prefill/--no-prefill"], default=None, help="Whether it continues a message of its own."),
+)
+
+
+def add_model_commands(app: click.Group) -> None:
+    models = add_group(
+        app,
+        "models",
+        "Manage models; without a command, list them and whether each can be called now.",
+        AS_JSON,
+        SERVER,
+        work="models:list_models",
+    )
+    add_command(
+        models,
+        "add",
+        "models:add_model",
+        "Add a model, or change which model an alias names. What you leave out is asked from its vendor.",
+        Argument(["alias"], metavar="ALIAS", help="Name that runs use."),
+        Argument(["vendor_model"], metavar="VENDOR/MODEL", help="The vendor and its own name for the model."),
+        *_OF_MODEL,
+        AS_JSON,
+        SERVER,
+    )
+    add_command(
+        models,
+        "set",
+        "models:set_model",
+        "Change the properties of a model; what you leave out stays as it is.",
+        _ALIAS,
+        Option(["--model", "vendor_model"], metavar="VENDOR/MODEL", help="Another vendor or model."),
+        *_OF_MODEL,
+        AS_JSON,
+        SERVER,
+    )
+    add_command(
+        models,
+        "remove",
+        "models:remove_model",
+        "Remove a model, so that runs can no longer name it.",
+        _ALIAS,
+        AS_JSON,
+        SERVER,
+    )
+
+
+_ID: Final = Argument(["schedule_id"], metavar="ID", help="Id of the schedule: letters, digits, _ and -.")
+
+
+def add_schedule_commands(app: click.Group) -> None:
+    schedules = add_group(
+        app,
+        "schedules",
+        "Manage the schedules of a run: what the agent does again and again, without anybody who asks.",
+    )
+    add_command(
+        schedules, "list", "schedules:list_schedules", "List the schedules of a run, with times in UTC.", RUN, *COMMON
+    )
+    add_command(
+        schedules,
+        "add",
+        "schedules:add_schedule",
+        "Add a schedule, or replace the one with this id. With a prompt, it begins a loop each time; without one, the "
+        "model only reads in its next turn that the time has come.",
+        RUN,
+        _ID,
+        Argument(["prompt"], metavar="[PROMPT]", default="", help="What to do each time; - reads standard input."),
+        Option(["--cron"], metavar="EXPRESSION", default="", help="When: five fields, in UTC, such as '0 3 * * 1-5'."),
+        Option(["--every"], metavar="TIME", default="", help="How often: such as 90s, 10m, 2h or 1d."),
+        *COMMON,
+    )
+    add_command(
+        schedules,
+        "remove",
+        "schedules:remove_schedule",
+        "Remove a schedule; what it has begun goes on.",
+        RUN,
+        _ID,
         *COMMON,
     )

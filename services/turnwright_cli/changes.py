@@ -6,14 +6,24 @@ projects with very many files; then only the fact is reported that commands may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
 from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1.command_record_pb2 import WrittenFile
 
-from turnwright_cli.plain import safe_line
+from turnwright_cli.effects import diff_view
+from turnwright_cli.exit_codes import DIFFERENT, DONE, FAILED
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.output import console, put, show_lines
+from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.records import attributes_of
+from turnwright_cli.run_names import open_run
+from turnwright_client import Client
 from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
 
@@ -105,3 +115,110 @@ def change_lines(changes: FileChanges) -> Iterator[str]:
     if changes.shell:
         commands = "a shell command" if changes.shell == 1 else f"{changes.shell} shell commands"
         yield f"  {'and ' if changes.files else ''}whatever {commands} changed"
+
+
+class RecordedChange(Struct, frozen=True):
+    """One file that a command changed; without `file`, only its path is recorded."""
+
+    entry: entry_pb2.Entry
+    path: str
+    file: WrittenFile | None = None
+
+    @property
+    def patch(self) -> str:
+        """The diff with the names of files that git and patch expect; empty if there is none."""
+        file = self.file
+        if file is None or not file.patch:
+            return ""
+        body = file.patch.split("\n", 2)[2]
+        before = f"a/{file.path}" if file.HasField("base_hash") else "/dev/null"
+        after = f"b/{file.path}" if file.HasField("hash") else "/dev/null"
+        return f"--- {before}\n+++ {after}\n{body}"
+
+
+async def recorded_changes(client: Client, project: str, run: str) -> list[RecordedChange]:
+    """The changes of a run, in their order."""
+    entries = [entry async for entry in client.list_entries(project, run, "log://**", bodies=False)]
+    return [change for entry in sorted(entries, key=lambda one: one.position) for change in changes_of_entry(entry)]
+
+
+def changes_of_entry(entry: entry_pb2.Entry) -> Iterator[RecordedChange]:
+    files = entry.record.settled.files
+    yield from (RecordedChange(entry, file.path, file) for file in files)
+    known = {file.path for file in files}
+    for one in attributes_of(entry).get(CHANGED, ()):
+        if (path := str(one.get("path", ""))) not in known:
+            yield RecordedChange(entry, path)
+
+
+def show_recorded(call: Invocation, changes: Sequence[RecordedChange]) -> int:
+    if call.as_json:
+        return show_lines(list({change.entry.path: change.entry for change in changes}.values()))
+    show_changes(console(), changes)
+    return DONE
+
+
+def show_changes(out: Console, changes: Iterable[RecordedChange]) -> None:
+    """Print the diffs: titled and coloured on a terminal; in a pipe alone, with the rest on standard error."""
+    shown = ""
+    for change in changes:
+        title = _title(change.entry)
+        if out.is_terminal and title != shown:
+            put(out, Text(title, style="bold"))
+        shown = title
+        if not change.patch:
+            _note(out, f"{safe_line(change.path)}: {_without_diff(change)}")
+        elif out.is_terminal:
+            put(out, diff_view(change.patch, styled=True))
+        else:
+            out.file.write(change.patch)
+    if not shown:
+        _note(out, "No command of the run has changed files.")
+
+
+def _title(entry: entry_pb2.Entry) -> str:
+    attributes = attributes_of(entry)
+    words = " ".join(filter(None, (str(attributes.get("tool") or ""), str(attributes.get("target") or ""))))
+    by = f"turn {entry.turn}" if not entry.path.startswith("log://call_") else f"a client after turn {entry.turn}"
+    return f"{by}: {safe_line(words, 100)}"
+
+
+def _without_diff(change: RecordedChange) -> str:
+    if change.file is None:
+        return "changed by a shell command, whose changes are not recorded as a diff"
+    if change.file.HasField("patch"):
+        return "created without content" if change.file.HasField("hash") else "removed; it had no content"
+    return "no diff was kept: it is not text, or the diff was too long"
+
+
+def _note(out: Console, text: str) -> None:
+    if out.is_terminal:
+        put(out, Text(text, style="dim"))
+    else:
+        print(text, file=sys.stderr)
+
+
+async def undo(call: Invocation, *, run: str, turn: int) -> int:
+    """Exits with 1 if some files stay as they are, and with 5 if all do."""
+    async with open_run(call, run) as (client, project, found):
+        record = await undone(client, project, found.run, turn)
+    if call.as_json:
+        show_lines([record])
+    else:
+        show_undone(console(), record)
+    if record.outcome:
+        return FAILED
+    return DIFFERENT if attributes_of(record).get("left") else DONE
+
+
+async def undone(client: Client, project: str, run: str, turn: int = 0) -> entry_pb2.Entry:
+    """The record of taking back a turn; 0: the latest one that changed files."""
+    attributes = {"turn": str(turn)} if turn else {}
+    return await client.call_tool(project, run, "undo", attributes)
+
+
+def show_undone(out: Console, record: entry_pb2.Entry) -> None:
+    first, *rest = safe_text(record.body).split("\n")
+    put(out, Text(first, style="yellow" if record.outcome else "bold"))
+    for line in rest:
+        put(out, Text(f"  {line}", style="yellow" if "stays as it is" in line or "not taken back" in line else ""))

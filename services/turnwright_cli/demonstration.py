@@ -21,6 +21,7 @@ from typing import Final
 from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
+from turnwright.types.v1 import settings_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.effects import diff_view
@@ -28,9 +29,8 @@ from turnwright_cli.exit_codes import DONE, FAILED, FailureError
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
-from turnwright_cli.tasks import Task, run_task
+from turnwright_cli.tasks import has_terminal, run_task
 from turnwright_core.kit.settings import PREFIX
-from turnwright_core.runs import Mode
 
 MODEL: Final = "demo"
 VENDOR_MODEL: Final = "scripted/demo"
@@ -91,9 +91,15 @@ async def _red(out: Console, root: Path) -> None:
 
 async def _work(out: Console, root: Path, home: Path) -> None:
     out.print(Text(f'\nNow the model is asked: "{PROMPT}"', style="bold"))
-    settings = CliSettings(home=home)
-    task = Task(Mode.ACT, PROMPT, str(root), model=MODEL, yolo=True)
-    exit_code = await run_task(settings, task, as_json=False, models={MODEL: VENDOR_MODEL})
+    settings = settings_pb2.LoopSettings(model=MODEL, yolo=True, no_interaction=not has_terminal())
+    exit_code = await run_task(
+        CliSettings(home=home),
+        str(root),
+        PROMPT,
+        settings,
+        run_settings=settings_pb2.RunSettings(),
+        models={MODEL: VENDOR_MODEL},
+    )
     if exit_code != DONE:
         raise FailureError(FAILED, f"The run did not finish (it would exit with {exit_code}).")
 

@@ -16,9 +16,8 @@ from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.joining import differing_variables
-from turnwright_cli.json_lines import show_lines
 from turnwright_cli.models import context_words
-from turnwright_cli.output import console, put
+from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, open_session
 from turnwright_cli.stack import START_ORDER, setting_fields, settings_class

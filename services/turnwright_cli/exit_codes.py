@@ -1,11 +1,8 @@
-"""Exit codes and advice for errors: the two tables that decide both.
-
-Source: architecture 15; the reasons are those of turnwright.types.v1.ErrorReason.
-"""
+"""Exit codes and advice for errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,17 +51,19 @@ def usage(message: str) -> FailureError:
 
 def failure_of(error: TurnwrightError) -> FailureError:
     """The exit code of an error, and a sentence with what to do next."""
-    exit_code, advice = _RULES[error.reason]
-    hint = advice(error.metadata)
-    return FailureError(exit_code, f"{error.message}\n{hint}" if hint else error.message)
+    values, hint = error.metadata, _ADVICE.get(error.reason, "")
+    if error.reason is Reason.LIMIT_EXCEEDED and values.get("limit"):
+        unit = f" {values['unit']}" if values.get("unit") else ""
+        hint = f"The limit of {values.get('field', 'it')} is {values['limit']}{unit}."
+    if error.reason is Reason.ENTRY_NOT_FOUND and values.get("path", "").startswith("plan://"):
+        hint = _PLANS
+    return FailureError(USAGE if error.reason in _USAGE else FAILED, f"{error.message}\n{hint}".rstrip())
 
 
 def advice_after(loop_reason: str) -> str:
     """What to do about a failed loop, looked up by the first word of its reason; empty if there is no advice."""
     word = loop_reason.partition(":")[0].strip().upper()
-    if word in _ENDINGS:
-        return _ENDINGS[word]
-    return _RULES[Reason[word]][1]({}) if word in Reason.__members__ else ""
+    return _ENDINGS.get(word) or (_ADVICE.get(Reason[word], "") if word in Reason.__members__ else "")
 
 
 _ENDINGS: Final[Mapping[str, str]] = {
@@ -80,27 +79,10 @@ _ENDINGS: Final[Mapping[str, str]] = {
 }
 """Advice for reasons of loops that are not error reasons."""
 
-Advice = Callable[[Mapping[str, str]], str]
-
-
-def _nothing(_values: Mapping[str, str]) -> str:
-    return ""
-
-
-def _say(hint: str) -> Advice:
-    return lambda _values: hint
-
-
 _MODELS: Final = (
     "A model is an alias, or <vendor>/<model>: --model NAME, in a session /model NAME. `turnwright init` finds a "
     "model server on this host, `turnwright models add <alias> <vendor>/<model>` adds an alias."
 )
-
-
-def _limit(values: Mapping[str, str]) -> str:
-    if not values.get("limit"):
-        return ""
-    return f"The limit of {values.get('field', 'it')} is {values['limit']} {values.get('unit', '')}.".replace(" .", ".")
 
 
 _TOKEN: Final = "Set TURNWRIGHT_TOKEN to the token of that deployment (the file `token` in its home)."  # noqa: S105 - advice
@@ -116,62 +98,56 @@ _ROOM: Final = (
 _PLANS: Final = "`turnwright plan show RUN` shows the plans of a run, `turnwright plan set RUN TEXT` sets one."
 
 
-def _missing(values: Mapping[str, str]) -> str:
-    return _PLANS if values.get("path", "").startswith("plan://") else _PROPOSALS
+_AGAIN: Final = "Call again."
+_TASK_AGAIN: Final = "Give the run its task again later."
 
+_USAGE: Final = frozenset(
+    {
+        *(Reason.INVALID_FIELD, Reason.LIMIT_EXCEEDED, Reason.PROJECT_NOT_FOUND, Reason.RUN_NOT_FOUND),
+        *(Reason.ENTRY_NOT_FOUND, Reason.MODEL_NOT_FOUND, Reason.MODEL_REQUIRED, Reason.RUN_EXISTS),
+        *(Reason.TRANSITION_FORBIDDEN, Reason.NOT_PROPOSED, Reason.WORKSPACE_UNAVAILABLE, Reason.COMMAND_GATED),
+        *(Reason.PROMPT_MESSAGE_UNKNOWN, Reason.PROMPT_TARGET_MISSING, Reason.PROMPT_SHAPE_REFUSED),
+        *(Reason.TURN_NOT_FOUND, Reason.SCHEME_FIXED),
+    }
+)
+"""Reasons for which something is wrong with what was asked for; for any other, something failed."""
 
-_RULES: Final[Mapping[Reason, tuple[int, Advice]]] = {
-    Reason.INTERNAL: (FAILED, _nothing),
-    Reason.UNAUTHENTICATED: (FAILED, _say(_TOKEN)),
-    Reason.TIER_FORBIDDEN: (FAILED, _say(_TOKEN)),
-    Reason.WRITER_FORBIDDEN: (FAILED, _nothing),
-    Reason.INVALID_FIELD: (USAGE, _nothing),
-    Reason.LIMIT_EXCEEDED: (USAGE, _limit),
-    Reason.PROJECT_NOT_FOUND: (USAGE, _say("Name the project's directory with --project.")),
-    Reason.RUN_NOT_FOUND: (USAGE, _say(_RUNS)),
-    Reason.ENTRY_NOT_FOUND: (USAGE, _missing),
-    Reason.MODEL_NOT_FOUND: (USAGE, _say(_MODELS)),
-    Reason.MODEL_REQUIRED: (USAGE, _say(_MODELS)),
-    Reason.RUN_EXISTS: (USAGE, _say("Choose another alias with --run.")),
-    Reason.TRANSITION_FORBIDDEN: (USAGE, _say(_RUNS)),
-    Reason.LEASE_LOST: (FAILED, _say("Another executor has taken over the run; try again.")),
-    Reason.REVISION_CONFLICT: (FAILED, _say("Call again.")),
-    Reason.NOT_PROPOSED: (USAGE, _say(_PROPOSALS)),
-    Reason.CURSOR_FOREIGN: (FAILED, _say("Call again.")),
-    Reason.WORKSPACE_UNAVAILABLE: (USAGE, _say("Name an existing directory on the executor's host with --project.")),
-    Reason.QUEUE_FULL: (FAILED, _say("Wait until the run has finished some of its tasks, or use another run.")),
-    Reason.REQUEST_ID_REUSED: (FAILED, _say("Call again.")),
-    Reason.SERVICE_UNAVAILABLE: (FAILED, _say(_DOCTOR)),
-    Reason.VENDOR_NOT_CONFIGURED: (FAILED, _say(_DOCTOR)),
-    Reason.VENDOR_UNREACHABLE: (FAILED, _say(_DOCTOR)),
-    Reason.VENDOR_AUTH: (FAILED, _say(_DOCTOR)),
-    Reason.VENDOR_REJECTED: (FAILED, _nothing),
-    Reason.VENDOR_RATE_LIMIT: (FAILED, _say("Wait, then give the run its task again.")),
-    Reason.VENDOR_FAILED: (FAILED, _say("Give the run its task again later.")),
-    Reason.STREAM_INTERRUPTED: (FAILED, _say("Give the run its task again.")),
-    Reason.VENDOR_PROTOCOL: (FAILED, _nothing),
-    Reason.CONTEXT_EXCEEDED: (FAILED, _say(_ROOM)),
-    Reason.VENDOR_TIMEOUT: (FAILED, _say("Give the run its task again later.")),
-    Reason.DRAINING: (FAILED, _say("The service is restarting; try again in a moment.")),
-    Reason.NOT_OWNER: (FAILED, _say("The run is moving to another executor. Repeat the command in a moment.")),
-    Reason.LEASE_HELD: (
-        FAILED,
-        _say("Another executor holds this run until it stops or its lease expires."),
-    ),
-    Reason.MESSAGE_TOO_LARGE: (FAILED, _nothing),
-    Reason.PLAN_ENTRY: (FAILED, _nothing),
-    Reason.COMMAND_GATED: (USAGE, _say("`turnwright runs show RUN` tells what the run is doing.")),
-    Reason.PROMPT_MESSAGE_UNKNOWN: (USAGE, _say(_MESSAGES)),
-    Reason.PROMPT_TARGET_MISSING: (USAGE, _say(_MESSAGES)),
-    Reason.PROMPT_SHAPE_REFUSED: (USAGE, _nothing),
-    Reason.PACKET_BASE_MISSING: (FAILED, _say("Call again.")),
-    Reason.TURN_NOT_FOUND: (USAGE, _say("`turnwright runs show RUN --turns` lists the turns of a run.")),
-    Reason.SCHEME_FIXED: (USAGE, _nothing),
-    Reason.VERSION_MISMATCH: (FAILED, _say("Upgrade the older of the two.")),
-    Reason.PLUGIN_FAILED: (FAILED, _say("The assembler's log shows the plugin's error.")),
-    Reason.DATABASE_UNAVAILABLE: (
-        FAILED,
-        _say("Try again in a moment; the store's log shows the database's error."),
-    ),
+_ADVICE: Final[Mapping[Reason, str]] = {
+    Reason.UNAUTHENTICATED: _TOKEN,
+    Reason.TIER_FORBIDDEN: _TOKEN,
+    Reason.PROJECT_NOT_FOUND: "Name the project's directory with --project.",
+    Reason.RUN_NOT_FOUND: _RUNS,
+    Reason.ENTRY_NOT_FOUND: _PROPOSALS,
+    Reason.MODEL_NOT_FOUND: _MODELS,
+    Reason.MODEL_REQUIRED: _MODELS,
+    Reason.RUN_EXISTS: "Choose another alias with --run.",
+    Reason.TRANSITION_FORBIDDEN: _RUNS,
+    Reason.LEASE_LOST: "Another executor has taken over the run; try again.",
+    Reason.REVISION_CONFLICT: _AGAIN,
+    Reason.NOT_PROPOSED: _PROPOSALS,
+    Reason.CURSOR_FOREIGN: _AGAIN,
+    Reason.WORKSPACE_UNAVAILABLE: "Name an existing directory on the executor's host with --project.",
+    Reason.QUEUE_FULL: "Wait until the run has finished some of its tasks, or use another run.",
+    Reason.REQUEST_ID_REUSED: _AGAIN,
+    Reason.SERVICE_UNAVAILABLE: _DOCTOR,
+    Reason.VENDOR_NOT_CONFIGURED: _DOCTOR,
+    Reason.VENDOR_UNREACHABLE: _DOCTOR,
+    Reason.VENDOR_AUTH: _DOCTOR,
+    Reason.VENDOR_RATE_LIMIT: "Wait, then give the run its task again.",
+    Reason.VENDOR_FAILED: _TASK_AGAIN,
+    Reason.STREAM_INTERRUPTED: _TASK_AGAIN,
+    Reason.CONTEXT_EXCEEDED: _ROOM,
+    Reason.VENDOR_TIMEOUT: _TASK_AGAIN,
+    Reason.DRAINING: "The service is restarting; try again in a moment.",
+    Reason.NOT_OWNER: "The run is moving to another executor. Repeat the command in a moment.",
+    Reason.LEASE_HELD: "Another executor holds this run until it stops or its lease expires.",
+    Reason.COMMAND_GATED: "`turnwright runs show RUN` tells what the run is doing.",
+    Reason.PROMPT_MESSAGE_UNKNOWN: _MESSAGES,
+    Reason.PROMPT_TARGET_MISSING: _MESSAGES,
+    Reason.PACKET_BASE_MISSING: _AGAIN,
+    Reason.TURN_NOT_FOUND: "`turnwright runs show RUN --turns` lists the turns of a run.",
+    Reason.VERSION_MISMATCH: "Upgrade the older of the two.",
+    Reason.PLUGIN_FAILED: "The assembler's log shows the plugin's error.",
+    Reason.DATABASE_UNAVAILABLE: "Try again in a moment; the store's log shows the database's error.",
 }
-"""Exit code and advice for every error reason; a test checks that the table is total."""
+"""What to do next, where the error does not say it."""

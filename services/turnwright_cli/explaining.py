@@ -12,8 +12,7 @@ from turnwright.types.v1 import explanation_pb2 as pb
 
 from turnwright_cli.exit_codes import DIFFERENT, DONE
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.json_lines import show_lines
-from turnwright_cli.output import console, put, write_line
+from turnwright_cli.output import console, put, show_lines, write_line
 from turnwright_cli.packet_picture import (
     FORMS,
     PIECES_SHOWN,
@@ -24,8 +23,7 @@ from turnwright_cli.packet_picture import (
     words_of,
 )
 from turnwright_cli.plain import safe_line
-from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project, open_to_read
+from turnwright_cli.run_names import open_run
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.tables import Column, show_table
 from turnwright_client import Client
@@ -37,8 +35,8 @@ WIDTH_MIN: Final = 20
 
 async def explain(call: Invocation, *, run: str, turn: int, following: bool, full: bool) -> int:
     """The packet of a turn, of the latest where none is named, or of the next one."""
-    async with open_project(call) if following else open_to_read(call, "assembler") as (client, project):
-        run = await full_alias(client, project, run)
+    async with open_run(call, run, "assembler", reads=not following) as (client, project, found):
+        run = found.run
         if following:
             explanation = await client.preview_packet(project, run, EXPLAINED_PIECES_MAX)
         else:
@@ -116,9 +114,9 @@ class ReplayCounts(Struct):
 
 async def replay(call: Invocation, *, run: str) -> int:
     """Assemble the packet of every stored turn again, and compare it with what was sent."""
-    async with open_to_read(call, "assembler") as (client, project):
-        run = await full_alias(client, project, run)
-        counts = ReplayCounts((await client.get_run(project, run)).run.turn)
+    async with open_run(call, run, "assembler", reads=True) as (client, project, found):
+        run = found.run
+        counts = ReplayCounts(found.turn)
         status = StatusLine(Console(file=sys.stderr))
         try:
             for turn in range(1, counts.turns + 1):

@@ -1,7 +1,4 @@
-"""Follows one loop to its end: events go to the screen, proposals to the decider, Ctrl-C to the executor.
-
-Source: architecture 7, 15; rows RU013, RU138; decisions C20, C36.
-"""
+"""Follows one loop to its end: events go to the screen, proposals to the decider, Ctrl-C to the executor."""
 
 from __future__ import annotations
 
@@ -14,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 
-from turnwright_cli.editing import edited_proposal
+from turnwright_cli.editing import edited_proposal, picked
 from turnwright_cli.exit_codes import FailureError
-from turnwright_cli.hunks import picked
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.output import while_read
 from turnwright_cli.plain import safe_line

@@ -1,7 +1,4 @@
-"""`inbox`: proposals that wait for a decision, in a project or in all, as a table, as JSON lines, or live.
-
-Source: rows RU013, RU244; architecture 15.
-"""
+"""`inbox`: proposals that wait for a decision, in a project or in all, as a table, as JSON lines, or live."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from turnwright.types.v1 import proposal_pb2 as types_pb2
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.json_lines import show_lines, to_line
-from turnwright_cli.output import while_read, write_line
+from turnwright_cli.output import show_lines, to_line, while_read, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_cli.tables import Column, show_table

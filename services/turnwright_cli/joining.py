@@ -1,7 +1,4 @@
-"""Joining running services: reports that their settings apply, and which variables of this terminal do not.
-
-Source: architecture 13.
-"""
+"""Joining running services: reports that their settings apply, and which variables of this terminal do not."""
 
 from __future__ import annotations
 

@@ -23,18 +23,17 @@ from turnwright.types.v1 import (
     usage_pb2,
 )
 
+from turnwright_cli.changes import recorded_changes, show_recorded
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
+from turnwright_cli.exit_codes import DONE, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.json_lines import show_lines
-from turnwright_cli.output import console, put
+from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import plan_title
-from turnwright_cli.recorded_diff import recorded_changes, show_recorded
 from turnwright_cli.records import record_line
 from turnwright_cli.run_list import SUMMARY_CHARS
-from turnwright_cli.run_names import full_alias
-from turnwright_cli.sent_packet import sent_packet, show_packet
-from turnwright_cli.session import open_project, open_to_read
+from turnwright_cli.run_names import found_run, open_run
+from turnwright_cli.session import open_to_read
 from turnwright_cli.status_words import (
     loop_words,
     reason_sentence,
@@ -43,8 +42,9 @@ from turnwright_cli.status_words import (
     turns_words,
     usage_words,
 )
-from turnwright_client import pending_proposals
+from turnwright_client import Client, pending_proposals
 from turnwright_core import runs
+from turnwright_core.errors import MissingError
 from turnwright_core.limits import PAGE_SIZE_MAX
 
 _INTERRUPTED = (
@@ -64,13 +64,13 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
         raise UsageError("Use only one of --turns, --diff and --packet.")
     as_json = call.as_json
     async with open_to_read(call) as (client, name):
-        run = await full_alias(client, name, run)
+        most = PAGE_SIZE_MAX if turns else 0
+        answer = await found_run(client, name, run, turns_max=most, history_max=most if as_json else 0)
+        run = answer.run.run
         if diff:
             return show_recorded(call, await recorded_changes(client, name, run))
         if packet:
             return show_packet(call, await sent_packet(client, name, run, packet))
-        most = PAGE_SIZE_MAX if turns else 0
-        answer = await client.get_run(name, run, turns_max=most, history_max=most if as_json else 0)
         shows = client.list_entries(name, run, RECORDS) if turns and not as_json else None
         records = [entry async for entry in shows] if shows else []
         plans = [] if as_json else [plan async for plan in client.list_plans(name, run)]
@@ -118,8 +118,8 @@ def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
 
 
 async def abort_run(call: Invocation, *, run: str) -> int:
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
+    async with open_run(call, run) as (client, name, found):
+        run = found.run
         answer = await client.abort(name, run)
         now = answer.run
         if now.loop.status in _UNDER_WAY:
@@ -202,3 +202,31 @@ def _title(turn: turn_pb2.Turn) -> str:
     else:
         parts.append("open")
     return f"turn {turn.number}: {', '.join(parts)}"
+
+
+ROLES = ("system", "user")
+"""Schemes of the messages of a packet."""
+
+
+async def sent_packet(client: Client, project: str, run: str, turn: int) -> list[entry_pb2.Entry]:
+    """The messages of the packet. Raises FailureError if none is stored."""
+    try:
+        return [await client.get_entry(project, run, f"{role}://{turn}") for role in ROLES]
+    except MissingError:
+        raise usage(
+            f"No packet of turn {turn} is stored. `turnwright runs show {run} --turns` lists the turns."
+        ) from None
+
+
+def show_packet(call: Invocation, messages: list[entry_pb2.Entry]) -> int:
+    """Titled on a terminal; in a pipe the texts alone."""
+    if call.as_json:
+        return show_lines(messages)
+    out = console()
+    for role, message in zip(ROLES, messages, strict=True):
+        if out.is_terminal:
+            put(out, Text(f"{role} message, {message.body_size_bytes:,} bytes", style="bold"))
+            put(out, Text(safe_text(message.body)))
+        else:
+            out.file.write(message.body)
+    return DONE

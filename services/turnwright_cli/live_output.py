@@ -1,7 +1,6 @@
 """The output of running commands: the first lines as they arrive, the last ones when the command ends.
 
 Pieces have offsets, so nothing is shown twice. The lines in between are counted.
-Source: rows RU171, RU174, RU245.
 """
 
 from __future__ import annotations

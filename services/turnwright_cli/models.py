@@ -11,8 +11,7 @@ from turnwright.types.v1 import model_pb2
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.json_lines import show_lines
-from turnwright_cli.output import complain, write_line
+from turnwright_cli.output import complain, show_lines, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import Session, open_session
 from turnwright_cli.tables import Cell, Column, show_table

@@ -9,8 +9,11 @@ import errno
 import os
 import select
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -110,3 +113,13 @@ def write_line(text: str) -> None:
 def complain(text: str) -> None:
     """Print a sentence to standard error, after the command's name."""
     print(f"turnwright: {text}", file=sys.stderr)
+
+
+def to_line(message: Message) -> str:
+    return MessageToJson(message, preserving_proto_field_name=True, indent=None)
+
+
+def show_lines(messages: Iterable[Message]) -> int:
+    for message in messages:
+        write_line(to_line(message))
+    return 0

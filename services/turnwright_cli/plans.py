@@ -1,11 +1,7 @@
-"""`plan show`, `plan set`, `plan update` and `plan rm`: the plans of a run.
-
-Source: architecture 9, 15.
-"""
+"""`plan show`, `plan set`, `plan update` and `plan rm`: the plans of a run."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,13 +11,11 @@ from rich.text import Text
 from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.json_lines import show_lines
-from turnwright_cli.output import console, put
+from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import kind_word, plan_lines, plan_title, priority_word, status_word
 from turnwright_cli.reading import given_text, text_in
-from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project, open_to_read
+from turnwright_cli.run_names import open_run
 from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 
@@ -30,12 +24,11 @@ _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "tex
 
 async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) -> int:
     """Show all current plans of a run, or one of them in any version."""
-    async with open_to_read(call) as (client, name):
-        run = await full_alias(client, name, run)
+    async with open_run(call, run, reads=True) as (client, project, found):
         if plan_id or version:
-            plans = [await client.get_plan(name, run, plan_id=plan_id, version=version)]
+            plans = [await client.get_plan(project, found.run, plan_id=plan_id, version=version)]
         else:
-            plans = [plan async for plan in client.list_plans(name, run)]
+            plans = [plan async for plan in client.list_plans(project, found.run)]
     if call.as_json:
         return show_lines(plans)
     out = console()
@@ -44,7 +37,8 @@ async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) 
             for line in plan_lines(plan):
                 put(out, line)
         return 0
-    empty = f"No plans in run {safe_line(run)} yet. Set one with `turnwright plan set {safe_line(run)} TEXT`."
+    alias = safe_line(found.run)
+    empty = f"No plans in run {alias} yet. Set one with `turnwright plan set {alias} TEXT`."
     show_table(tuple(map(Column, _COLUMNS)), [row for plan in plans for row in _rows(plan)], empty=empty)
     return 0
 
@@ -66,9 +60,8 @@ async def set_plan(
 ) -> int:
     wanted = _given(text, file, items)
     wanted.plan_id, wanted.mode = plan_id, mode
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        stored = await client.set_plan(name, run, wanted, secrets.token_hex(16))
+    async with open_run(call, run) as (client, project, found):
+        stored = await client.set_plan(project, found.run, wanted)
     return _say(call, stored, plan_title(stored))
 
 
@@ -90,19 +83,17 @@ async def update_plan(call: Invocation, *, run: str, text: str | None, file: Pat
     if [text, file].count(None) != 1:
         raise UsageError("Give what to add as TEXT or with --file.")
     delta = _text(text, file, "delta", PLAN_DELTA_BYTES_MAX)
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        stored = await client.update_plan(name, run, delta, plan_id=plan_id, request_id=secrets.token_hex(16))
+    async with open_run(call, run) as (client, project, found):
+        stored = await client.update_plan(project, found.run, delta, plan_id=plan_id)
     return _say(call, stored, plan_title(stored))
 
 
 async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
     """Remove a plan; prints what it was."""
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        plan = await client.get_plan(name, run, plan_id=plan_id)
-        await client.remove_plan(name, run, plan_id=plan_id, request_id=secrets.token_hex(16))
-    shown = f"turnwright plan show {safe_line(run)} --plan-id {safe_line(plan.plan_id)} --version {plan.version}"
+    async with open_run(call, run) as (client, project, found):
+        plan = await client.get_plan(project, found.run, plan_id=plan_id)
+        await client.remove_plan(project, found.run, plan_id=plan_id)
+    shown = f"turnwright plan show {safe_line(found.run)} --plan-id {safe_line(plan.plan_id)} --version {plan.version}"
     return _say(call, plan, f"plan {safe_line(plan.plan_id)}: removed; `{shown}` still shows it")
 
 

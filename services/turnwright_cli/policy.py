@@ -1,7 +1,6 @@
 """`policy test`: replays the verdicts of stored turns with other voters, and shows where they would differ.
 
 Nothing is written: the chain runs in this process, on what a watcher may read.
-Source: architecture 2; rows RU010, RU145.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     [{"append_to": {"target": "last-user", "parts": [{"text": "Be brief."}]}},
      {"insert_after": {"message_id": "prompt://1", "message": {"role": "assistant", "parts": [{"text": "Yes."}]}}}]
 
-Nothing else is accepted: a message of an edit has no id, no time and no settings. Source: rows OM21, OM23.
+Nothing else is accepted: a message of an edit has no id, no time and no settings.
 """
 
 from __future__ import annotations

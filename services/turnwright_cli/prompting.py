@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from turnwright.types.v1 import proposal_pb2
 
+from turnwright_cli.editing import can_pick
 from turnwright_cli.effects import is_cut
-from turnwright_cli.hunks import can_pick
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from turnwright_cli.live_output import LiveOutput, OutputLine
 from turnwright_cli.markdown_stream import MarkdownStream
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.plan_changes import PlanChanges
-from turnwright_cli.plan_panel import panel_lines
+from turnwright_cli.plan_words import PlanChanges, panel_lines
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
 from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.screen import Screen

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.types.v1 import run_pb2
 
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.json_lines import show_lines
+from turnwright_cli.output import show_lines
 from turnwright_cli.session import open_to_read
 from turnwright_cli.status_words import run_words, title_of
 from turnwright_cli.tables import Column, show_table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,12 +12,10 @@ from turnwright.types.v1 import schedule_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.json_lines import show_lines
-from turnwright_cli.output import console, put
+from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text
-from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project, open_to_read
+from turnwright_cli.run_names import open_run
 from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
@@ -27,18 +24,17 @@ _PROMPT_CHARS: Final = 60
 
 
 async def list_schedules(call: Invocation, *, run: str) -> int:
-    async with open_to_read(call) as (client, name):
-        run = await full_alias(client, name, run)
-        found = await client.list_schedules(name, run)
+    async with open_run(call, run, reads=True) as (client, project, found):
+        schedules = await client.list_schedules(project, found.run)
     if call.as_json:
-        return show_lines(found)
+        return show_lines(schedules)
     show_table(
         (*map(Column, ("id", "when", "next (UTC)", "last (UTC)", "times")), Column("prompt", _PROMPT_CHARS)),
         (
             (one.schedule_id, _rule(one), _time(one.next_time), _time(one.last_time), str(one.fired), one.prompt)
-            for one in found
+            for one in schedules
         ),
-        empty=f"{run} has no schedules. Add one with `turnwright schedules add RUN ID --every TIME [PROMPT]`.",
+        empty=f"{found.run} has no schedules. Add one with `turnwright schedules add RUN ID --every TIME [PROMPT]`.",
     )
     return 0
 
@@ -48,9 +44,8 @@ async def add_schedule(call: Invocation, *, run: str, schedule_id: str, prompt: 
         raise usage("Say when: by --cron or by --every, one of them.")
     every_s = _seconds(every) if every else 0
     text = given_text(prompt, "prompt", COMMENT_BYTES_MAX) if prompt else ""
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        made = await client.set_schedule(name, run, schedule_id, cron=cron, every_s=every_s, prompt=text)
+    async with open_run(call, run) as (client, project, found):
+        made = await client.set_schedule(project, found.run, schedule_id, cron=cron, every_s=every_s, prompt=text)
     if call.as_json:
         return show_lines([made])
     put(console(), Text(f"{made.schedule_id}: {safe_line(_rule(made))}, next {_time(made.next_time)} UTC"))
@@ -58,11 +53,10 @@ async def add_schedule(call: Invocation, *, run: str, schedule_id: str, prompt: 
 
 
 async def remove_schedule(call: Invocation, *, run: str, schedule_id: str) -> int:
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        await client.remove_schedule(name, run, schedule_id, request_id=secrets.token_hex(16))
+    async with open_run(call, run) as (client, project, found):
+        await client.remove_schedule(project, found.run, schedule_id)
         if call.as_json:
-            return show_lines(await client.list_schedules(name, run))
+            return show_lines(await client.list_schedules(project, found.run))
     put(console(), Text(f"{safe_line(schedule_id)}: removed"))
     return 0
 

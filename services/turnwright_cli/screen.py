@@ -1,7 +1,7 @@
 """Where a followed loop is shown: what every screen is told, and the screen of `--json`.
 
 With `--json` the messages of WatchRun are printed, and nothing else. The last line is always a `run_state` whose
-`loop.status` says how the loop ended, or 202 if a proposal waits. Source: architecture 15.
+`loop.status` says how the loop ended, or 202 if a proposal waits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.changes import FileChanges
-from turnwright_cli.json_lines import to_line
+from turnwright_cli.output import to_line
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.run_view import Event
 

@@ -1,7 +1,4 @@
-"""`serve`: all four services in this process, or some of them with the others elsewhere.
-
-Source: architecture 13, 15.
-"""
+"""`serve`: all four services in this process, or some of them with the others elsewhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The connection of one command: to the given server, to the home's live stack, or to a stack embedded in this process.
-
-Source: architecture 13, 15.
-"""
+"""A command's connection: to the given server, to the home's live stack, or to a stack embedded in this process."""
 
 from __future__ import annotations
 

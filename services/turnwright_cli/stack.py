@@ -1,17 +1,17 @@
 """A stack: some or all of the four services in this process, each a real gRPC server. Used by `serve` and embedded.
 
-Peers use the addresses that the services really listen on. Source: architecture 13, 15.
+Peers use the addresses that the services really listen on.
 """
+# ruff: noqa: PLC0415 - a process loads the services that it runs
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
@@ -112,11 +112,9 @@ class Stack:
                 self._running = starting.pop_all()
 
     async def _start(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:
-        from turnwright_core.kit.server import RunningServer  # noqa: PLC0415 - not for commands that read
+        from turnwright_core.kit.server import RunningServer
 
-        server = RunningServer(
-            self._built("wiring", name, settings), self._plan.listen[name], self.secret, settings.drain_s
-        )
+        server = RunningServer(self._built(name, settings), self._plan.listen[name], self.secret, settings.drain_s)
         await server.start()
         self._servers.append(server)
         starting.push_async_callback(server.stop)
@@ -124,24 +122,22 @@ class Stack:
         self.local_servers[self.addresses[name]] = server.local
 
     async def _start_reading(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:
-        root = "read_only_wiring" if name in ("store", "executor") else "wiring"
-        service = LocalService(self._built(root, name, settings), self.secret, settings.drain_s)
+        service = LocalService(self._built(name, settings), self.secret, settings.drain_s)
         await service.start()
         starting.push_async_callback(service.stop)
         self.addresses[name] = self._plan.listen[name]
         self.local_servers[self.addresses[name]] = service.local
 
-    def _built(self, root: str, name: str, settings: Settings) -> Service:
+    def _built(self, name: str, settings: Settings) -> Service:
         """The service as its composition root makes it."""
-        build = importlib.import_module(f"turnwright_{name}.{root}").build
+        build = _builder(name, reads=self._plan.reads)
         peers = {peer: self.addresses[peer] for peer in _peers_of(settings) if peer in self.addresses}
         known = settings.copied(**peers)
-        service: Service = build(known, self.secret, self.local_servers) if peers else build(known, self.secret)
-        return service
+        return build(known, self.secret, self.local_servers) if peers else build(known, self.secret)
 
     async def leave(self) -> None:
         """Have all services report NOT_SERVING, and keep serving for the lame duck period."""
-        from turnwright_core.kit.server import enter_lame_duck  # noqa: PLC0415 - as above
+        from turnwright_core.kit.server import enter_lame_duck
 
         await enter_lame_duck(self._servers, max(settings.lame_duck_s for settings in self._settings.values()))
 
@@ -165,9 +161,52 @@ def _load(name: str, plan: StackPlan) -> Settings:
 
 def settings_class(name: str) -> type[Settings]:
     """The settings class of a service, imported on demand."""
-    module: Any = importlib.import_module(f"turnwright_{name}.config")
-    kind: type[Settings] = getattr(module, f"{name.capitalize()}Settings")
-    return kind
+    match name:
+        case "store":
+            import turnwright_store.config
+
+            return turnwright_store.config.StoreSettings
+        case "provider":
+            import turnwright_provider.config
+
+            return turnwright_provider.config.ProviderSettings
+        case "assembler":
+            import turnwright_assembler.config
+
+            return turnwright_assembler.config.AssemblerSettings
+        case _:
+            import turnwright_executor.config
+
+            return turnwright_executor.config.ExecutorSettings
+
+
+def _builder(name: str, *, reads: bool) -> Callable[..., Service]:
+    """What makes a service, imported on demand."""
+    match name:
+        case "store" if reads:
+            import turnwright_store.read_only_wiring
+
+            return turnwright_store.read_only_wiring.build
+        case "store":
+            import turnwright_store.wiring
+
+            return turnwright_store.wiring.build
+        case "provider":
+            import turnwright_provider.wiring
+
+            return turnwright_provider.wiring.build
+        case "assembler":
+            import turnwright_assembler.wiring
+
+            return turnwright_assembler.wiring.build
+        case _ if reads:
+            import turnwright_executor.read_only_wiring
+
+            return turnwright_executor.read_only_wiring.build
+        case _:
+            import turnwright_executor.wiring
+
+            return turnwright_executor.wiring.build
 
 
 def setting_fields(*more: type[Settings]) -> dict[str, Setting]:

@@ -1,12 +1,8 @@
-"""`fork`, `rename`, `inject`, `config`, `project`, `runs remove` and `runs --watch`.
-
-Source: rows RU230-RU232, RU242; architecture 15.
-"""
+"""`fork`, `rename`, `inject`, `config`, `project`, `runs remove` and `runs --watch`."""
 
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +13,13 @@ from turnwright.types.v1 import run_pb2, settings_pb2
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation, budget_of, call_style
-from turnwright_cli.json_lines import show_lines
 from turnwright_cli.lists import budget_words, call_words
-from turnwright_cli.output import console, put, write_line
+from turnwright_cli.output import console, put, show_lines, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text
 from turnwright_cli.run_list import SUMMARY_CHARS
-from turnwright_cli.run_names import full_alias
-from turnwright_cli.session import open_project, open_session, open_to_read
+from turnwright_cli.run_names import open_run
+from turnwright_cli.session import open_project, open_session
 from turnwright_cli.status_words import run_words, title_of, turns_words
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
@@ -39,38 +34,30 @@ ROWS_MAX = 50
 
 
 async def fork_run(call: Invocation, *, run: str, to: str, turn: int) -> int:
-    request_id = secrets.token_hex(16)
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        made = await client.fork_run(name, run, new_run=to, turn=turn, request_id=request_id)
-    return _say(call, made, f"forked from {run} after turn {made.forked_from.turn}")
+    async with open_run(call, run) as (client, project, found):
+        made = await client.fork_run(project, found.run, new_run=to, turn=turn)
+    return _say(call, made, f"forked from {found.run} after turn {made.forked_from.turn}")
 
 
 async def rename_run(call: Invocation, *, run: str, new: str) -> int:
-    request_id = secrets.token_hex(16)
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        renamed = await client.rename_run(name, run, new, request_id)
-    return _say(call, renamed, f"it was {run}")
+    async with open_run(call, run) as (client, project, found):
+        renamed = await client.rename_run(project, found.run, new)
+    return _say(call, renamed, f"it was {found.run}")
 
 
 async def inject_message(call: Invocation, *, run: str, message: str) -> int:
     text = given_text(message, "message", COMMENT_BYTES_MAX)
-    request_id = secrets.token_hex(16)
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        injected = await client.inject_message(name, run, text, request_id)
+    async with open_run(call, run) as (client, project, found):
+        injected = await client.inject_message(project, found.run, text)
     if call.as_json:
         return show_lines([injected])
     return _say(call, injected.run, "the model reads it in its next turn")
 
 
 async def remove_run(call: Invocation, *, run: str) -> int:
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        removed = (await client.get_run(name, run)).run
-        await client.remove_run(name, run)
-    return _say(call, removed, "removed")
+    async with open_run(call, run) as (client, project, found):
+        await client.remove_run(project, found.run)
+    return _say(call, found, "removed")
 
 
 async def configure_run(
@@ -95,12 +82,9 @@ async def configure_run(
         yolo=yolo,
         calls=call_style(calls),
     )
-    async with (open_project if patch.ListFields() else open_to_read)(call) as (client, name):
-        run = await full_alias(client, name, run)
-        if patch.ListFields():
-            changed = await client.configure_run(name, run, patch, secrets.token_hex(16))
-        else:
-            changed = (await client.get_run(name, run)).run
+    changes = bool(patch.ListFields())
+    async with open_run(call, run, reads=not changes) as (client, project, found):
+        changed = await client.configure_run(project, found.run, patch) if changes else found
     if call.as_json:
         return show_lines([changed])
     out = console()

@@ -1,7 +1,4 @@
-"""`store backup` and `store restore`: their output and their errors.
-
-Source: architecture 3 (durability), 15.
-"""
+"""`store backup` and `store restore`: their output and their errors."""
 
 from __future__ import annotations
 

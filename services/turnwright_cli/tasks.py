@@ -1,7 +1,4 @@
-"""`act`, `ask` and `resolve`: give a run a task or a decision, follow the loop, and exit with its result.
-
-Source: architecture 13, 15.
-"""
+"""`act`, `ask` and `resolve`: give a run a task or a decision, follow the loop, and exit with its result."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from click import UsageError
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.executor.v1 import task_pb2
-from turnwright.types.v1 import budget_pb2, proposal_pb2, settings_pb2
+from turnwright.types.v1 import proposal_pb2, settings_pb2
 
 from turnwright_cli.changes import RECORDS, FileChanges, changes_in
 from turnwright_cli.config import CliSettings
@@ -38,10 +35,11 @@ from turnwright_cli.run_names import full_alias
 from turnwright_cli.screen import JsonScreen, Screen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
+from turnwright_client.client import TaskOptions
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import MissingError, Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_core.runs import LOOP_ENDED, Assembly, Effort, Mode, Reasoning
+from turnwright_core.runs import LOOP_ENDED, Effort, Reasoning
 from turnwright_core.wire.runs import reasoning_to_pb
 
 if TYPE_CHECKING:
@@ -50,31 +48,6 @@ if TYPE_CHECKING:
 REJOINS_MAX: Final = 5
 """How often a command continues with another stack after the one that it had joined has ended."""
 _GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING)
-
-
-class Task(Struct, frozen=True):
-    """The arguments of `act` and `ask`. An empty model is the run's, an empty run a new one."""
-
-    mode: Mode
-    prompt: str
-    project: str
-    model: str = ""
-    run: str = ""
-    yolo: bool = False
-    fork: bool = False
-    without: Collection[str] = ()
-    """`repo`, `web`, `interaction`, `proposals`: flags of LoopSettings without their `no_`."""
-    budget: budget_pb2.Budget | None = None
-    reasoning: settings_pb2.Reasoning | None = None
-    response_format: settings_pb2.ResponseFormat | None = None
-    calls: settings_pb2.CallStyle.ValueType | None = None
-    images: Sequence[str] = ()
-    assembly: Assembly = Assembly.UNSPECIFIED
-    edits: Sequence[PromptEdit] = ()
-    project_instructions: bool | None = None
-    summaries: bool | None = None
-    default_model: str = ""
-    """Of a new run without a model."""
 
 
 def reasoning_of(given: str | None) -> settings_pb2.Reasoning | None:
@@ -112,15 +85,14 @@ Begin = Callable[[Client], Awaitable[LoopToFollow]]
 
 
 async def act(call: Invocation, **given: Any) -> int:
-    return await _give(Mode.ACT, call, **given)
+    return await _give(call, **given)
 
 
 async def ask(call: Invocation, **given: Any) -> int:
-    return await _give(Mode.ASK, call, **given)
+    return await _give(call, asks=True, **given)
 
 
 async def _give(
-    mode: Mode,
     call: Invocation,
     *,
     prompt: str,
@@ -137,81 +109,86 @@ async def _give(
     prompt_edits: str | None,
     project_instructions: bool | None,
     summaries: bool | None,
+    asks: bool = False,
     **limits: Any,
 ) -> int:
     """Give the task that the options describe. Raises FailureError, UsageError."""
     run = run or call.settings.run
     if fork and not run:
         raise UsageError("--fork needs --run.")
-    task = Task(
-        mode,
-        read_prompt(prompt),
-        call.root,
-        model or "",
-        run,
-        yolo,
-        fork,
-        without,
-        budget_of(**call.defaults.limits(**limits)),
-        reasoning_of(reasoning or call.defaults.reasoning),
-        answer_format_of(answer_schema),
-        call_style(calls),
-        tuple(image),
-        Assembly[(assembly or "unspecified").upper()],
-        prompt_edits_of(prompt_edits),
-        project_instructions,
-        summaries,
-        default_model=call.defaults.model or "",
+    nobody_answers = yolo and (call.as_json or not has_terminal())
+    settings = settings_pb2.LoopSettings(
+        model=model or "",
+        yolo=yolo,
+        no_interaction="interaction" in without or nobody_answers,
+        no_repo="repo" in without,
+        no_web="web" in without,
+        no_proposals="proposals" in without,
+        budget=budget_of(**call.defaults.limits(**limits)),
+        reasoning=reasoning_of(reasoning or call.defaults.reasoning),
+        response_format=answer_format_of(answer_schema),
+        images=image,
+        assembly=settings_pb2.Assembly.Value(f"ASSEMBLY_{(assembly or 'unspecified').upper()}"),
+        project_instructions=project_instructions,
+        summaries=summaries,
     )
-    return await run_task(call.settings, task, as_json=call.as_json)
+    return await run_task(
+        call.settings,
+        call.root,
+        read_prompt(prompt),
+        settings,
+        run_settings=settings_pb2.RunSettings(calls=call_style(calls) or settings_pb2.CALL_STYLE_UNSPECIFIED),
+        default_model=call.defaults.model or "",
+        asks=asks,
+        as_json=call.as_json,
+        run=run,
+        fork=task_pb2.TaskFork() if fork else None,
+        edits=prompt_edits_of(prompt_edits),
+    )
 
 
-async def _default_model(client: Client, project: str, task: Task) -> str:
+async def _default_model(client: Client, project: str, run: str, model: str) -> str:
     """The model that files name, for a new run: others keep their own."""
-    if task.run and task.default_model:
+    if run and model:
         with contextlib.suppress(MissingError):
-            await client.get_run(project, task.run)
+            await client.get_run(project, run)
             return ""
-    return task.default_model
+    return model
 
 
-async def run_task(settings: CliSettings, task: Task, *, as_json: bool, models: Mapping[str, str] | None = None) -> int:
-    """Give the task to a run and follow it. Returns the exit code."""
-    interactive = not as_json and has_terminal()
+async def run_task(
+    cli_settings: CliSettings,
+    root: str,
+    prompt: str,
+    settings: settings_pb2.LoopSettings,
+    *,
+    run_settings: settings_pb2.RunSettings,
+    default_model: str = "",
+    asks: bool = False,
+    as_json: bool = False,
+    models: Mapping[str, str] | None = None,
+    run: str = "",
+    fork: task_pb2.TaskFork | None = None,
+    edits: Sequence[PromptEdit] = (),
+) -> int:
+    """Give the task to a run, a new one without a name, and follow it. Returns the exit code."""
     request_id = secrets.token_hex(16)
 
     async def begin(client: Client) -> LoopToFollow:
-        project = await client.init_project(task.project)
-        model = task.model or await _default_model(client, project.name, task)
-        give = client.act if task.mode is Mode.ACT else client.ask
-        queued = await give(
-            project.name,
-            task.prompt,
-            run=task.run,
-            settings=settings_pb2.LoopSettings(
-                mode=int(task.mode),  # type: ignore[arg-type]
-                model=task.model,
-                yolo=task.yolo,
-                no_interaction="interaction" in task.without or (task.yolo and not interactive),
-                no_repo="repo" in task.without,
-                no_web="web" in task.without,
-                no_proposals="proposals" in task.without,
-                budget=task.budget,
-                reasoning=task.reasoning,
-                response_format=task.response_format,
-                images=task.images,
-                assembly=int(task.assembly),  # type: ignore[arg-type]
-                project_instructions=task.project_instructions,
-                summaries=task.summaries,
-            ),
-            run_settings=settings_pb2.RunSettings(model=model, calls=task.calls or settings_pb2.CALL_STYLE_UNSPECIFIED),
-            request_id=request_id,
-            fork=task_pb2.TaskFork() if task.fork else None,
-            edits=task.edits,
-        )
-        return LoopToFollow(queued)
+        project = (await client.init_project(root)).name
+        run_settings.model = settings.model or await _default_model(client, project, run, default_model)
+        give = client.ask if asks else client.act
+        options: TaskOptions = {
+            "run": run,
+            "settings": settings,
+            "run_settings": run_settings,
+            "request_id": request_id,
+            "fork": fork,
+            "edits": edits,
+        }
+        return LoopToFollow(await give(project, prompt, **options))
 
-    return await _follow(settings, begin, yolo=task.yolo, as_json=as_json, models=models)
+    return await _follow(cli_settings, begin, yolo=settings.yolo, as_json=as_json, models=models)
 
 
 async def resolve(

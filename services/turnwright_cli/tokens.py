@@ -1,4 +1,4 @@
-"""`token`: prints tokens with fewer rights, derived from the deployment's secret. Source: architecture 10, 15."""
+"""`token`: prints tokens with fewer rights, derived from the deployment's secret."""
 
 from __future__ import annotations
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from turnwright.executor.v1 import query_pb2
+from turnwright.types.v1 import run_pb2
 
 from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console
 from turnwright_cli.render import TextScreen
-from turnwright_cli.run_names import full_alias
+from turnwright_cli.run_names import open_run
 from turnwright_cli.screen import Screen
-from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words
 from turnwright_client import RunView
 from turnwright_client.client import loop_in
@@ -22,21 +21,19 @@ from turnwright_core.wire.run_view import Event
 
 async def watch_run(call: Invocation, *, run: str) -> int:
     """Show what happens in a run from now on. Raises TurnwrightError if there is no such run."""
-    async with open_project(call) as (client, name):
-        run = await full_alias(client, name, run)
-        answer = await client.get_run(name, run)
+    async with open_run(call, run) as (client, project, found):
         screen = Screen() if call.as_json else TextScreen(console(), session=True)
-        screen.begin(answer.run, answer.run.loop.sequence)
-        screen.note(f"{run_words(answer.run)}; Ctrl-C leaves, and the run goes on")
-        events = client.watch(name, run, plans="operations", lost=screen.lost)
+        screen.begin(found, found.loop.sequence)
+        screen.note(f"{run_words(found)}; Ctrl-C leaves, and the run goes on")
+        events = client.watch(project, found.run, plans="operations", lost=screen.lost)
         try:
-            await show_watch(call, events, _shown(screen, answer))
+            await show_watch(call, events, _shown(screen, found))
         finally:
             screen.pause()
     return 0
 
 
-def _shown(screen: Screen, answer: query_pb2.GetRunResponse) -> Callable[[Event], None]:
+def _shown(screen: Screen, run: run_pb2.Run) -> Callable[[Event], None]:
     """A function that shows an event: whichever loop is the current one, and each proposal that waits."""
     ended: set[int] = set()
     view = RunView()
@@ -46,7 +43,7 @@ def _shown(screen: Screen, answer: query_pb2.GetRunResponse) -> Callable[[Event]
         view.apply(event)
         loop = loop_in(event)
         if loop is not None:
-            screen.begin(answer.run, loop.sequence)
+            screen.begin(run, loop.sequence)
         screen.show(event)
         for path, proposal in view.proposals.items():
             if path not in shown:

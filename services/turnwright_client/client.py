@@ -1,7 +1,4 @@
-"""The client: one connection to an executor with every rpc of its contract, at the tier client.
-
-Source: architecture 7, 14; protos/turnwright/executor/v1.
-"""
+"""The client: one connection to an executor with every rpc of its contract, at the tier client."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The calls of a client other than giving tasks: creating, steering and watching runs.
-
-Source: architecture 7, 14; protos/turnwright/executor/v1/{control,watch}.proto.
-"""
+"""The calls of a client other than giving tasks: creating, steering and watching runs."""
 
 from __future__ import annotations
 

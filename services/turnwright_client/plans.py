@@ -1,7 +1,4 @@
-"""The calls of a client for the plans of a run.
-
-Source: architecture 9; protos/turnwright/executor/v1/plan.proto.
-"""
+"""The calls of a client for the plans of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Commands of chats: a message, a decision, an edit, ... each with an id under which it is carried out once.
-
-Source: architecture 7; protos/turnwright/executor/v1/session.proto.
-"""
+"""Commands of chats: a message, a decision, an edit, ... each with an id under which it is carried out once."""
 
 from __future__ import annotations
 

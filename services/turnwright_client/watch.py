@@ -1,7 +1,4 @@
-"""A watch that survives lost connections: it reconnects with exponential backoff and resumes after the last event.
-
-Source: architecture 7 (epoch and seq, resume from the retained tail or a snapshot, heartbeats).
-"""
+"""A watch that survives lost connections: it reconnects with exponential backoff and resumes after the last event."""
 
 from __future__ import annotations
 
